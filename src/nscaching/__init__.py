@@ -1,0 +1,37 @@
+"""Knowledge graph embedding with cached hard negatives.
+
+>>> import nscaching as ns
+>>> graph = ns.load_graph("world")
+>>> run = ns.train(graph, epochs=1, dim=8, progress="none")
+>>> len(run.predict_tails("France", "neighbour of", k=3))
+3
+"""
+
+from __future__ import annotations
+
+from nscaching._version import __version__
+from nscaching.api import load_run, train
+from nscaching.errors import NSCachingError, TrainingDiverged, TrainingInterrupted, UserError
+from nscaching.evaluation import RankingMetrics, RankingReport
+from nscaching.graph import KnowledgeGraph, load_graph
+from nscaching.run import Neighbour, Prediction, Run
+from nscaching.training import Progress, TrainConfig
+
+__all__ = [
+    "KnowledgeGraph",
+    "NSCachingError",
+    "Neighbour",
+    "Prediction",
+    "Progress",
+    "RankingMetrics",
+    "RankingReport",
+    "Run",
+    "TrainConfig",
+    "TrainingDiverged",
+    "TrainingInterrupted",
+    "UserError",
+    "__version__",
+    "load_graph",
+    "load_run",
+    "train",
+]

@@ -1,0 +1,152 @@
+"""The verbs: train a graph, load a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph, load_graph
+from nscaching.run import Run
+from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
+from nscaching.training.config import read_yaml
+from nscaching.training.devices import pick_device
+from nscaching.training.loop import evaluation_line
+
+#: Options that do not change what a run computes, only how long, where and how it is kept.
+_MAY_CHANGE = {"data", "epochs", "device", "eval_memory", "checkpoint_seconds"}
+
+
+def train(
+    graph: KnowledgeGraph | str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    config: TrainConfig | str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: Progress | str = "auto",
+    **options: Any,
+) -> Run:
+    """Train embeddings of a graph and return the run with the best model found.
+
+    ``graph`` is a :class:`KnowledgeGraph`, the name of a data set, a folder or a file; to resume a
+    run it may be left out. Options are those of :class:`TrainConfig`, as keywords or in
+    ``config``; keywords win. With ``out`` the run is kept in a folder, can be resumed after a stop,
+    and is read back by :func:`load_run`.
+    """
+    shown = progress if isinstance(progress, Progress) else Progress(progress)
+    folder = RunFolder(out) if out is not None else None
+    given = {**_plain(config), **options}
+    if resume and folder is not None and folder.is_run():
+        settings = _resumed_config(folder, given)
+        loaded = _resumed_graph(folder, graph, settings)
+        trainer = Trainer(loaded, settings, folder, shown)
+    else:
+        settings = make_config(graph, given)
+        if folder is not None:
+            _refuse_occupied(folder, overwrite)
+        loaded = graph if isinstance(graph, KnowledgeGraph) else open_graph(settings)
+        for note in loaded.notes:
+            shown.say(note)
+        trainer = Trainer(loaded, settings, folder, shown)
+        if folder is not None:  # only now: whatever could be wrong has been looked at
+            folder.clear()
+            folder.create(settings, loaded)
+            folder.clear_metrics()
+    trainer.run(resume)
+    return _finished(trainer, shown)
+
+
+def load_run(path: str | Path, device: str = "auto") -> Run:
+    """Read a run folder back."""
+    return Run.load(path, pick_device(device))
+
+
+def make_config(graph: KnowledgeGraph | str | Path | None, given: dict[str, Any]) -> TrainConfig:
+    """Return the checked configuration of a new run."""
+    if graph is not None:
+        name = graph.name if isinstance(graph, KnowledgeGraph) else str(graph)
+        given = {**given, "data": name}
+    if not given.get("data"):
+        raise UserError("Name a data set, a folder or a file of triples to train on.")
+    return TrainConfig.from_mapping(given, "options")
+
+
+def open_graph(settings: TrainConfig) -> KnowledgeGraph:
+    """Load the graph a configuration names; a single file is split as it says."""
+    single = Path(settings.data).is_file()
+    return load_graph(settings.data, split=settings.split if single else 0.0, seed=settings.seed)
+
+
+def _plain(config: TrainConfig | str | Path | None) -> dict[str, Any]:
+    if config is None:
+        return {}
+    if isinstance(config, TrainConfig):
+        return config.as_dict()
+    TrainConfig.from_file(Path(config))  # complains with the name of the file
+    return read_yaml(Path(config))
+
+
+def _refuse_occupied(folder: RunFolder, overwrite: bool) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_run():
+        raise UserError(f"{folder.path} exists and is not a run folder; choose another --out.")
+    if not overwrite:
+        raise UserError(
+            f"{folder.path} holds a run already. Add --resume to go on with it, --overwrite to "
+            "replace it, or choose another --out."
+        )
+
+
+def _resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
+    """Return the stored configuration; what is given now may change only how long and where."""
+    stored = folder.read_config()
+    wanted = TrainConfig.from_mapping({**stored.as_dict(), **given}, "options")
+    for name in TrainConfig.names():
+        before, now = getattr(stored, name), getattr(wanted, name)
+        if before != now and name not in _MAY_CHANGE:
+            raise UserError(
+                f"{folder.path} was started with {name} {before}, not {now}. Leave {name} out to "
+                "resume it, or choose another --out."
+            )
+    return wanted
+
+
+def _resumed_graph(
+    folder: RunFolder, graph: KnowledgeGraph | str | Path | None, settings: TrainConfig
+) -> KnowledgeGraph:
+    stored = folder.read_graph()
+    if graph is None:
+        return stored
+    if isinstance(graph, KnowledgeGraph):
+        given = graph
+    else:
+        given = open_graph(replace(settings, data=str(graph)))
+    if given.fingerprint != stored.fingerprint:
+        raise UserError(
+            f"{folder.path} was trained on another graph: its triples or names differ from those "
+            "given now. Resume it with the same data, or choose another --out."
+        )
+    return given
+
+
+def _finished(trainer: Trainer, shown: Progress) -> Run:
+    """Look at the test split, once, with the best model; sum the run up."""
+    counters = trainer.counters
+    run = Run(trainer.config, trainer.graph, trainer.best_model(), folder=trainer.folder)
+    test = run.evaluate("test", progress=shown) if len(trainer.graph.test) else None
+    if test is not None and trainer.folder is not None:
+        trainer.folder.append_metrics(evaluation_line(test, counters.best_epoch))
+    run.summary = {
+        "run": str(trainer.folder.path) if trainer.folder else None,
+        "epochs": counters.epoch,
+        "best_epoch": counters.best_epoch,
+        "seconds": counters.seconds,
+        "seconds_per_epoch": counters.epoch_seconds / max(1, counters.epoch),
+        "device": str(trainer.device),
+        "valid": counters.best_valid,
+        "test": test.overall() if test is not None else None,
+    }
+    return run

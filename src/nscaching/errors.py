@@ -1,0 +1,41 @@
+"""The errors a person can do something about.
+
+Everything a user may get wrong raises :class:`UserError` with one or two sentences that name the
+place and the remedy. The command line prints the sentence and exits with code 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class NSCachingError(Exception):
+    """Base class of every error this package raises on purpose."""
+
+
+class UserError(NSCachingError, ValueError):
+    """Bad input: a file, a name or a setting that the user can correct."""
+
+
+class TrainingDiverged(NSCachingError, RuntimeError):
+    """The loss stopped being a number; the last good checkpoint is kept."""
+
+
+class TrainingInterrupted(NSCachingError):
+    """The run was asked to stop; its checkpoint is written."""
+
+
+def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
+    """Return ``'; did you mean a, b or c?'`` for the nearest known names, or ``''``."""
+    candidates = list(known)
+    by_folded = {candidate.casefold(): candidate for candidate in reversed(candidates)}
+    folded = name.casefold()
+    close = difflib.get_close_matches(folded, by_folded, n=count, cutoff=0.6)
+    if len(close) < count:
+        close += [other for other in by_folded if folded in other and other not in close]
+    if not close:
+        return ""
+    quoted = [f"'{by_folded[match]}'" for match in close[:count]]
+    listed = quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+    return f"; did you mean {listed}?"

@@ -1,0 +1,124 @@
+"""Ranking metrics: MRR, MR, AMRI and Hits@k, overall and for parts of the triples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nscaching.evaluation.ranking import Ranks
+from nscaching.graph import KnowledgeGraph
+from nscaching.scoring import Side
+
+CARDINALITIES = ("1-1", "1-N", "N-1", "N-N")
+
+
+@dataclass(frozen=True)
+class RankingMetrics:
+    """Link-prediction quality of a set of ranks."""
+
+    mrr: float  #: mean reciprocal rank
+    mr: float  #: mean rank
+    amri: float  #: adjusted mean rank index: 1 is perfect, 0 is chance
+    hits_at_1: float
+    hits_at_3: float
+    hits_at_10: float
+    count: int  #: ranks these are over
+
+    @classmethod
+    def of(cls, rank: np.ndarray, among: np.ndarray) -> RankingMetrics:
+        """Compute the metrics of ranks, each among so many entities; all NaN for no rank."""
+        if len(rank) == 0:
+            nan = float("nan")
+            return cls(nan, nan, nan, nan, nan, nan, 0)
+        chance = float((among - 1).mean()) / 2
+        return cls(
+            mrr=float((1 / rank).mean()),
+            mr=float(rank.mean()),
+            amri=1 - (float(rank.mean()) - 1) / chance if chance > 0 else 0.0,
+            hits_at_1=float((rank <= 1).mean()),
+            hits_at_3=float((rank <= 3).mean()),
+            hits_at_10=float((rank <= 10).mean()),
+            count=len(rank),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the metrics under their usual names, ``hits@10`` and so on; NaN becomes None."""
+        values = {
+            "mrr": self.mrr,
+            "mr": self.mr,
+            "amri": self.amri,
+            "hits@1": self.hits_at_1,
+            "hits@3": self.hits_at_3,
+            "hits@10": self.hits_at_10,
+        }
+        plain = {name: None if value != value else value for name, value in values.items()}
+        return {**plain, "count": self.count}
+
+
+@dataclass(frozen=True)
+class RankingReport(RankingMetrics):
+    """Metrics over both sides, and their parts by side, relation and cardinality class."""
+
+    split: str
+    seconds: float
+    head: RankingMetrics
+    tail: RankingMetrics
+    per_relation: dict[str, RankingMetrics]
+    per_cardinality: dict[str, RankingMetrics]
+
+    @classmethod
+    def build(
+        cls,
+        graph: KnowledgeGraph,
+        triples: np.ndarray,
+        ranks: dict[Side, Ranks],
+        *,
+        split: str,
+        seconds: float,
+    ) -> RankingReport:
+        """Break ranks down; relations and classes without a triple are left out."""
+        rank = np.stack([ranks[side].rank for side in Side])
+        among = np.stack([ranks[side].among for side in Side])
+        relations = triples[:, 1]
+
+        def metrics(mask: np.ndarray) -> RankingMetrics:
+            return RankingMetrics.of(rank[:, mask].ravel(), among[:, mask].ravel())
+
+        classes = np.array([CARDINALITIES.index(c) for c in graph.statistics.cardinality])
+        per_cardinality = {
+            name: metrics(classes[relations] == index)
+            for index, name in enumerate(CARDINALITIES)
+            if len(triples) and (classes[relations] == index).any()
+        }
+        overall = RankingMetrics.of(rank.ravel(), among.ravel())
+        return cls(
+            **overall.__dict__,
+            split=split,
+            seconds=seconds,
+            head=RankingMetrics.of(rank[0], among[0]),
+            tail=RankingMetrics.of(rank[1], among[1]),
+            per_relation={
+                graph.relations[r]: metrics(relations == r) for r in np.unique(relations)
+            },
+            per_cardinality=per_cardinality,
+        )
+
+    def overall(self) -> dict[str, Any]:
+        """Return the metrics over both sides alone, as plain values."""
+        return super().as_dict()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, parts included."""
+        return {
+            "split": self.split,
+            "seconds": self.seconds,
+            **self.overall(),
+            "head": self.head.as_dict(),
+            "tail": self.tail.as_dict(),
+            "per_relation": {name: part.as_dict() for name, part in self.per_relation.items()},
+            "per_cardinality": {
+                name: part.as_dict() for name, part in self.per_cardinality.items()
+            },
+        }

@@ -1,0 +1,114 @@
+"""Filtered ranks of the true entities among all entities, in chunks of bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph
+from nscaching.scoring import EmbeddingModel, Side
+
+TIES = ("mean", "optimistic", "pessimistic")
+#: Tables of (queries x entities) floats alive at once while a chunk is ranked.
+_LIVE_TABLES = 3
+DEFAULT_MEMORY_MB = 512
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks of one side, one for each triple, and how many entities each was ranked among."""
+
+    rank: np.ndarray  #: float64 (n,)
+    among: np.ndarray  #: int64 (n,) entities left after filtering, the true one included
+
+
+class Filter:
+    """For every query of one side, all its true answers in train, valid and test."""
+
+    def __init__(self, graph: KnowledgeGraph, side: Side) -> None:
+        triples = np.concatenate([graph.train, graph.valid, graph.test])
+        keys = _pair_keys(triples, side, graph.num_relations)
+        answers = triples[:, 0 if side is Side.HEAD else 2]
+        combined = np.unique(keys * graph.num_entities + answers)
+        self.keys = combined // graph.num_entities
+        self.answers = combined % graph.num_entities
+        self.num_relations = graph.num_relations
+
+    def answers_of(self, triples: np.ndarray, side: Side) -> tuple[np.ndarray, np.ndarray]:
+        """Return all true answers of the triples' queries as (position of triple, entity) lists."""
+        keys = _pair_keys(triples, side, self.num_relations)
+        start = np.searchsorted(self.keys, keys, side="left")
+        count = np.searchsorted(self.keys, keys, side="right") - start
+        position = np.repeat(np.arange(len(triples)), count)
+        first = np.repeat(start - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
+        return position, self.answers[first + np.arange(len(position))]
+
+
+def rank_triples(
+    model: EmbeddingModel,
+    graph: KnowledgeGraph,
+    triples: np.ndarray,
+    *,
+    ties: str = "mean",
+    memory_mb: int = DEFAULT_MEMORY_MB,
+    progress: Callable[[int], None] | None = None,
+) -> dict[Side, Ranks]:
+    """Rank the head and the tail of each triple, filtered by all splits of the graph.
+
+    ``memory_mb`` bounds the tables of scores; ``progress`` is told the queries done since it was
+    last called. A score that is not a number ranks last.
+    """
+    if ties not in TIES:
+        raise UserError(f"ties must be one of {', '.join(TIES)}, not '{ties}'.")
+    chunk = chunk_rows(graph.num_entities, memory_mb)
+    ranks = {}
+    for side in Side:
+        known = Filter(graph, side)
+        # Queries of one relation stand together, so that relational views are shared.
+        order = np.argsort(triples[:, 1], kind="stable")
+        rank = np.empty(len(triples))
+        among = np.empty(len(triples), dtype=np.int64)
+        for start in range(0, len(triples), chunk):
+            part = order[start : start + chunk]
+            rank[part], among[part] = _rank_chunk(model, known, triples[part], side, ties)
+            if progress is not None:
+                progress(len(part))
+        ranks[side] = Ranks(rank, among)
+    return ranks
+
+
+def chunk_rows(num_entities: int, memory_mb: int) -> int:
+    """Return how many queries are scored at once under a memory bound."""
+    return max(1, int(memory_mb * 2**20 / (4 * _LIVE_TABLES * max(1, num_entities))))
+
+
+@torch.no_grad()
+def _rank_chunk(
+    model: EmbeddingModel, known: Filter, triples: np.ndarray, side: Side, ties: str
+) -> tuple[np.ndarray, np.ndarray]:
+    columns = torch.from_numpy(np.ascontiguousarray(triples.T)).to(model.device).long()
+    heads, relations, tails = columns
+    anchor, target = (tails, heads) if side is Side.HEAD else (heads, tails)
+    scores = model.score_all(side, anchor, relations)
+    true = scores.gather(1, target.unsqueeze(1))
+    position, entity = (
+        torch.from_numpy(ids).to(model.device) for ids in known.answers_of(triples, side)
+    )
+    scores[position, entity] = -torch.inf
+    # Counts are finished on the CPU in float64, which not every device has.
+    better = (scores > true).sum(1).cpu().double()
+    equal = (scores == true).sum(1).cpu().double()
+    rank = better + 1 + {"mean": 0.5, "optimistic": 0.0, "pessimistic": 1.0}[ties] * equal
+    among = scores.shape[1] - torch.bincount(position, minlength=len(triples)).cpu() + 1
+    rank = torch.where(true.squeeze(1).isnan().cpu(), among.double(), rank)
+    return rank.numpy(), among.numpy()
+
+
+def _pair_keys(triples: np.ndarray, side: Side, num_relations: int) -> np.ndarray:
+    anchor = triples[:, 2 if side is Side.HEAD else 0].astype(np.int64)
+    keys: np.ndarray = anchor * num_relations + triples[:, 1]
+    return keys

@@ -1,0 +1,95 @@
+"""Writing files so that what is there is whole, and reading tensors without trusting them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from nscaching.errors import UserError
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full; free some space or choose another folder",
+    errno.EDQUOT: "the disk quota is used up; free some space or choose another folder",
+    errno.EROFS: "it is on a read-only file system; choose another folder",
+    errno.EACCES: "you may not write there; choose another folder or change its permissions",
+    errno.EPERM: "you may not write there; choose another folder or change its permissions",
+    errno.ENOTDIR: "a part of that path is a file, not a folder; choose another folder",
+    errno.EEXIST: "a file of that name is in the way; choose another folder",
+}
+
+
+@contextlib.contextmanager
+def explained_writes(path: Path) -> Iterator[None]:
+    """Turn the file system's refusals into a :class:`UserError` that names the path."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
+        raise UserError(f"Cannot write {path}: {remedy}.") from error
+    except SafetensorError as error:  # it reports I/O errors as text
+        full = "No space left" in str(error) or "StorageFull" in str(error)
+        remedy = _REMEDIES[errno.ENOSPC] if full else str(error)
+        raise UserError(f"Cannot write {path}: {remedy}.") from error
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` fill a temporary file beside ``path``, then rename it into place."""
+    with explained_writes(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        temporary = Path(name)
+        try:
+            os.close(handle)
+            write(temporary)
+            with temporary.open("rb+") as written:
+                os.fsync(written.fileno())
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically, in UTF-8 and with the line ends as they are."""
+    write_atomically(path, lambda temporary: temporary.write_bytes(text.encode("utf-8")))
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], details: Mapping[str, Any] | None = None
+) -> None:
+    """Write tensors, and details that JSON can hold, atomically as a safetensors file."""
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {"details": json.dumps(details)} if details is not None else None
+    write_atomically(path, lambda temporary: save_file(whole, temporary, metadata=metadata))
+
+
+def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read a safetensors file and its details; ``what`` names it in errors."""
+    if not path.is_file():
+        raise UserError(f"{path} is missing: there is no {what} here.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        details = json.loads(metadata.get("details", "{}"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(
+            f"{path} is not a whole safetensors file ({error}). It was truncated or is no {what} "
+            "of nscaching: restore it from a copy, or train again."
+        ) from error
+    return tensors, details
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,30 @@
+"""A knowledge graph in memory, the readers that fill it, and the named data sets."""
+
+from nscaching.graph.datasets import (
+    dataset_info,
+    fetch_dataset,
+    find_dataset,
+    list_datasets,
+    verify_dataset,
+)
+from nscaching.graph.knowledge_graph import KnowledgeGraph
+from nscaching.graph.loading import load_graph
+from nscaching.graph.registry import DatasetInfo
+from nscaching.graph.rows import PairRows, TrainingRows
+from nscaching.graph.splitting import split_triples
+from nscaching.graph.statistics import RelationStatistics
+
+__all__ = [
+    "DatasetInfo",
+    "KnowledgeGraph",
+    "PairRows",
+    "RelationStatistics",
+    "TrainingRows",
+    "dataset_info",
+    "fetch_dataset",
+    "find_dataset",
+    "list_datasets",
+    "load_graph",
+    "split_triples",
+    "verify_dataset",
+]

@@ -1,0 +1,204 @@
+"""A knowledge graph in memory: names, ids, and the three splits."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nscaching.errors import UserError, nearest_names
+from nscaching.graph.rows import TrainingRows, pair_rows
+from nscaching.graph.statistics import RelationStatistics, relation_statistics
+from nscaching.graph.vocabulary import NamedTriples, encode
+
+Ids = npt.NDArray[np.int32]
+SPLITS = ("train", "valid", "test")
+
+
+class KnowledgeGraph:
+    """Entities, relations and the triples between them, as ids; not changed after it is made.
+
+    ``train``, ``valid`` and ``test`` are C-contiguous int32 arrays of shape (n, 3) with the columns
+    head, relation, tail. A triple occurs once in a split: ``duplicates`` says how many copies were
+    dropped from each. ``labelled`` holds (n, 4) arrays whose last column is 1 or -1, for data sets
+    that come with negatives; ``notes`` holds sentences a user should be told about the reading.
+    """
+
+    def __init__(
+        self,
+        entities: Sequence[str],
+        relations: Sequence[str],
+        train: npt.ArrayLike,
+        valid: npt.ArrayLike | None = None,
+        test: npt.ArrayLike | None = None,
+        *,
+        name: str = "graph",
+        labelled: Mapping[str, npt.ArrayLike] | None = None,
+        duplicates: Mapping[str, int] | None = None,
+        notes: Sequence[str] | None = None,
+    ) -> None:
+        self.name = name
+        self.entities: list[str] = _checked_names(entities, "entity")
+        self.relations: list[str] = _checked_names(relations, "relation")
+        self.duplicates: dict[str, int] = {}
+        arrays: dict[str, Ids] = {}
+        for split, given in zip(SPLITS, (train, valid, test), strict=True):
+            ids = self._checked(given, split, 3)
+            arrays[split] = distinct(ids, len(self.entities), len(self.relations))
+            already = int((duplicates or {}).get(split, 0))
+            self.duplicates[split] = already + len(ids) - len(arrays[split])
+        self.train, self.valid, self.test = (arrays[split] for split in SPLITS)
+        self.labelled: dict[str, Ids] = {
+            split: self._checked(given, f"labelled {split}", 4)
+            for split, given in (labelled or {}).items()
+        }
+        self.notes: list[str] = list(notes or [])
+
+    @classmethod
+    def from_triples(
+        cls,
+        train: Sequence[Sequence[str]],
+        valid: Sequence[Sequence[str]] = (),
+        test: Sequence[Sequence[str]] = (),
+        *,
+        name: str = "graph",
+    ) -> KnowledgeGraph:
+        """Make a graph from (head, relation, tail) names; ids follow the first appearance."""
+        named = [
+            NamedTriples.from_tuples(triples, split)
+            for split, triples in zip(SPLITS, (train, valid, test), strict=True)
+        ]
+        entities, relations, ids = encode(named)
+        return cls(entities, relations, *ids, name=name)
+
+    @property
+    def num_entities(self) -> int:
+        """How many entities there are."""
+        return len(self.entities)
+
+    @property
+    def num_relations(self) -> int:
+        """How many relations there are."""
+        return len(self.relations)
+
+    def split(self, name: str) -> Ids:
+        """Return the triples of ``'train'``, ``'valid'`` or ``'test'``."""
+        if name not in SPLITS:
+            raise UserError(f"There is no split '{name}'; choose train, valid or test.")
+        triples: Ids = getattr(self, name)
+        return triples
+
+    def entity_id(self, name: str) -> int:
+        """Return the id of an entity by its exact name."""
+        return self._look_up(name, self._entity_ids, self.entities, "entity")
+
+    def relation_id(self, name: str) -> int:
+        """Return the id of a relation by its exact name."""
+        return self._look_up(name, self._relation_ids, self.relations, "relation")
+
+    @cached_property
+    def rows(self) -> TrainingRows:
+        """The numbered pairs (r, t) and (h, r) of the training triples."""
+        sizes = (self.num_entities, self.num_relations)
+        return TrainingRows(
+            head=pair_rows(self.train, "head", *sizes), tail=pair_rows(self.train, "tail", *sizes)
+        )
+
+    @cached_property
+    def statistics(self) -> RelationStatistics:
+        """Tails per head and heads per tail of each relation, over the training triples."""
+        return relation_statistics(self.rows, self.num_relations)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A SHA-256 over names and splits: equal for equal graphs, whatever they are called."""
+        digest = hashlib.sha256()
+        for names in (self.entities, self.relations):
+            # The count and the lengths go in too, so that no two lists of names read alike.
+            encoded = [name.encode("utf-8") for name in names]
+            digest.update(np.array([len(encoded), *map(len, encoded)], dtype="<i8").tobytes())
+            digest.update(b"".join(encoded))
+        for split in SPLITS:
+            triples = self.split(split)
+            digest.update(np.array([len(triples)], dtype="<i8").tobytes())
+            digest.update(triples.astype("<i4", copy=False).tobytes())
+        return digest.hexdigest()
+
+    @cached_property
+    def _entity_ids(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.entities)}
+
+    @cached_property
+    def _relation_ids(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.relations)}
+
+    def _look_up(self, name: str, ids: dict[str, int], names: list[str], kind: str) -> int:
+        found = ids.get(name)
+        if found is None:
+            near = nearest_names(name, names) or "."
+            raise UserError(f"The graph '{self.name}' has no {kind} '{name}'{near}")
+        return found
+
+    def _checked(self, given: npt.ArrayLike | None, what: str, width: int) -> Ids:
+        """Return ids as a C-contiguous int32 array, each within its range."""
+        raw: npt.NDArray[Any] = np.asarray([] if given is None else given)
+        if raw.size == 0:
+            return np.zeros((0, width), dtype=np.int32)
+        if raw.ndim != 2 or raw.shape[1] != width or raw.dtype.kind not in "iu":
+            raise UserError(
+                f"{what} must be an integer array of shape (n, {width}), "
+                f"not {raw.dtype} of shape {raw.shape}."
+            )
+        limits = (len(self.entities), len(self.relations), len(self.entities))
+        for column, limit in enumerate(limits):
+            low, high = int(raw[:, column].min()), int(raw[:, column].max())
+            if low < 0 or high >= limit:
+                kind = "relation" if column == 1 else "entity"
+                raise UserError(
+                    f"{what} has {kind} id {low if low < 0 else high} in column {column}; "
+                    f"ids go from 0 to {limit - 1}."
+                )
+        if width == 4 and not np.isin(raw[:, 3], (-1, 1)).all():
+            raise UserError(f"The last column of {what} must hold 1 or -1 only.")
+        return np.ascontiguousarray(raw, dtype=np.int32)
+
+    def __repr__(self) -> str:
+        return (
+            f"KnowledgeGraph('{self.name}': {self.num_entities:,} entities, "
+            f"{self.num_relations:,} relations, {len(self.train):,} train, "
+            f"{len(self.valid):,} valid, {len(self.test):,} test)"
+        )
+
+
+def distinct(triples: Ids, num_entities: int, num_relations: int) -> Ids:
+    """Drop repeated triples, keeping the first of each and their order."""
+    # Number the (h, r) pairs first: the product of all three ranges might not fit in 64 bits.
+    keys = triples[:, 0].astype(np.int64) * max(num_relations, 1) + triples[:, 1]
+    if num_entities * num_entities * num_relations >= 2**63:
+        keys = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    keys = keys * max(num_entities, 1) + triples[:, 2]
+    ordered = np.sort(keys)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return triples
+    first = np.unique(keys, return_index=True)[1]
+    return np.ascontiguousarray(triples[np.sort(first)])
+
+
+def _checked_names(names: Sequence[str], kind: str) -> list[str]:
+    """Return the names as a list, each a distinct, non-empty line of text."""
+    listed = list(names)
+    seen: set[str] = set()
+    for name in listed:
+        if not isinstance(name, str) or not name or "\n" in name or "\r" in name:
+            raise UserError(
+                f"The {kind} name {name!r} cannot be used; a name is a non-empty string "
+                "without line breaks."
+            )
+        if name in seen:
+            raise UserError(f"The {kind} name '{name}' is given twice; names must be distinct.")
+        seen.add(name)
+    return listed

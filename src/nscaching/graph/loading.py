@@ -1,0 +1,133 @@
+"""One door for every source: a data set's name, a folder, or a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from nscaching.errors import UserError, nearest_names
+from nscaching.graph.datasets import fetch_dataset, known_dataset, list_datasets
+from nscaching.graph.delimited import read_delimited
+from nscaching.graph.files import kind_of, stem_of, unreadable
+from nscaching.graph.folders import folder_files
+from nscaching.graph.knowledge_graph import SPLITS, KnowledgeGraph
+from nscaching.graph.ntriples import read_ntriples
+from nscaching.graph.openke import load_openke
+from nscaching.graph.parquet import read_parquet
+from nscaching.graph.reading import Reading
+from nscaching.graph.remarks import remarks
+from nscaching.graph.splitting import split_triples
+from nscaching.graph.vocabulary import NamedTriples, encode
+from nscaching.graph.world import load_world
+
+
+def load_graph(
+    source: str | Path | KnowledgeGraph, *, split: float = 0.0, seed: int = 0
+) -> KnowledgeGraph:
+    """Load a knowledge graph from a folder, a file or the name of a data set.
+
+    An existing path wins over a name; a graph is returned as it is. ``split`` holds out that share
+    of the triples for valid and the same again for test, for sources with training triples only.
+    """
+    if not 0 <= split < 0.5:
+        raise UserError(
+            f"split is {split}; it must be at least 0 and less than 0.5, the share of the triples "
+            "for valid and again for test."
+        )
+    graph = source if isinstance(source, KnowledgeGraph) else _load(source)
+    return _held_out(graph, split, seed) if split > 0 else graph
+
+
+def _load(source: str | Path) -> KnowledgeGraph:
+    """Load a path if there is one, else a data set of that name."""
+    path = Path(source).expanduser()
+    if _exists(path):
+        graph = _load_folder(path, path.resolve().name) if path.is_dir() else _load_file(path)
+    else:
+        info = known_dataset(str(source))
+        if info is None:
+            near = nearest_names(str(source), [known.name for known in list_datasets()]) or "."
+            raise UserError(f"There is no file or folder {source}, and no data set so named{near}")
+        path = fetch_dataset(info.name)
+        graph = load_world(path) if info.bundled else _load_folder(path, info.name)
+    graph.notes.extend(remarks(graph))
+    return graph
+
+
+def _exists(path: Path) -> bool:
+    """Say whether there is such a path; a name no path can have is no path."""
+    try:
+        return path.exists()
+    except PermissionError as error:
+        raise unreadable(path, error) from error
+    except (OSError, ValueError):
+        return False
+
+
+def _read(path: Path) -> Reading:
+    """Read one file of triples with the reader its extension asks for."""
+    kind = kind_of(path)
+    if kind == ".parquet":
+        return read_parquet(path)
+    if kind == ".nt":
+        return read_ntriples(path)
+    return read_delimited(path)
+
+
+def _load_folder(folder: Path, name: str) -> KnowledgeGraph:
+    """Load a folder that holds train and maybe valid, test and labelled files."""
+    files = folder_files(folder)
+    if files.openke:
+        return load_openke(folder, name)
+    plain = {split: _read(path) for split, path in files.splits.items()}
+    labelled = {
+        split: read_delimited(path, labelled=True) for split, path in files.labelled.items()
+    }
+    return _assemble(plain, labelled, name)
+
+
+def _load_file(path: Path) -> KnowledgeGraph:
+    """Load a single file: all of it is training triples."""
+    return _assemble({"train": _read(path)}, {}, stem_of(path))
+
+
+def _assemble(plain: dict[str, Reading], labelled: dict[str, Reading], name: str) -> KnowledgeGraph:
+    """Turn what the readers returned into one graph."""
+    nothing = NamedTriples.from_tuples([])
+    named = [plain[split].triples if split in plain else nothing for split in SPLITS]
+    entities, relations, ids = encode([*named, *(read.triples for read in labelled.values())])
+    signed = {
+        split: np.column_stack([triples, np.asarray(read.labels.cast(pa.int32()))])
+        for (split, read), triples in zip(labelled.items(), ids[3:], strict=True)
+    }
+    notes = [note for read in (*plain.values(), *labelled.values()) for note in read.notes]
+    return KnowledgeGraph(entities, relations, *ids[:3], name=name, labelled=signed, notes=notes)
+
+
+def _held_out(graph: KnowledgeGraph, share: float, seed: int) -> KnowledgeGraph:
+    """Return the graph with valid and test taken out of its training triples; ids stay."""
+    if len(graph.valid) or len(graph.test) or graph.labelled:
+        raise UserError(f"'{graph.name}' has valid or test triples of its own; leave split out.")
+    train, valid, test = split_triples(
+        graph.train, graph.num_entities, graph.num_relations, share, seed
+    )
+    notes = list(graph.notes)
+    wanted = round(share * len(graph.train))
+    if min(len(valid), len(test)) < max(wanted, 1):
+        notes.append(
+            f"{len(valid):,} triples were held out for valid and {len(test):,} for test, where "
+            f"{wanted:,} each were asked for: every entity keeps a training triple, and triples "
+            "over the same two entities stay together."
+        )
+    return KnowledgeGraph(
+        graph.entities,
+        graph.relations,
+        train,
+        valid,
+        test,
+        name=graph.name,
+        duplicates=graph.duplicates,
+        notes=notes,
+    )

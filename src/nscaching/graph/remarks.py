@@ -1,0 +1,50 @@
+"""What a user should know about a graph before trusting a number computed on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nscaching.graph.knowledge_graph import SPLITS, KnowledgeGraph
+
+
+def remarks(graph: KnowledgeGraph) -> list[str]:
+    """Return sentences on duplicates, unseen entities and triples that leak from training."""
+    found = []
+    for split in SPLITS:
+        copies = graph.duplicates[split]
+        if copies:
+            lines = "1 duplicate line" if copies == 1 else f"{copies:,} duplicate lines"
+            found.append(f"{lines} of {split} {'was' if copies == 1 else 'were'} dropped.")
+    held_out = np.concatenate([graph.valid, graph.test])
+    if len(held_out) == 0:
+        return found
+    for kind, names, columns in (
+        ("entit", graph.entities, [0, 2]),
+        ("relation", graph.relations, [1]),
+    ):
+        unseen = _unseen(graph.train[:, columns], held_out[:, columns], len(names))
+        if unseen:
+            one, many = ("y", "ies") if kind == "entit" else ("", "s")
+            word = f"{kind}{one if unseen == 1 else many}"
+            verb = "does" if unseen == 1 else "do"
+            found.append(f"{unseen:,} {word} of valid and test {verb} not occur in train.")
+    leaked = np.isin(_keys(held_out, graph), _keys(graph.train, graph)).sum()
+    if leaked:
+        triples = "1 triple" if leaked == 1 else f"{leaked:,} triples"
+        found.append(f"{triples} of valid and test {'is' if leaked == 1 else 'are'} also in train.")
+    return found
+
+
+def _unseen(train: npt.NDArray[np.int32], other: npt.NDArray[np.int32], count: int) -> int:
+    """Count the ids of ``other`` that ``train`` lacks."""
+    missing = np.zeros(count, dtype=bool)
+    missing[other.reshape(-1)] = True
+    missing[train.reshape(-1)] = False
+    return int(missing.sum())
+
+
+def _keys(triples: npt.NDArray[np.int32], graph: KnowledgeGraph) -> npt.NDArray[np.int64]:
+    """Return one number for each triple; on graphs past 64 bits, equal numbers are only likely."""
+    wide = triples.astype(np.int64)
+    return (wide[:, 1] * graph.num_entities + wide[:, 0]) * graph.num_entities + wide[:, 2]

@@ -1,0 +1,135 @@
+"""Options as data: one declaration gives the default, the check, the help and the flag.
+
+A room of the house declares its options as a dataclass whose fields are made by :func:`option`;
+:class:`nscaching.training.TrainConfig` inherits them all. The configuration file, the keyword
+arguments in Python and the flags of the command line are therefore the same thing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from nscaching.errors import UserError, nearest_names
+
+T = TypeVar("T")
+OptionsT = TypeVar("OptionsT", bound="Options")
+
+
+def option(
+    default: T,
+    help: str,
+    *,
+    group: str,
+    choices: Collection[str] = (),
+    low: float | None = None,
+    above: float | None = None,
+    high: float | None = None,
+    below: float | None = None,
+    infinite: bool = False,
+) -> T:
+    """Declare one option: its default, its sentence, and the values it may take.
+
+    ``low`` and ``high`` are inclusive bounds, ``above`` and ``below`` exclusive ones; ``infinite``
+    lets a float be ``inf``. ``choices`` is read when a value is checked: a registry
+    that fills later may be given.
+    """
+    metadata = {
+        "help": help,
+        "group": group,
+        "choices": choices,
+        "low": low,
+        "above": above,
+        "high": high,
+        "below": below,
+        "infinite": infinite,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+class Options:
+    """Base of the option dataclasses: building from a mapping, and checking."""
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return the names of all options, in order of declaration."""
+        return [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+
+    @classmethod
+    def from_mapping(cls: type[OptionsT], values: Mapping[str, Any], source: str) -> OptionsT:
+        """Build from plain values; ``source`` says in errors where they came from."""
+        known = cls.names()
+        for name in values:
+            if name not in known:
+                hint = nearest_names(str(name), known) or f". The options are: {', '.join(known)}."
+                raise UserError(f"{source}: unknown option '{name}'{hint}")
+        built = cls(**values)
+        built.check(source)
+        return built
+
+    def check(self, source: str = "options") -> None:
+        """Raise :class:`UserError` for a value of the wrong type or out of range."""
+        hints = get_type_hints(type(self))
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = _checked(field, hints[field.name], getattr(self, field.name), source)
+            object.__setattr__(self, field.name, value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the options as plain values, in order of declaration."""
+        return {name: getattr(self, name) for name in self.names()}
+
+
+def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, source: str) -> Any:
+    """Return the value in its declared type, or raise with a sentence about it."""
+    optional = type(None) in get_args(hint)
+    if value is None and optional:
+        return None
+    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
+    value = _converted(field.name, kinds[0], value, source)
+    rules = field.metadata
+    if rules["choices"] and value not in rules["choices"]:
+        hint_text = nearest_names(str(value), rules["choices"])
+        raise UserError(
+            f"{source}: {field.name} must be one of {', '.join(rules['choices'])}, "
+            f"not '{value}'{hint_text}"
+        )
+    allowed_infinity = rules["infinite"] and value == math.inf
+    if isinstance(value, float) and not math.isfinite(value) and not allowed_infinity:
+        raise UserError(f"{source}: {field.name} must be a finite number, not {value}.")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        _check_range(field.name, value, rules, source)
+    return value
+
+
+def _converted(name: str, kind: type, value: Any, source: str) -> Any:
+    """Convert between the number types that YAML and Python mix up; refuse the rest."""
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        what = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        raise UserError(f"{source}: {name} must be {what.get(kind, kind)}, not {value!r}.")
+    return value
+
+
+def _check_range(name: str, value: float, rules: Mapping[str, Any], source: str) -> None:
+    low, above, high, below = (rules[rule] for rule in ("low", "above", "high", "below"))
+    broken = None
+    if low is not None and value < low:
+        broken = f"at least {low:g}"
+    elif above is not None and value <= above:
+        broken = f"above {above:g}"
+    elif high is not None and value > high:
+        broken = f"at most {high:g}"
+    elif below is not None and value >= below:
+        broken = f"below {below:g}"
+    if broken is not None:
+        raise UserError(f"{source}: {name} must be {broken}, not {value:g}.")

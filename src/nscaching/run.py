@@ -1,0 +1,228 @@
+"""A trained run, ready to be evaluated, asked and exported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from nscaching.errors import UserError
+from nscaching.evaluation import RankingReport, rank_triples
+from nscaching.export import export_embeddings
+from nscaching.graph import KnowledgeGraph
+from nscaching.scoring import EmbeddingModel, Side
+from nscaching.training import Progress, RunFolder, TrainConfig
+
+#: An entity or relation, by name or by id.
+Reference = str | int
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answer: the whole triple, its score, and whether the graph holds it already."""
+
+    head: str
+    relation: str
+    tail: str
+    score: float
+    known: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """An entity and the cosine similarity of its embedding."""
+
+    entity: str
+    similarity: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return asdict(self)
+
+
+class Run:
+    """The outcome of :func:`nscaching.train`, or a run folder read back."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        graph: KnowledgeGraph,
+        model: EmbeddingModel,
+        *,
+        folder: RunFolder | None = None,
+        summary: dict[str, Any] | None = None,
+    ) -> None:
+        self.config, self.graph, self.model, self.folder = config, graph, model, folder
+        #: Epochs, best epoch, seconds and final metrics, as ``train --json`` prints them.
+        self.summary = summary or {}
+
+    @classmethod
+    def load(cls, path: str | Path, device: torch.device | None = None) -> Run:
+        """Read a run folder."""
+        folder = RunFolder(path)
+        config = folder.read_config()
+        if not folder.model.exists():
+            raise UserError(
+                f"{folder.path} holds no model yet: its training was stopped early. Go on with "
+                f"'nscaching train --resume --out {folder.path}'."
+            )
+        graph = folder.read_graph()
+        model = folder.read_model(config, graph)
+        if device is not None:
+            model = EmbeddingModel(
+                model.scoring, model.entity.to(device), model.relation.to(device)
+            )
+        return cls(config, graph, model, folder=folder)
+
+    def __repr__(self) -> str:
+        where = f" in {self.folder.path}" if self.folder else ""
+        return f"Run({self.config.scoring}, dim {self.config.dim}, on {self.graph.name}{where})"
+
+    # Evaluation ----------------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        split: str = "test",
+        *,
+        ties: str = "mean",
+        memory_mb: int | None = None,
+        progress: Progress | None = None,
+    ) -> RankingReport:
+        """Rank a split, filtered, on both sides; see :class:`nscaching.RankingReport`."""
+        triples = self.graph.split(split)
+        started = time.monotonic()
+        with (progress or Progress("none")).work(f"ranking {split}", 2 * len(triples)) as advance:
+            ranks = rank_triples(
+                self.model,
+                self.graph,
+                triples,
+                ties=ties,
+                memory_mb=memory_mb or self.config.eval_memory,
+                progress=advance,
+            )
+        seconds = time.monotonic() - started
+        return RankingReport.build(self.graph, triples, ranks, split=split, seconds=seconds)
+
+    # Questions -----------------------------------------------------------------------------------
+
+    def score(
+        self, triples: Iterable[tuple[Reference, Reference, Reference]] | np.ndarray
+    ) -> np.ndarray:
+        """Score triples of names or ids: higher is more plausible. Shape: (n,)."""
+        ids = np.array(
+            [(self._entity(h), self._relation(r), self._entity(t)) for h, r, t in triples],
+            dtype=np.int64,
+        ).reshape(-1, 3)
+        columns = torch.from_numpy(ids).to(self.model.device).unbind(1)
+        with torch.no_grad():
+            scores: np.ndarray = self.model.score(*columns).cpu().numpy()
+        return scores
+
+    def predict_tails(
+        self, head: Reference, relation: Reference, k: int = 10, *, known: bool = False
+    ) -> list[Prediction]:
+        """Return the k best tails, known facts left out unless ``known`` is set."""
+        return self._predict(Side.TAIL, head, relation, k, known)
+
+    def predict_heads(
+        self, relation: Reference, tail: Reference, k: int = 10, *, known: bool = False
+    ) -> list[Prediction]:
+        """Return the k best heads, known facts left out unless ``known`` is set."""
+        return self._predict(Side.HEAD, tail, relation, k, known)
+
+    def _predict(
+        self, side: Side, anchor: Reference, relation: Reference, k: int, known: bool
+    ) -> list[Prediction]:
+        if k < 1:
+            raise UserError(f"k must be at least 1, not {k}.")
+        anchor_id, relation_id = self._entity(anchor), self._relation(relation)
+        scores = self.model.score_all(side, self._ids(anchor_id), self._ids(relation_id))[0]
+        facts = self._answers(side, anchor_id, relation_id)
+        if not known:
+            scores[torch.from_numpy(facts).to(scores.device)] = -torch.inf
+        best = scores.topk(min(k, len(scores)))
+        fact_set = set(facts.tolist())
+        names = self.graph.entities
+        predictions = []
+        for entity, score in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+            if score == -np.inf:
+                break
+            head, tail = (entity, anchor_id) if side is Side.HEAD else (anchor_id, entity)
+            predictions.append(
+                Prediction(
+                    names[head],
+                    self.graph.relations[relation_id],
+                    names[tail],
+                    score,
+                    entity in fact_set,
+                )
+            )
+        return predictions
+
+    def _answers(self, side: Side, anchor: int, relation: int) -> np.ndarray:
+        """Return the entities that answer a question in any split of the graph."""
+        anchor_column, answer_column = (2, 0) if side is Side.HEAD else (0, 2)
+        found = [
+            triples[(triples[:, anchor_column] == anchor) & (triples[:, 1] == relation)]
+            for triples in (self.graph.train, self.graph.valid, self.graph.test)
+        ]
+        return np.unique(np.concatenate(found)[:, answer_column]).astype(np.int64)
+
+    def neighbours(self, entity: Reference, k: int = 10) -> list[Neighbour]:
+        """Return the k entities whose embeddings are most similar, by cosine."""
+        this = self._entity(entity)
+        table = normalize(self.model.entity.detach(), dim=1)
+        similarity = table @ table[this]
+        similarity[this] = -torch.inf
+        best = similarity.topk(min(k, len(similarity) - 1))
+        return [
+            Neighbour(self.graph.entities[other], value)
+            for other, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+    # Embeddings ----------------------------------------------------------------------------------
+
+    def embeddings(self, what: str = "entity") -> np.ndarray:
+        """Return the table of entities or relations, rows in the order of their names."""
+        tables = self.model.state()
+        if what not in tables:
+            raise UserError(f"embeddings are of 'entity' or 'relation', not '{what}'.")
+        table: np.ndarray = tables[what].detach().cpu().numpy()
+        return table
+
+    def export(self, path: str | Path, what: str = "entity", format: str = "auto") -> list[Path]:
+        """Write embeddings for other programs: npy with names, word2vec text, or Parquet."""
+        names = self.graph.entities if what == "entity" else self.graph.relations
+        return export_embeddings(Path(path), names, self.embeddings(what), format)
+
+    # Names ---------------------------------------------------------------------------------------
+
+    def _entity(self, reference: Reference) -> int:
+        return _resolve(reference, self.graph.entities, self.graph.entity_id, "entity")
+
+    def _relation(self, reference: Reference) -> int:
+        return _resolve(reference, self.graph.relations, self.graph.relation_id, "relation")
+
+    def _ids(self, *ids: int) -> Tensor:
+        return torch.tensor(ids, device=self.model.device)
+
+
+def _resolve(reference: Reference, names: Sequence[str], lookup: Any, what: str) -> int:
+    if isinstance(reference, str):
+        found: int = lookup(reference)
+        return found
+    index = int(reference)
+    if not 0 <= index < len(names):
+        raise UserError(f"There is no {what} {index}; ids go from 0 to {len(names) - 1}.")
+    return index

@@ -1,0 +1,22 @@
+"""Negative samplers. Add one here in one line."""
+
+from __future__ import annotations
+
+from nscaching.sampling.base import SAMPLERS, Batch, Negatives, Sampler, SamplerOptions, Scorer
+from nscaching.sampling.cache import Cache
+from nscaching.sampling.fixed import BernoulliSampler, UniformSampler
+from nscaching.sampling.nscaching import NSCachingSampler
+
+SAMPLERS.update(
+    {sampler.name: sampler for sampler in (UniformSampler, BernoulliSampler, NSCachingSampler)}
+)
+
+__all__ = [
+    "SAMPLERS",
+    "Batch",
+    "Cache",
+    "Negatives",
+    "Sampler",
+    "SamplerOptions",
+    "Scorer",
+]

@@ -1,0 +1,211 @@
+"""The contract of a negative sampler.
+
+In every step the loop asks a sampler for negatives (``sample``), lets it renew what it keeps
+(``update``), takes the gradient step, and tells it how the negatives fared (``learn``). A sampler
+sees the batch with its triple ids and a scorer of the current model; it may keep state, trainable
+or not, which goes into checkpoints through ``state`` and ``load_state``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from nscaching.graph import KnowledgeGraph
+from nscaching.options import Options, option
+from nscaching.sampling.known import KnownAnswers
+from nscaching.scoring import Side
+
+#: Samplers by name; ``nscaching.sampling`` fills it.
+SAMPLERS: dict[str, type[Sampler]] = {}
+#: Times a drawn known positive is drawn again before the negative is masked.
+REDRAWS = 16
+
+
+class Scorer(Protocol):
+    """What a sampler may ask of the current model; no gradient flows through it."""
+
+    def score_candidates(
+        self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor
+    ) -> Tensor:
+        """Score k candidates a query. Shapes: (b,), (b,), (b, k) -> (b, k)."""
+
+    def score_all(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Score all entities. Shapes: (b,), (b,) -> (b, n)."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Positive triples of one step, each int64 of shape (b,)."""
+
+    index: Tensor  #: which training triples they are
+    heads: Tensor
+    relations: Tensor
+    tails: Tensor
+
+    def anchor(self, side: Side) -> Tensor:
+        """Return the entity that stays when ``side`` is replaced."""
+        return self.tails if side is Side.HEAD else self.heads
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """k negatives a positive, all of shape (b, k)."""
+
+    entities: Tensor  #: int64, what replaces the head or the tail
+    replaces_head: Tensor  #: bool
+    weight: Tensor  #: float; adds up to 1 over k, 0 where there is no negative
+
+
+@dataclass(kw_only=True)
+class SamplerOptions(Options):
+    """Where negatives come from."""
+
+    sampler: str = option(
+        "nscaching",
+        "Negative sampler.",
+        group="Sampler",
+        choices=SAMPLERS,
+    )
+    negatives: int = option(1, "Negatives a positive.", group="Sampler", low=1)
+    known_positives: str = option(
+        "exclude",
+        "Keep training triples out of the negatives, or allow them (better on a few graphs).",
+        group="Sampler",
+        choices=("exclude", "allow"),
+    )
+    cache_size: int = option(50, "N1: entities kept in each cache row.", group="NSCaching", low=1)
+    candidates: int = option(
+        50, "N2: fresh entities a row is offered when it is updated.", group="NSCaching", low=0
+    )
+    alpha1: float = option(
+        0.0,
+        "Temperature of sampling positives; 0 is a plain shuffle.",
+        group="NSCaching",
+        low=0,
+    )
+    alpha2: float = option(
+        0.0,
+        "Temperature of sampling a negative from its row; 0 is uniform, inf the hardest.",
+        group="NSCaching",
+        low=0,
+        infinite=True,
+    )
+    alpha3: float = option(
+        1.0,
+        "Temperature of updating a row; 0 is uniform, inf keeps the hardest.",
+        group="NSCaching",
+        low=0,
+        infinite=True,
+    )
+    lazy: int = option(
+        0, "n: epochs without an update between two with one.", group="NSCaching", low=0
+    )
+    rescale: str = option(
+        "quantile",
+        "Rescale scores between their 20th and 80th percentile before a temperature, or none.",
+        group="NSCaching",
+        choices=("quantile", "none"),
+    )
+
+
+class Sampler(ABC):
+    """Base of all samplers: the side to replace, the known positives, the order of an epoch."""
+
+    name: ClassVar[str]
+
+    def __init__(
+        self, graph: KnowledgeGraph, options: SamplerOptions, device: torch.device
+    ) -> None:
+        self.options = options
+        self.device = device
+        self.num_entities = graph.num_entities
+        self.num_triples = len(graph.train)
+        self.head_probability = self._head_probability(graph).to(device)
+        rows = graph.rows
+        pairs = {Side.HEAD: rows.head, Side.TAIL: rows.tail}
+        self.row_of_triple = {
+            side: torch.from_numpy(pair.of_triple).to(device) for side, pair in pairs.items()
+        }
+        self.known: dict[Side, KnownAnswers] | None = None
+        if options.known_positives == "exclude":
+            self.known = {
+                side: KnownAnswers(pair, graph.num_entities, device) for side, pair in pairs.items()
+            }
+
+    def _head_probability(self, graph: KnowledgeGraph) -> Tensor:
+        """Return, for each relation, the probability of replacing the head: Bernoulli's."""
+        return torch.from_numpy(graph.statistics.head_probability)
+
+    def prepare(self, scorer: Scorer, generator: torch.Generator) -> None:  # noqa: B027
+        """Fill what is kept, once, before the first step of a fresh run."""
+
+    def begin_epoch(self, epoch: int, generator: torch.Generator) -> Tensor:
+        """Return the training triples of this epoch, in order; epochs count from 0."""
+        return torch.randperm(self.num_triples, generator=generator, device=self.device)
+
+    @abstractmethod
+    def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
+        """Return negatives for the batch."""
+
+    def update(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> None:  # noqa: B027
+        """Renew what is kept for the batch."""
+
+    def learn(self, batch: Batch, negatives: Negatives, scores: Tensor) -> None:  # noqa: B027
+        """Learn from how the model scored the negatives. Shape of scores: (b, k)."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything a checkpoint must hold."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:  # noqa: B027
+        """Take back what :meth:`state` returned."""
+
+    # Shared by the samplers ----------------------------------------------------------------------
+
+    def draw_sides(self, batch: Batch, count: int, generator: torch.Generator) -> Tensor:
+        """Draw for each negative whether it replaces the head. Shape: (b, count), bool."""
+        probability = self.head_probability[batch.relations].unsqueeze(1)
+        draw = torch.rand(len(batch.relations), count, generator=generator, device=self.device)
+        return draw < probability
+
+    def uniform_negatives(
+        self, batch: Batch, replaces_head: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Draw uniform entities, again where they are known positives.
+
+        Returns the entities and whether each is a proper negative. Shapes: (b, k).
+        """
+        shape = replaces_head.shape
+        entities = self.uniform_entities(shape, generator)
+        bad = self.is_known(batch, replaces_head, entities)
+        for _ in range(REDRAWS):
+            if not bad.any():
+                break
+            entities = torch.where(bad, self.uniform_entities(shape, generator), entities)
+            bad = self.is_known(batch, replaces_head, entities)
+        return entities, ~bad
+
+    def uniform_entities(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
+        """Draw entity ids uniformly, with replacement."""
+        return torch.randint(self.num_entities, shape, generator=generator, device=self.device)
+
+    def is_known(self, batch: Batch, replaces_head: Tensor, entities: Tensor) -> Tensor:
+        """Tell which replacements make a training triple. Shapes: (b, k) -> (b, k)."""
+        if self.known is None:
+            return torch.zeros_like(replaces_head)
+        head, tail = (
+            self.known[side].contains(self.row_of_triple[side][batch.index], entities)
+            for side in (Side.HEAD, Side.TAIL)
+        )
+        return torch.where(replaces_head, head, tail)
+
+
+def even_weights(valid: Tensor) -> Tensor:
+    """Share a weight of one among the valid negatives of each positive. Shape: (b, k)."""
+    weight = valid.float()
+    return weight / weight.sum(1, keepdim=True).clamp_min(1)

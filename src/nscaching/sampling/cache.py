@@ -1,0 +1,133 @@
+"""The cache: N1 entities a row with the score each had when it was put there.
+
+It knows nothing of scoring functions or relations: the knowledge-graph sampler keeps one for the
+(r, t) pairs and one for the (h, r) pairs, the skip-gram sampler one for the nodes. A row is a set:
+its entities are distinct. Where there are fewer than N1, the row is padded at its end with -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from nscaching.sampling.softmax import draw, keep_without_replacement
+
+#: (ids of any shape (b, k)) -> scores of the same shape
+Score = Callable[[Tensor], Tensor]
+PADDING = -1
+#: A fresh row is offered this many draws more than it has places; if that leaves it short, this
+#: many times as many as it has places.
+_FILL_SLACK, _FILL_WIDTH = 16, 8
+#: Entries handled at once while the cache is filled.
+_FILL_BLOCK = 1 << 22
+
+
+class Cache:
+    """``rows`` sets of at most ``size`` entities out of ``num_entities``, with scores."""
+
+    def __init__(
+        self, rows: int, size: int, num_entities: int, rescaling: str, device: torch.device
+    ) -> None:
+        self.size = min(size, num_entities)
+        self.num_entities = num_entities
+        self.rescaling = rescaling
+        self.ids = torch.full((rows, self.size), PADDING, dtype=torch.int32, device=device)
+        self.scores = torch.zeros(rows, self.size, device=device)
+
+    def __len__(self) -> int:
+        return self.ids.shape[0]
+
+    def fill(
+        self, forbidden: Callable[[Tensor, Tensor], Tensor] | None, generator: torch.Generator
+    ) -> None:
+        """Fill every row with uniform distinct entities that are not forbidden; scores stay 0.
+
+        ``forbidden(rows, ids)`` tells which ids may not enter their row: (b,), (b, k) -> (b, k).
+        Rows that a first offer leaves short get a second, wider one, and are then padded.
+        """
+        rows = torch.arange(len(self), device=self.ids.device)
+        for width in (self.size + _FILL_SLACK, _FILL_WIDTH * self.size):
+            for part in torch.split(rows, max(1, _FILL_BLOCK // width)):
+                offered = self.fresh(len(part), width, generator)
+                valid = ~repeats(offered)
+                if forbidden is not None:
+                    valid &= ~forbidden(part, offered)
+                zeros = torch.zeros(offered.shape, device=offered.device)
+                place, kept = keep_without_replacement(
+                    zeros, valid, 0.0, "none", self.size, generator
+                )
+                self.ids[part] = offered.gather(1, place).masked_fill_(~kept, PADDING).int()
+            rows = rows[self.ids[rows, -1] == PADDING]
+
+    def fresh(self, rows: int, count: int, generator: torch.Generator) -> Tensor:
+        """Return ``count`` uniform entities a row; all of them once where ``count`` covers all."""
+        device = self.ids.device
+        if count >= self.num_entities:
+            return torch.arange(self.num_entities, device=device).expand(rows, -1)
+        return torch.randint(self.num_entities, (rows, count), generator=generator, device=device)
+
+    def rescore(self, score: Callable[[Tensor, Tensor], Tensor], block_rows: int = 4096) -> None:
+        """Store current scores for all rows. ``score(rows, ids)``: (b,), (b, k) -> (b, k)."""
+        for start in range(0, len(self), block_rows):
+            rows = torch.arange(start, min(start + block_rows, len(self)), device=self.ids.device)
+            self.scores[rows] = score(rows, self.ids[rows].clamp_min(0).long())
+
+    def sample(
+        self, rows: Tensor, alpha: float, count: int, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Draw entities from rows by their stored scores, with sigma2 (eq-samp-neg).
+
+        Returns ids and whether each exists (a row may be empty). Shapes: (b,) -> (b, count).
+        """
+        ids = self.ids[rows]
+        place = draw(
+            self.scores[rows] if alpha else torch.zeros_like(ids, dtype=torch.float32),
+            ids != PADDING,
+            alpha,
+            self.rescaling,
+            count,
+            generator,
+        )
+        drawn = ids.gather(1, place).long()
+        return drawn.clamp_min(0), drawn != PADDING
+
+    def update(
+        self,
+        rows: Tensor,
+        fresh: Tensor,
+        fresh_valid: Tensor | None,
+        score: Score,
+        alpha: float,
+        generator: torch.Generator,
+    ) -> None:
+        """Renew rows: out of what is there and what is fresh keep N1, with sigma3 (eq:prupc).
+
+        ``rows`` are distinct. Shapes: (b,), (b, N2), (b, N2).
+        """
+        kept = self.ids[rows].long()
+        candidates = torch.cat([kept, fresh], dim=1)
+        valid = candidates != PADDING
+        valid &= ~repeats(candidates)
+        if fresh_valid is not None:
+            valid[:, self.size :] &= fresh_valid
+        candidates.clamp_min_(0)
+        scores = score(candidates)
+        place, exists = keep_without_replacement(
+            scores, valid, alpha, self.rescaling, self.size, generator
+        )
+        self.ids[rows] = candidates.gather(1, place).masked_fill_(~exists, PADDING).int()
+        self.scores[rows] = scores.gather(1, place).masked_fill_(~exists, 0)
+
+    def totals(self) -> Tensor:
+        """Return the sum of the stored scores of each row. Shape: (rows,)."""
+        return self.scores.sum(1)
+
+
+def repeats(ids: Tensor) -> Tensor:
+    """Tell which ids stood earlier in their row already. Shapes: (b, k) -> (b, k)."""
+    ordered = ids.sort(dim=1, stable=True)
+    again = torch.zeros_like(ids, dtype=torch.bool)
+    again[:, 1:] = ordered.values[:, 1:] == ordered.values[:, :-1]
+    return torch.zeros_like(again).scatter_(1, ordered.indices, again)

@@ -1,0 +1,127 @@
+"""NSCaching: negatives from a head cache and a tail cache (paper, Section 3.2).
+
+Algorithm ``alg-cache-sample`` is :meth:`NSCachingSampler.begin_epoch` (positives, sigma1) and
+:meth:`~NSCachingSampler.sample` (negatives, sigma2); ``alg-cache-update`` is
+:meth:`~NSCachingSampler.update` (sigma3).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nscaching.graph import KnowledgeGraph
+from nscaching.sampling.base import (
+    Batch,
+    Negatives,
+    Sampler,
+    SamplerOptions,
+    Scorer,
+    even_weights,
+)
+from nscaching.sampling.cache import Cache
+from nscaching.sampling.softmax import log_weights
+from nscaching.scoring import Side
+
+
+class NSCachingSampler(Sampler):
+    """One cache row for every distinct (r, t), holding heads, and (h, r), holding tails."""
+
+    name = "nscaching"
+
+    def __init__(
+        self, graph: KnowledgeGraph, options: SamplerOptions, device: torch.device
+    ) -> None:
+        super().__init__(graph, options, device)
+        pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
+        self.anchor = {side: _ids(pair.anchor, device) for side, pair in pairs.items()}
+        self.relation = {side: _ids(pair.relation, device) for side, pair in pairs.items()}
+        self.caches = {
+            side: Cache(
+                len(pair.anchor), options.cache_size, graph.num_entities, options.rescale, device
+            )
+            for side, pair in pairs.items()
+        }
+        self._updating = True
+
+    def prepare(self, scorer: Scorer, generator: torch.Generator) -> None:
+        """Fill both caches with uniform negatives; score them where sigma2 will read the scores."""
+        for side, cache in self.caches.items():
+            cache.fill(self.known[side].contains if self.known else None, generator)
+            if self.options.alpha2 > 0:
+                cache.rescore(
+                    lambda rows, ids, side=side: scorer.score_candidates(  # type: ignore[misc]
+                        side, self.anchor[side][rows], self.relation[side][rows], ids
+                    )
+                )
+
+    def begin_epoch(self, epoch: int, generator: torch.Generator) -> Tensor:
+        """Shuffle, or draw positives with sigma1 over the scores in their rows (eq-samp-pos)."""
+        self._updating = epoch % (self.options.lazy + 1) == 0
+        if self.options.alpha1 == 0 or epoch == 0:
+            return super().begin_epoch(epoch, generator)
+        totals = sum(
+            (cache.totals()[self.row_of_triple[side]] for side, cache in self.caches.items()),
+            torch.zeros(self.num_triples, device=self.device),
+        ).unsqueeze(0)
+        everything = torch.ones_like(totals, dtype=torch.bool)
+        logits = log_weights(totals, everything, self.options.alpha1, self.options.rescale)
+        precise = torch.float32 if self.device.type == "mps" else torch.float64
+        cumulative = (logits - logits.max()).squeeze(0).to(precise).exp().cumsum(0)
+        uniform = torch.rand(
+            self.num_triples, generator=generator, device=self.device, dtype=precise
+        )
+        drawn = torch.searchsorted(cumulative, uniform * cumulative[-1], right=True)
+        return drawn.clamp_max_(self.num_triples - 1)
+
+    def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
+        """Draw a side for each negative, then one of that row's entities with sigma2."""
+        count = self.options.negatives
+        replaces_head = self.draw_sides(batch, count, generator)
+        (heads, head_valid), (tails, tail_valid) = (
+            self.caches[side].sample(
+                self.row_of_triple[side][batch.index], self.options.alpha2, count, generator
+            )
+            for side in (Side.HEAD, Side.TAIL)
+        )
+        entities = torch.where(replaces_head, heads, tails)
+        valid = torch.where(replaces_head, head_valid, tail_valid)
+        return Negatives(entities, replaces_head, even_weights(valid))
+
+    def update(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> None:
+        """Renew the rows of the batch, each once, from themselves and N2 fresh entities."""
+        if not self._updating:
+            return
+        for side, cache in self.caches.items():
+            rows = torch.unique(self.row_of_triple[side][batch.index])
+            fresh = cache.fresh(len(rows), self.options.candidates, generator)
+            proper = ~self.known[side].contains(rows, fresh) if self.known else None
+            anchor, relation = self.anchor[side][rows], self.relation[side][rows]
+            cache.update(
+                rows,
+                fresh,
+                proper,
+                lambda ids, side=side, anchor=anchor, relation=relation: scorer.score_candidates(  # type: ignore[misc]
+                    side, anchor, relation, ids
+                ),
+                self.options.alpha3,
+                generator,
+            )
+
+    def state(self) -> dict[str, Tensor]:
+        """Return ids and scores of both caches."""
+        return {
+            f"{side.name.lower()}_{part}": getattr(cache, part)
+            for side, cache in self.caches.items()
+            for part in ("ids", "scores")
+        }
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back ids and scores."""
+        for name, mine in self.state().items():
+            mine.copy_(state[name])
+
+
+def _ids(array: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(array).to(device).long()

@@ -1,0 +1,100 @@
+"""The paper's sigma: a softmax with a temperature over rescaled scores (eq:sigma).
+
+Invalid entries (padding, duplicates, known positives) are masked everywhere and never drawn.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+LOW_QUANTILE, HIGH_QUANTILE = 0.2, 0.8
+
+
+def rescale(scores: Tensor, valid: Tensor) -> Tensor:
+    """Map the scores of each row to [0, 1] between their 20th and 80th percentile.
+
+    Percentiles are over the valid entries, with linear interpolation (paper, Section 5.1). Where
+    both percentiles agree, what lies above them is 1 and the rest 0. Shapes: (b, k) -> (b, k).
+    """
+    ordered = scores.masked_fill(~valid, math.inf).sort(dim=1).values
+    last = (valid.sum(1, keepdim=True) - 1).clamp_min(0)
+    low = _quantile(ordered, last, LOW_QUANTILE)
+    high = _quantile(ordered, last, HIGH_QUANTILE)
+    spread = high - low
+    inside = (scores - low) / torch.where(spread > 0, spread, 1)
+    scaled = torch.where(spread > 0, inside.clamp(0, 1), (scores > high).to(scores.dtype))
+    return scaled.masked_fill(~valid, 0)
+
+
+def _quantile(ordered: Tensor, last: Tensor, q: float) -> Tensor:
+    """Return the q-quantile of rows sorted ascending, ``last`` the index of the last valid one."""
+    place = last * q
+    below = place.floor().long()
+    above = place.ceil().long()
+    low, high = ordered.gather(1, below), ordered.gather(1, above)
+    return torch.where(below == above, low, low + (high - low) * (place - below))
+
+
+def log_weights(scores: Tensor, valid: Tensor, alpha: float, rescaling: str) -> Tensor:
+    """Return the logarithm of sigma up to a constant a row, ``-inf`` where invalid.
+
+    Shapes: (b, k) -> (b, k). ``alpha = inf`` has no weights: see :func:`keep_without_replacement`.
+    """
+    if alpha == 0:
+        logits = torch.zeros_like(scores)
+    elif rescaling == "quantile":
+        logits = alpha * rescale(scores, valid)
+    else:
+        logits = alpha * scores
+    return logits.masked_fill(~valid, -math.inf)
+
+
+def draw(
+    scores: Tensor,
+    valid: Tensor,
+    alpha: float,
+    rescaling: str,
+    count: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """Draw ``count`` positions a row with replacement, with probability sigma.
+
+    Shapes: (b, k) -> (b, count). A row without a valid entry gives position 0.
+    """
+    rows = scores.shape[0]
+    if alpha == math.inf:
+        hardest = scores.masked_fill(~valid, -math.inf).argmax(1, keepdim=True)
+        return hardest.expand(rows, count)
+    logits = log_weights(scores, valid, alpha, rescaling)
+    top = logits.amax(1, keepdim=True).clamp_min(torch.finfo(logits.dtype).min)
+    cumulative = (logits - top).exp().cumsum(1)
+    uniform = torch.rand(rows, count, generator=generator, device=scores.device)
+    place = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
+    last_valid = (valid * torch.arange(1, valid.shape[1] + 1, device=valid.device)).amax(1) - 1
+    return place.minimum(last_valid.clamp_min(0).unsqueeze(1))
+
+
+def keep_without_replacement(
+    scores: Tensor,
+    valid: Tensor,
+    alpha: float,
+    rescaling: str,
+    count: int,
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor]:
+    """Draw ``count`` positions a row without replacement, with probability sigma at each draw.
+
+    Adding Gumbel noise to the log weights and keeping the largest is exactly that. Returns the
+    positions, the invalid ones last, and which are valid. Shapes: (b, k) -> (b, count) twice.
+    """
+    if alpha == math.inf:
+        keys = scores.masked_fill(~valid, -math.inf)
+    else:
+        exponential = torch.empty_like(scores).exponential_(generator=generator)
+        gumbel = exponential.clamp_min_(torch.finfo(scores.dtype).tiny).log_().neg_()
+        keys = log_weights(scores, valid, alpha, rescaling).add_(gumbel)
+    kept = keys.topk(min(count, keys.shape[1]), dim=1)
+    return kept.indices, kept.values > -math.inf

@@ -1,0 +1,105 @@
+"""The contract of a scoring function: a *query* and a *match*.
+
+``tail_query(h, r)`` and ``head_query(r, t)`` turn the known part of a triple into a vector, and
+``match(query, entity)`` compares it with an entity as the relation sees it (``view``). The three
+forms that users and samplers need (score a triple, score k candidates, score all entities) are
+built here from those pieces, so a scoring function is written once and cannot disagree with itself.
+
+Shapes: ``b`` queries, ``k`` candidates, ``n`` entities, ``q`` the width of a query; the rows given
+are the raw parameters, ``entity_width`` or ``relation_width`` wide.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+
+class ScoringFunction(ABC):
+    """A score ``f(h, r, t)``, higher for more plausible triples."""
+
+    name: ClassVar[str]
+    #: The loss the paper trains it with: "margin" or "logistic".
+    usual_loss: ClassVar[str]
+    #: Whether an entity looks different through each relation (TransH, TransD).
+    relational_view: ClassVar[bool] = False
+
+    def __init__(self, dim: int, norm: int = 1) -> None:
+        self.dim = dim
+        self.norm = norm
+
+    @property
+    @abstractmethod
+    def entity_width(self) -> int:
+        """Floats stored for an entity."""
+
+    @property
+    @abstractmethod
+    def relation_width(self) -> int:
+        """Floats stored for a relation."""
+
+    @abstractmethod
+    def tail_query(self, h: Tensor, r: Tensor) -> Tensor:
+        """Return what a fitting tail must look like. Shapes: (..., entity), (..., relation)."""
+
+    @abstractmethod
+    def head_query(self, r: Tensor, t: Tensor) -> Tensor:
+        """Return what a fitting head must look like. Shapes: (..., relation), (..., entity)."""
+
+    def view(self, entity: Tensor, r: Tensor | None) -> Tensor:
+        """Return the entity as the relation sees it. Shapes: (..., entity), (..., relation).
+
+        ``r`` is used, and may not be None, only where ``relational_view`` is set.
+        """
+        return entity
+
+    @abstractmethod
+    def match(self, query: Tensor, view: Tensor) -> Tensor:
+        """Compare row by row. Shapes: (..., q), (..., q) -> (...)."""
+
+    @abstractmethod
+    def match_each(self, query: Tensor, views: Tensor) -> Tensor:
+        """Compare each query with its own k views. Shapes: (b, q), (b, k, q) -> (b, k)."""
+
+    @abstractmethod
+    def match_all(self, query: Tensor, views: Tensor) -> Tensor:
+        """Compare each query with the same n views. Shapes: (b, q), (n, q) -> (b, n)."""
+
+    def init_(self, entity: Tensor, relation: Tensor, generator: torch.Generator) -> None:
+        """Fill both tables: Xavier uniform on each part of a row (paper, Section 5.3)."""
+        for table in (entity, relation):
+            for part in torch.split(table, self.dim, dim=1):
+                bound = (6.0 / (part.shape[0] + part.shape[1])) ** 0.5
+                part.uniform_(-bound, bound, generator=generator)
+
+    # The three forms ---------------------------------------------------------------------------
+
+    def score(self, h: Tensor, r: Tensor, t: Tensor) -> Tensor:
+        """Score triples. Shapes: (b, entity), (b, relation), (b, entity) -> (b,)."""
+        return self.match(self.tail_query(h, r), self.view(t, r))
+
+    def score_each(self, query: Tensor, r: Tensor, candidates: Tensor) -> Tensor:
+        """Score each query with its own k candidates.
+
+        Shapes: (b, q), (b, relation), (b, k, entity) -> (b, k).
+        """
+        return self.match_each(query, self.view(candidates, r.unsqueeze(1)))
+
+    def score_all(self, query: Tensor, r: Tensor, entities: Tensor) -> Tensor:
+        """Score each query against all entities.
+
+        Shapes: (b, q), (b, relation), (n, entity) -> (b, n). Where the view depends on the
+        relation, the queries of one relation share the entities as that relation sees them.
+        """
+        if not self.relational_view:
+            return self.match_all(query, self.view(entities, None))
+        scores = query.new_empty(query.shape[0], entities.shape[0])
+        kinds, kind_of_query = torch.unique(r, dim=0, return_inverse=True)
+        for kind in range(kinds.shape[0]):
+            rows = (kind_of_query == kind).nonzero().squeeze(1)
+            views = self.view(entities, kinds[kind])
+            scores[rows] = self.match_all(query[rows], views)
+        return scores

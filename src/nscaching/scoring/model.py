@@ -1,0 +1,107 @@
+"""The trainable tables of a scoring function, addressed by entity and relation ids."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from nscaching.scoring.base import ScoringFunction
+
+#: Floats gathered at once when candidates are scored: on a CPU the block stays in cache.
+_BLOCK_FLOATS = {"cpu": 1 << 19}
+_BLOCK_FLOATS_DEVICE = 1 << 28
+
+
+class Side(IntEnum):
+    """Which entity of a triple is asked for or replaced; the other one is the anchor."""
+
+    HEAD = 0
+    TAIL = 1
+
+
+class EmbeddingModel:
+    """Entity and relation tables with the scoring function that reads them."""
+
+    def __init__(self, scoring: ScoringFunction, entity: Tensor, relation: Tensor) -> None:
+        self.scoring = scoring
+        self.entity = entity
+        self.relation = relation
+        self._buffer: Tensor | None = None
+
+    @classmethod
+    def initialised(
+        cls,
+        scoring: ScoringFunction,
+        num_entities: int,
+        num_relations: int,
+        generator: torch.Generator,
+    ) -> EmbeddingModel:
+        """Return freshly initialised tables on the generator's device."""
+        device = generator.device
+        entity = torch.empty(num_entities, scoring.entity_width, device=device)
+        relation = torch.empty(num_relations, scoring.relation_width, device=device)
+        scoring.init_(entity, relation, generator)
+        return cls(scoring, entity, relation)
+
+    @property
+    def num_entities(self) -> int:
+        """Number of rows of the entity table."""
+        return self.entity.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tables live."""
+        return self.entity.device
+
+    def parameters(self) -> list[Tensor]:
+        """Return the trainable tables."""
+        return [self.entity, self.relation]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tables under the names they have in ``model.safetensors``."""
+        return {"entity": self.entity, "relation": self.relation}
+
+    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """Return query vectors and relation rows. Shapes: (b,), (b,) -> (b, q), (b, width)."""
+        e, r = self.entity[anchor], self.relation[relation]
+        query = (
+            self.scoring.tail_query(e, r) if side is Side.TAIL else self.scoring.head_query(r, e)
+        )
+        return query, r
+
+    def score(self, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
+        """Score triples of ids. Shapes: (...) three times -> (...)."""
+        return self.scoring.score(self.entity[heads], self.relation[relations], self.entity[tails])
+
+    @torch.no_grad()
+    def score_candidates(
+        self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor
+    ) -> Tensor:
+        """Score k candidates a query, without gradient. Shapes: (b,), (b,), (b, k) -> (b, k).
+
+        Rows are gathered into a buffer that is kept: fresh memory for every batch costs the CPU
+        several times the arithmetic.
+        """
+        query, r = self.query(side, anchor, relation)
+        count, k = candidates.shape
+        width = self.entity.shape[1]
+        limit = _BLOCK_FLOATS.get(self.device.type, _BLOCK_FLOATS_DEVICE)
+        block = min(count, max(1, limit // max(1, k * width)))
+        if self._buffer is None or self._buffer.numel() < block * k * width:
+            self._buffer = self.entity.new_empty(block * k * width)
+        scores = self.entity.new_empty(count, k)
+        for start in range(0, count, block):
+            ids = candidates[start : start + block]
+            rows = self._buffer[: ids.numel() * width].view(ids.numel(), width)
+            torch.index_select(self.entity, 0, ids.reshape(-1), out=rows)
+            part = slice(start, start + block)
+            scores[part] = self.scoring.score_each(query[part], r[part], rows.view(*ids.shape, -1))
+        return scores
+
+    @torch.no_grad()
+    def score_all(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Score all entities for each query, without gradient. Shapes: (b,), (b,) -> (b, n)."""
+        query, r = self.query(side, anchor, relation)
+        return self.scoring.score_all(query, r, self.entity)

@@ -1,0 +1,69 @@
+"""RotatE: ``-sum_k |h_k r_k - t_k|`` with ``|r_k| = 1``."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from nscaching.scoring.base import ScoringFunction
+from nscaching.scoring.families import complex_product
+
+#: Differences held at once when all entities are scored; keeps the block in the CPU's cache.
+_BLOCK_FLOATS = 1 << 20
+
+
+class RotatE(ScoringFunction):
+    """Sun et al. 2019. Entities [re, im]; a relation is a rotation, stored as phases."""
+
+    name = "rotate"
+    usual_loss = "margin"
+
+    @property
+    def entity_width(self) -> int:
+        """Real and imaginary part."""
+        return 2 * self.dim
+
+    @property
+    def relation_width(self) -> int:
+        """One phase a coordinate."""
+        return self.dim
+
+    def init_(self, entity: Tensor, relation: Tensor, generator: torch.Generator) -> None:
+        """Xavier for the entities; phases uniform on the circle."""
+        super().init_(entity, relation, generator)
+        relation.uniform_(-math.pi, math.pi, generator=generator)
+
+    def tail_query(self, h: Tensor, r: Tensor) -> Tensor:
+        """Return the head, rotated."""
+        return complex_product(h, _rotation(r))
+
+    def head_query(self, r: Tensor, t: Tensor) -> Tensor:
+        """Return the tail, rotated back; the distance is the same because ``|r_k| = 1``."""
+        return complex_product(t, _rotation(r), conjugate_b=True)
+
+    def match(self, query: Tensor, view: Tensor) -> Tensor:
+        """Negative sum of the moduli of the complex differences."""
+        re, im = (query - view).chunk(2, dim=-1)
+        moduli: Tensor = torch.linalg.vector_norm(torch.stack([re, im], dim=-1), dim=-1)
+        return -moduli.sum(-1)
+
+    def match_each(self, query: Tensor, views: Tensor) -> Tensor:
+        """Compare each query with its own views."""
+        return self.match(query.unsqueeze(1), views)
+
+    def match_all(self, query: Tensor, views: Tensor) -> Tensor:
+        """Compare with all views, a block of entities at a time."""
+        scores = query.new_empty(query.shape[0], views.shape[0])
+        block = max(1, _BLOCK_FLOATS // max(1, query.numel()))
+        for start in range(0, views.shape[0], block):
+            part = views[start : start + block]
+            re, im = (query.unsqueeze(1) - part).chunk(2, dim=-1)
+            scores[:, start : start + block] = -torch.hypot(re, im).sum(-1)
+        return scores
+
+
+def _rotation(phase: Tensor) -> Tensor:
+    """Return the unit complex numbers of the phases, as [re, im]."""
+    return torch.cat([phase.cos(), phase.sin()], dim=-1)

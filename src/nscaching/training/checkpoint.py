@@ -1,0 +1,56 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped, in one file.
+
+One safetensors file, renamed into place, holds parameters, the best parameters so far, Adam's
+moments, the sampler's state, the state of the random generator and, in the middle of an epoch, the
+order of its triples. Its details hold the counters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from nscaching.errors import UserError
+from nscaching.files import read_tensors, write_tensors
+
+FORMAT = 1
+
+
+@dataclass
+class Counters:
+    """Where a run stands."""
+
+    fingerprint: str  #: of the graph
+    epoch: int = 0  #: epochs finished
+    steps_into_epoch: int = 0  #: steps taken of the epoch after that
+    loss_sum: float = 0.0  #: of those steps
+    best_valid: dict[str, Any] | None = None  #: metrics of the best validation
+    best_epoch: int = 0
+    validations_without_gain: int = 0
+    seconds: float = 0.0  #: spent training and validating, over all parts of the run
+    epoch_seconds: float = 0.0  #: spent in whole epochs, validations not counted
+    finished: bool = False
+
+
+def save(path: Path, counters: Counters, parts: dict[str, dict[str, Tensor]]) -> None:
+    """Write counters and named groups of tensors."""
+    tensors = {f"{part}/{name}": t for part, group in parts.items() for name, t in group.items()}
+    write_tensors(path, tensors, {"format": FORMAT, **asdict(counters)})
+
+
+def load(path: Path) -> tuple[Counters, dict[str, dict[str, Tensor]]]:
+    """Read back what :func:`save` wrote."""
+    tensors, details = read_tensors(path, "checkpoint")
+    if details.pop("format", None) != FORMAT:
+        raise UserError(
+            f"{path} was not written by this version of nscaching; start the run again with "
+            "--overwrite."
+        )
+    parts: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition("/")
+        parts.setdefault(part, {})[rest] = tensor
+    return Counters(**details), parts

@@ -1,0 +1,95 @@
+"""The configuration of a run: file, Python and command line are the same thing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nscaching.errors import UserError
+from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB
+from nscaching.losses import LossOptions
+from nscaching.options import option
+from nscaching.sampling import SamplerOptions
+from nscaching.scoring import ScoringOptions
+
+
+@dataclass(kw_only=True)
+class TrainConfig(SamplerOptions, LossOptions, ScoringOptions):
+    """Everything that decides how a run turns out."""
+
+    data: str = option(
+        "", "A named data set, a folder with train/valid/test, or a file of triples.", group="Data"
+    )
+    split: float = option(
+        0.05,
+        "For a single file: the share held out for valid and again for test; 0 keeps all.",
+        group="Data",
+        low=0,
+        below=0.5,
+    )
+    init_from: str | None = option(
+        None, "Start from the parameters of this run instead of random ones.", group="Training"
+    )
+    epochs: int = option(100, "Epochs at most.", group="Training", low=1)
+    batch_size: int = option(1024, "Positive triples a step.", group="Training", low=1)
+    lr: float = option(1e-3, "Learning rate of Adam.", group="Training", above=0)
+    valid_every: int = option(
+        5, "Epochs between two validations; 0 never validates.", group="Training", low=0
+    )
+    patience: int = option(
+        10,
+        "Stop after so many validations without a better MRR; 0 never stops early.",
+        group="Training",
+        low=0,
+    )
+    seed: int = option(
+        0, "Seed of the split, the parameters and the sampling.", group="Training", low=0
+    )
+    device: str = option(
+        "auto",
+        "Where to train; auto takes a GPU if there is one.",
+        group="Training",
+        choices=("auto", "cpu", "cuda", "mps"),
+    )
+    eval_memory: int = option(
+        DEFAULT_MEMORY_MB, "Megabytes of scores held during evaluation.", group="Training", low=1
+    )
+    checkpoint_seconds: float = option(
+        60.0,
+        "Seconds between two checkpoints, written at the end of an epoch; 0 writes every epoch.",
+        group="Training",
+        low=0,
+    )
+
+    @classmethod
+    def from_file(cls, path: Path) -> TrainConfig:
+        """Read a YAML file of options."""
+        return cls.from_mapping(read_yaml(path), str(path))
+
+    def as_yaml(self) -> str:
+        """Return the configuration as YAML that :meth:`from_file` takes back."""
+        text: str = yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True)
+        return text
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML file that holds one mapping."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file; name a YAML file of options.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read as text: {error}.") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise UserError(f"{path}{place}: {problem}. Write one 'option: value' a line.") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: expected one 'option: value' a line.")
+    return content

@@ -1,0 +1,173 @@
+"""The run folder: what is in it, and that every file in it is whole.
+
+``config.yaml`` repeats the run; ``entities.txt`` and ``relations.txt`` name the rows of
+``model.safetensors``; ``graph.safetensors`` holds the triples by id, so that a run can be
+evaluated and asked without the files it was trained on; ``metrics.jsonl`` has a line an epoch and a
+line an evaluation; ``checkpoint/`` holds what ``--resume`` needs.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nscaching.errors import UserError
+from nscaching.files import explained_writes, read_tensors, write_tensors, write_text
+from nscaching.graph import KnowledgeGraph
+from nscaching.scoring import EmbeddingModel
+from nscaching.training.config import TrainConfig
+
+_SPLITS = ("train", "valid", "test")
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.entities = self.path / "entities.txt"
+        self.relations = self.path / "relations.txt"
+        self.graph = self.path / "graph.safetensors"
+        self.model = self.path / "model.safetensors"
+        self.metrics = self.path / "metrics.jsonl"
+        self.checkpoint = self.path / "checkpoint" / "state.safetensors"
+
+    def exists(self) -> bool:
+        """Tell whether something is there already."""
+        return self.path.is_file() or (self.path.is_dir() and any(self.path.iterdir()))
+
+    def is_run(self) -> bool:
+        """Tell whether the folder holds a run, finished or not."""
+        return self.config.is_file()
+
+    def clear(self) -> None:
+        """Remove an earlier run; refuse to remove a folder that is no run."""
+        if not self.exists():
+            return
+        if not self.is_run():
+            raise UserError(
+                f"{self.path} exists and is not a run folder, so it is not overwritten; "
+                "choose another --out."
+            )
+        with explained_writes(self.path):
+            for file in (
+                self.config,  # first: without it the folder is no run any more
+                self.entities,
+                self.relations,
+                self.graph,
+                self.model,
+                self.metrics,
+                self.path / "report.html",
+            ):
+                file.unlink(missing_ok=True)
+            shutil.rmtree(self.checkpoint.parent, ignore_errors=True)
+
+    def create(self, config: TrainConfig, graph: KnowledgeGraph) -> None:
+        """Make the folder and write what is known before training; ``config.yaml`` comes last."""
+        with explained_writes(self.path):
+            self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self.entities, _lines(graph.entities))
+        write_text(self.relations, _lines(graph.relations))
+        write_tensors(
+            self.graph,
+            {split: torch.from_numpy(graph.split(split)) for split in _SPLITS}
+            | {
+                f"labelled.{split}": torch.from_numpy(rows)
+                for split, rows in graph.labelled.items()
+            },
+            {"name": graph.name, "fingerprint": graph.fingerprint},
+        )
+        write_text(self.config, config.as_yaml())
+
+    def read_config(self) -> TrainConfig:
+        """Return the configuration the run was started with."""
+        if not self.is_run():
+            what = "is not a run folder: it has no config.yaml" if self.exists() else "is not there"
+            raise UserError(f"{self.path} {what}. Train one with 'nscaching train'.")
+        return TrainConfig.from_file(self.config)
+
+    def read_graph(self) -> KnowledgeGraph:
+        """Return the graph the run was trained on."""
+        arrays, details = read_tensors(self.graph, "graph of a run")
+        try:
+            return KnowledgeGraph(
+                _names(self.entities),
+                _names(self.relations),
+                *(arrays[split].numpy() for split in _SPLITS),
+                name=str(details.get("name", "graph")),
+                labelled={
+                    key.removeprefix("labelled."): rows.numpy()
+                    for key, rows in arrays.items()
+                    if key.startswith("labelled.")
+                },
+            )
+        except (KeyError, ValueError) as error:
+            raise UserError(
+                f"{self.graph} does not fit {self.entities.name} and {self.relations.name} "
+                f"({error}): the files are not of one run. Restore them, or train again."
+            ) from error
+
+    def read_model(self, config: TrainConfig, graph: KnowledgeGraph) -> EmbeddingModel:
+        """Return the best model found, checked against the configuration and the graph."""
+        tensors, _ = read_tensors(self.model, "model")
+        scoring = config.build_scoring()
+        expected = {
+            "entity": (graph.num_entities, scoring.entity_width),
+            "relation": (graph.num_relations, scoring.relation_width),
+        }
+        for name, shape in expected.items():
+            found = tuple(tensors[name].shape) if name in tensors else None
+            if found != shape:
+                raise UserError(
+                    f"{self.model}: '{name}' should have shape {shape} for {config.scoring} with "
+                    f"dim {config.dim}, found {found or 'nothing'}; it is the model of another run."
+                )
+        return EmbeddingModel(scoring, tensors["entity"].float(), tensors["relation"].float())
+
+    def write_model(self, entity: torch.Tensor, relation: torch.Tensor) -> None:
+        """Write the parameters, rows in the order of the name files."""
+        write_tensors(self.model, {"entity": entity, "relation": relation})
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Return the lines of ``metrics.jsonl``; a half-written last one is left out."""
+        if not self.metrics.exists():
+            return []
+        lines = []
+        for line in self.metrics.read_text(encoding="utf-8").split("\n"):
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                continue
+        return lines
+
+    def append_metrics(self, line: dict[str, Any]) -> None:
+        """Add one line."""
+        with explained_writes(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def clear_metrics(self) -> None:
+        """Start an empty ``metrics.jsonl``."""
+        write_text(self.metrics, "")
+
+    def keep_metrics_until(self, epoch: int) -> None:
+        """Drop the lines after an epoch: a resumed run will write them again."""
+        kept = [line for line in self.read_metrics() if line.get("epoch", 0) <= epoch]
+        kept = [line for line in kept if line.get("split") != "test"]
+        write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def _lines(names: list[str]) -> str:
+    return "".join(f"{name}\n" for name in names)
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({error}); the run folder is damaged.") from error
+    return text.removesuffix("\n").split("\n") if text else []

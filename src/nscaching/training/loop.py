@@ -1,0 +1,297 @@
+"""The training loop (paper, ``alg-cache``): sample, update the sampler, step; validate; keep best.
+
+Order in a step: negatives come from the caches as they stand, then the caches are updated, then
+the parameters.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
+from nscaching.evaluation import RankingReport, rank_triples
+from nscaching.graph import KnowledgeGraph
+from nscaching.sampling import SAMPLERS, Batch
+from nscaching.scoring import EmbeddingModel
+from nscaching.training import checkpoint
+from nscaching.training.checkpoint import Counters
+from nscaching.training.config import TrainConfig
+from nscaching.training.devices import pick_device
+from nscaching.training.folder import RunFolder
+from nscaching.training.interrupt import StopRequest
+from nscaching.training.progress import Progress
+from nscaching.training.step import GradientStep
+
+
+class Trainer:
+    """One run: its model, sampler, optimiser and counters, and where they are kept."""
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        config: TrainConfig,
+        folder: RunFolder | None,
+        progress: Progress,
+    ) -> None:
+        if len(graph.train) == 0:
+            raise UserError("The graph has no training triples; there is nothing to learn from.")
+        self.graph, self.config, self.folder, self.progress = graph, config, folder, progress
+        self.device = pick_device(config.device)
+        self.triples = torch.from_numpy(graph.train).to(self.device).long()
+        self.model = self._initial_model()
+        self.generator = torch.Generator(self.device).manual_seed(config.seed)
+        self.sampler = SAMPLERS[config.sampler](graph, config, self.device)
+        self.step = GradientStep(
+            self.model,
+            config.build_loss(self.model.scoring.usual_loss),
+            config.lr,
+            config.l2 * min(config.batch_size, len(graph.train)) / len(graph.train),
+        )
+        self.counters = Counters(graph.fingerprint)
+        self.best: dict[str, Tensor] = {}
+        self.order: Tensor | None = None
+        self._clock = time.monotonic()
+        self._last_checkpoint = time.monotonic()
+
+    def _initial_model(self) -> EmbeddingModel:
+        """Initialise on the CPU, so that a seed means the same parameters on every device."""
+        config, graph = self.config, self.graph
+        if config.init_from is not None:
+            return self._warm_start(RunFolder(config.init_from))
+        model = EmbeddingModel.initialised(
+            config.build_scoring(),
+            graph.num_entities,
+            graph.num_relations,
+            torch.Generator().manual_seed(config.seed),
+        )
+        return _on(self.device, model)
+
+    def _warm_start(self, folder: RunFolder) -> EmbeddingModel:
+        """Take the parameters of another run on the same entities and relations."""
+        source = folder.read_config()
+        graph = folder.read_graph()
+        if (source.scoring, source.dim) != (self.config.scoring, self.config.dim):
+            raise UserError(
+                f"init_from: {folder.path} holds {source.scoring} with dim {source.dim}, this run "
+                f"is {self.config.scoring} with dim {self.config.dim}; they must be the same."
+            )
+        same = graph.entities == self.graph.entities and graph.relations == self.graph.relations
+        if not same:
+            raise UserError(
+                f"init_from: {folder.path} was trained on other entities or relations; both runs "
+                "must be on the same graph."
+            )
+        return _on(self.device, folder.read_model(source, graph))
+
+    # Running -------------------------------------------------------------------------------------
+
+    def run(self, resume: bool) -> None:
+        """Train to the end, or until a signal; ``resume`` goes on from the folder's checkpoint."""
+        if resume and self.folder is not None and self.folder.checkpoint.exists():
+            self._load_checkpoint(self.folder)
+        else:
+            self.sampler.prepare(self.model, self.generator)
+            if self.folder is not None:
+                self.folder.clear_metrics()
+        self._clock = time.monotonic() - self.counters.seconds
+        with StopRequest() as stop, self.progress.training(self.config.epochs) as bar:
+            bar.advance(self.counters.epoch)
+            while self.counters.epoch < self.config.epochs and not self._out_of_patience():
+                started = time.monotonic()
+                loss = self._train_epoch(stop, bar)
+                self.counters.epoch += 1
+                self.counters.epoch_seconds += time.monotonic() - started
+                self._report_epoch(loss, bar)
+                if self._validation_due():
+                    self._validate(bar)
+                if self._checkpoint_due():
+                    self._save_checkpoint()
+        self._finish()
+
+    def _train_epoch(self, stop: StopRequest, bar: Progress.Bar) -> float:
+        """Run the rest of the current epoch; return its mean loss."""
+        counters = self.counters
+        if self.order is None:
+            self.order = self.sampler.begin_epoch(counters.epoch, self.generator)
+        size = self.config.batch_size
+        total = torch.zeros((), device=self.device)
+        steps = math.ceil(len(self.order) / size)
+        while counters.steps_into_epoch < steps:
+            start = counters.steps_into_epoch * size
+            index = self.order[start : start + size]
+            batch = Batch(index, *self.triples[index].unbind(1))
+            negatives = self.sampler.sample(batch, self.model, self.generator)
+            self.sampler.update(batch, self.model, self.generator)
+            loss, scores = self.step(batch, negatives)
+            self.sampler.learn(batch, negatives, scores)
+            total += loss
+            counters.steps_into_epoch += 1
+            bar.within_epoch(counters.steps_into_epoch / steps)
+            if stop.signal is not None:
+                counters.loss_sum += float(total)
+                self._stop_here(stop.signal)
+        mean = (counters.loss_sum + float(total)) / len(self.order)
+        self.order, counters.steps_into_epoch, counters.loss_sum = None, 0, 0.0
+        return mean
+
+    def _report_epoch(self, loss: float, bar: Progress.Bar) -> None:
+        epoch = self.counters.epoch
+        if not math.isfinite(loss):
+            self._diverged(f"The loss is {loss}")
+        self._record({"event": "epoch", "epoch": epoch, "loss": loss, "seconds": self._seconds()})
+        bar.epoch_done(epoch, loss)
+
+    def _diverged(self, what: str) -> NoReturn:
+        kept = "No checkpoint had been written."
+        if self.folder is not None and self.folder.checkpoint.exists():
+            kept = f"The last good checkpoint is kept in {self.folder.checkpoint.parent}."
+        raise TrainingDiverged(
+            f"{what} after epoch {self.counters.epoch}: training diverged. {kept} "
+            "Try a smaller lr, or a larger l2."
+        )
+
+    def _out_of_patience(self) -> bool:
+        patience = self.config.patience
+        return 0 < patience <= self.counters.validations_without_gain
+
+    # Validation ----------------------------------------------------------------------------------
+
+    def _validation_due(self) -> bool:
+        every, epoch = self.config.valid_every, self.counters.epoch
+        if every == 0 or len(self.graph.valid) == 0:
+            return False
+        return epoch % every == 0 or epoch == self.config.epochs
+
+    def _validate(self, bar: Progress.Bar) -> None:
+        counters = self.counters
+        with bar.evaluating("valid", 2 * len(self.graph.valid)) as advance:
+            report = self.evaluate(self.model, "valid", advance)
+        if counters.best_valid is None or report.mrr > counters.best_valid["mrr"]:
+            counters.best_valid, counters.best_epoch = report.overall(), counters.epoch
+            counters.validations_without_gain = 0
+            self.best = {name: table.detach().clone() for name, table in self.model.state().items()}
+        else:
+            counters.validations_without_gain += 1
+        self._record(evaluation_line(report, counters.epoch))
+        bar.validated(counters.epoch, report.mrr, counters.best_valid["mrr"], counters.best_epoch)
+
+    def evaluate(
+        self, model: EmbeddingModel, split: str, progress: Callable[[int], None] | None = None
+    ) -> RankingReport:
+        """Rank one split with a model."""
+        started = time.monotonic()
+        triples = self.graph.split(split)
+        ranks = rank_triples(
+            model, self.graph, triples, memory_mb=self.config.eval_memory, progress=progress
+        )
+        seconds = time.monotonic() - started
+        return RankingReport.build(self.graph, triples, ranks, split=split, seconds=seconds)
+
+    def best_model(self) -> EmbeddingModel:
+        """Return the model with the best validation MRR, or the last one without validation."""
+        if not self.best:
+            return self.model
+        return EmbeddingModel(self.model.scoring, self.best["entity"], self.best["relation"])
+
+    # Keeping -------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """Write the best model and the last checkpoint, from which a run can be prolonged."""
+        counters = self.counters
+        counters.seconds = self._seconds()
+        if not self.best:
+            counters.best_epoch = counters.epoch
+        if self.folder is None:
+            return
+        if not counters.finished:
+            counters.finished = True
+            self._save_checkpoint()
+
+    def _checkpoint_due(self) -> bool:
+        waited = time.monotonic() - self._last_checkpoint
+        return self.folder is not None and waited >= self.config.checkpoint_seconds
+
+    def _save_checkpoint(self) -> None:
+        assert self.folder is not None
+        if not all(bool(table.isfinite().all()) for table in self.model.parameters()):
+            self._diverged("The parameters are not numbers any more")
+        self.counters.seconds = self._seconds()
+        best = self.best_model()
+        self.folder.write_model(best.entity, best.relation)
+        parts = {
+            "model": self.model.state(),
+            "best": self.best,
+            "adam": self.step.state(),
+            "sampler": self.sampler.state(),
+            "random": {"state": self.generator.get_state()},
+        }
+        if self.order is not None:
+            parts["epoch"] = {"order": self.order}
+        checkpoint.save(self.folder.checkpoint, self.counters, parts)
+        self._last_checkpoint = time.monotonic()
+
+    def _load_checkpoint(self, folder: RunFolder) -> None:
+        counters, parts = checkpoint.load(folder.checkpoint)
+        if counters.fingerprint != self.graph.fingerprint:
+            raise UserError(
+                f"{folder.path} was trained on another graph: its triples or names differ from "
+                "those given now. Resume with the same data, or choose another --out."
+            )
+        try:
+            for name, table in self.model.state().items():
+                table.copy_(parts["model"][name])
+            self.step.load_state(parts["adam"])
+            self.sampler.load_state(parts.get("sampler", {}))
+            self.generator.set_state(parts["random"]["state"])
+        except (KeyError, RuntimeError) as error:
+            raise UserError(
+                f"{folder.checkpoint} does not fit this run ({error}); start it again with "
+                "--overwrite."
+            ) from error
+        self.best = {name: table.to(self.device) for name, table in parts.get("best", {}).items()}
+        order = parts.get("epoch", {}).get("order")
+        self.order = None if order is None else order.to(self.device)
+        counters.finished = counters.finished and counters.epoch >= self.config.epochs
+        self.counters = counters
+        folder.keep_metrics_until(counters.epoch)
+
+    def _stop_here(self, number: int) -> NoReturn:
+        name = {2: "SIGINT", 15: "SIGTERM"}.get(number, f"signal {number}")
+        where = f"epoch {self.counters.epoch + 1} of {self.config.epochs}"
+        if self.folder is None:
+            raise TrainingInterrupted(f"Stopped by {name} in {where}; nothing was kept.")
+        self._save_checkpoint()
+        raise TrainingInterrupted(
+            f"Stopped by {name} in {where}; everything is kept. Go on with:\n"
+            f"  nscaching train --resume --out {self.folder.path}"
+        )
+
+    def _record(self, line: dict[str, object]) -> None:
+        if self.folder is not None:
+            self.folder.append_metrics(line)
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._clock
+
+
+def evaluation_line(report: RankingReport, epoch: int) -> dict[str, object]:
+    """Return the line of ``metrics.jsonl`` for an evaluation."""
+    where = {"split": report.split, "seconds": report.seconds}
+    return {"event": "evaluation", "epoch": epoch, **where, **report.overall()}
+
+
+def _on(device: torch.device, model: EmbeddingModel) -> EmbeddingModel:
+    return EmbeddingModel(model.scoring, model.entity.to(device), model.relation.to(device))
+
+
+def default_out(config: TrainConfig) -> Path:
+    """Return the folder a run goes to when none is named."""
+    source = Path(config.data).name.split(".")[0] or "graph"
+    return Path("runs") / f"{source}-{config.scoring}-{config.sampler}"

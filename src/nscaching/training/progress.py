@@ -1,0 +1,138 @@
+"""What a person sees while a run goes on: a bar in a terminal, lines elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as RichProgress
+
+#: "auto" is a bar in a terminal and lines otherwise.
+STYLES = ("auto", "bar", "lines", "none")
+#: Seconds between two lines where there is no terminal, unless a validation has news.
+_LINE_SECONDS = 15.0
+
+
+class Progress:
+    """Shows progress on stderr, so that stdout stays free for results."""
+
+    def __init__(self, style: str = "auto") -> None:
+        self.console = Console(stderr=True)
+        self.style = style
+        if style == "auto":
+            self.style = "bar" if self.console.is_terminal else "lines"
+
+    @contextlib.contextmanager
+    def training(self, epochs: int) -> Iterator[Progress.Bar]:
+        """Show the epochs of a run."""
+        with self._rich() as rich:
+            yield Progress.Bar(self, rich, epochs)
+
+    @contextlib.contextmanager
+    def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Show a piece of work of known size; yields a function told how much more is done."""
+        with self._rich() as rich:
+            task = rich.add_task(what, total=total, news="")
+            yield lambda done: rich.advance(task, done)
+
+    def say(self, text: str) -> None:
+        """Print a line, unless nothing is to be shown."""
+        if self.style != "none":
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _rich(self) -> RichProgress:
+        return RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[news]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            console=self.console,
+            disable=self.style != "bar",
+            transient=True,
+        )
+
+    class Bar:
+        """The bar of one run."""
+
+        def __init__(self, progress: Progress, rich: RichProgress, epochs: int) -> None:
+            self._progress, self._rich, self._epochs = progress, rich, epochs
+            self._task: TaskID = rich.add_task("training", total=epochs, news="")
+            self._done = 0
+            self._loss = self._mrr = ""
+            self._started = self._said = time.monotonic()
+            self._first = 0
+
+        def advance(self, epochs: int) -> None:
+            """Count epochs that an earlier part of the run has done."""
+            self._done = self._first = epochs
+            self._show(epochs)
+
+        def within_epoch(self, share: float) -> None:
+            """Show the share of the current epoch that is done."""
+            if self._progress.style == "bar":
+                self._show(self._done + share)
+
+        def epoch_done(self, epoch: int, loss: float) -> None:
+            """Show the loss of an epoch."""
+            self._done = epoch
+            self._loss = f"loss {loss:.4f}"
+            self._show(epoch)
+            if time.monotonic() - self._said > _LINE_SECONDS:
+                self._say(self._loss)
+
+        def validated(self, epoch: int, mrr: float, best: float, best_epoch: int) -> None:
+            """Show a validation."""
+            self._mrr = f"valid MRR {mrr:.4f} (best {best:.4f} at {best_epoch})"
+            self._show(epoch)
+            self._say(f"{self._loss}, {self._mrr}")
+
+        @contextlib.contextmanager
+        def evaluating(self, split: str, queries: int) -> Iterator[Callable[[int], None]]:
+            """Show the evaluation of a split under the bar of the epochs."""
+            task = self._rich.add_task(f"ranking {split}", total=queries, news="")
+            try:
+                yield lambda done: self._rich.advance(task, done)
+            finally:
+                self._rich.remove_task(task)
+
+        def _show(self, done: float) -> None:
+            news = " ".join(part for part in (self._loss, self._mrr) if part)
+            self._rich.update(self._task, completed=done, news=news)
+
+        def _say(self, news: str) -> None:
+            if self._progress.style != "lines":
+                return
+            self._said = time.monotonic()
+            spent = self._said - self._started
+            left = spent / max(1, self._done - self._first) * (self._epochs - self._done)
+            print(
+                f"epoch {self._done}/{self._epochs}  {news}  "
+                f"{duration(spent)} gone, {duration(left)} left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as a person writes them: 8.1 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"

@@ -1,0 +1,160 @@
+"""Every mistake gives one or two sentences with the file, the line and the remedy."""
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nscaching.errors import UserError
+from nscaching.graph import load_graph
+
+from .test_readers import openke
+
+
+def complaint(path):
+    with pytest.raises(UserError) as caught:
+        load_graph(path)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("x.txt", b"a\tr\tb\na\tr\n", ["Line 2", "2 columns", "expected 3", "tabs"]),
+        ("x.txt", b"a\tr\n", ["Line 1", "2 columns"]),
+        ("x.txt", b"a r b\n", ["Line 1", "1 column;", "tabs"]),
+        ("x.txt", b"\na\tr\tb\nc\tr\td\te\tf\n", ["Line 3", "5 columns"]),
+        ("x.txt", b"a\tr\tb\t1\n", ["Line 1", "4 columns"]),
+        ("x.txt", b"a\tr\tb\n\tr\tb\n", ["Line 2", "empty head"]),
+        ("x.txt", b"a\tr\t\n", ["Line 1", "empty tail"]),
+        ("x.txt", b"a\tr\tb\nc\xff\tr\td\n", ["Line 2", "UTF-8", "0xff"]),
+        ("x.txt", b"", ["is empty"]),
+        ("x.txt", b"\n\r\n\n", ["is empty"]),
+        ("x.txt", b"  \n \n", ["is empty"]),
+        ("x.txt", b"\xef\xbb\xbf", ["is empty"]),
+        ("x.tsv", b"head\trelation\ttail\n", ["is empty"]),
+        ("x.csv", b"", ["is empty"]),
+        ("x.csv", b"a,r,b\na,r\n", ["Line 2", "2 columns", "commas"]),
+        ("x.csv", b"a,r,b\n,r,b\n", ["Line 2", "empty head"]),
+        ("x.csv", b'a,r,b\na,"",b\n', ["Line 2", "empty relation"]),
+        ("x.csv", b'a,r,"two\nlines"\n', ["line break inside the tail"]),
+        ("x.csv", b'a,r,b\n"a,r,b\nc,r,d\n', ["not valid CSV"]),
+        ("x.csv", b'a,r,"b\n', ["not valid CSV"]),
+        ("x.csv", b"a,r,b\na,r,\xe9\n", ["Line 2", "UTF-8"]),
+        ("x.nt", b"<a> <b> <c> .\n<a> <b> .\n", ["Line 2", "N-Triples"]),
+        ("x.nt", b"<a> <b> <c>\n", ["Line 1"]),
+        ("x.nt", b'<a> <b> "only literals" .\n', ["literals"]),
+        ("x.nt", b"# nothing\n", ["is empty"]),
+        ("x.nt", b"<a> <b> <c> .\n<a> <b> <\xff> .\n", ["Line 2", "UTF-8"]),
+        ("x.nt", b"<a> <b> <c\\u000A> .\n", ["Line 1", "escape"]),
+        ("x.nt", b"<a> <b> <c\\uD800> .\n", ["Line 1", "escape"]),
+        ("x.nt", b"<a> <b> <c\\q> .\n", ["Line 1", "escape"]),
+        ("x.parquet", b"PAR1 but not really", ["Parquet"]),
+        ("x.parquet", b"", ["Parquet"]),
+        ("x.txt.gz", b"not gzip", ["gzip"]),
+        ("x.txt.gz", gzip.compress(b"a\tr\tb\n" * 99)[:-9], ["gzip"]),
+        ("x.txt.gz", gzip.compress(b""), ["is empty"]),
+        ("x.txt.gz", gzip.compress(b"a\tr\n"), ["Line 1", "2 columns"]),
+    ],
+)
+def test_bad_files(tmp_path, name, data, words):
+    path = tmp_path / name
+    path.write_bytes(data)
+    said = complaint(path)
+    assert str(path) in said
+    for word in words:
+        assert word in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"a": ["x"], "b": ["y"]}, ["columns a, b", "three"]),
+        ({"h": ["x"], "r": ["y"], "t": [""]}, ["Row 1", "empty", "'t'"]),
+        ({"h": ["x", None], "r": ["y", "y"], "t": ["z", "z"]}, ["Row 2", "no value", "'h'"]),
+        ({"h": ["x", "a\nb"], "r": ["y", "y"], "t": ["z", "z"]}, ["Row 2", "line break"]),
+        ({"h": [0.5], "r": ["y"], "t": ["z"]}, ["'h'", "double"]),
+        ({"h": pa.array([], pa.string()), "r": [], "t": []}, ["is empty"]),
+    ],
+)
+def test_bad_parquet(tmp_path, columns, words):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table(columns), path)
+    said = complaint(path)
+    for word in [*words, str(path)]:
+        assert word in said
+
+
+def test_a_missing_file_and_an_unknown_name(tmp_path):
+    assert "no file or folder" in complaint(tmp_path / "absent.txt")
+    assert "did you mean 'WN18RR'" in complaint("wn18r")
+    assert "no file or folder" in complaint("x" * 5000)
+    assert "no file or folder" in complaint("nul\0byte")
+
+
+def test_an_unreadable_file(tmp_path, monkeypatch):
+    path = tmp_path / "x.txt"
+    path.write_text("a\tr\tb\n")
+
+    def refuse(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert "permissions" in complaint(path)
+
+
+def test_a_folder_without_train(tmp_path):
+    (tmp_path / "edges.txt").write_text("a\tb\n")
+    said = complaint(tmp_path)
+    assert "edges.txt" in said
+    assert "train.txt" in said
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "no files" in complaint(empty)
+
+
+def test_a_folder_with_two_candidates(tmp_path):
+    (tmp_path / "train.txt").write_text("a\tr\tb\n")
+    (tmp_path / "train.tsv").write_text("a\tr\tb\n")
+    said = complaint(tmp_path)
+    assert "train.txt and train.tsv" in said
+
+
+def test_bad_labels(tmp_path):
+    (tmp_path / "train.txt").write_text("a\tr\tb\n")
+    labelled = tmp_path / "test.labeled.txt"
+    labelled.write_text("a\tr\tb\t1\na\tr\tb\tyes\n")
+    assert "Line 2" in complaint(tmp_path)
+    labelled.write_text("a\tr\tb\n")
+    assert "3 columns; expected 4" in complaint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"entity2id": "3\nParis\t1\nRome\t2\n"}, ["entity2id.txt", "promises 3", "2 follow"]),
+        ({"entity2id": "many\n"}, ["Line 1", "number of lines"]),
+        ({"entity2id": "2\nParis\t0\nRome\t5\n"}, ["Line 3", "id 5"]),
+        ({"entity2id": "2\nParis\t0\nRome\t0\n"}, ["Line 3", "'Paris' has"]),
+        ({"entity2id": "2\nParis\t0\nRome\n"}, ["Line 3", "expected a name"]),
+        ({"train2id": "1\n0 1 1\n1 2 0\n"}, ["train2id.txt", "promises 1", "2 follow"]),
+        ({"train2id": "2\n0 1 1\n1 2 2\n"}, ["Line 3", "relation id 2"]),
+        ({"train2id": "2\n0 1 1\n1 -2 0\n"}, ["Line 3", "tail id -2"]),
+        ({"train2id": "2\n0 1 1\n1 2\n"}, ["Line 3", "three ids"]),
+        ({"train2id": "2\n0 1 1\nRome 2 1\n"}, ["Line 3", "three ids"]),
+        ({"train2id": "0\n"}, ["train2id.txt", "no triples"]),
+    ],
+)
+def test_bad_openke(tmp_path, changes, words):
+    said = complaint(openke(tmp_path, **changes))
+    for word in words:
+        assert word in said
+
+
+def test_openke_without_names(tmp_path):
+    openke(tmp_path)
+    (tmp_path / "relation2id.txt").unlink()
+    assert "relation2id.txt" in complaint(tmp_path)

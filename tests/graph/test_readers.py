@@ -1,0 +1,259 @@
+"""What is written in any format is read back as the same triples."""
+
+import csv
+import gzip
+import io
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nscaching.graph import KnowledgeGraph, load_graph
+from nscaching.graph.headers import column_order
+
+CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\t\r\n")
+NAMES = st.text(CHARACTERS, min_size=1, max_size=8)
+ODD = st.sampled_from(
+    ["NA", "null", "nan", '"', '""', " ", " a ", "1", "#x", "é😀", "a,b", "\\", "0x1"]
+)
+TRIPLES = st.lists(st.tuples(NAMES | ODD, NAMES | ODD, NAMES | ODD), min_size=1, max_size=12)
+QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def named(graph: KnowledgeGraph, split: str = "train") -> list[tuple[str, str, str]]:
+    e, r = graph.entities, graph.relations
+    return [(e[h], r[k], e[t]) for h, k, t in graph.split(split).tolist()]
+
+
+def escaped(name: str) -> str:
+    return re.sub(
+        r"[^!#-;=?-\[\]_a-z~]", lambda found: f"\\U{ord(found[0]):08X}", name, flags=re.DOTALL
+    )
+
+
+def as_tab(triples):
+    return "".join("\t".join(triple) + "\n" for triple in triples).encode()
+
+
+def as_csv(triples):
+    out = io.StringIO()
+    csv.writer(out).writerows(triples)
+    return out.getvalue().encode()
+
+
+def as_nt(triples):
+    lines = (" ".join(f"<{escaped(name)}>" for name in triple) + " .\n" for triple in triples)
+    return "".join(lines).encode()
+
+
+def as_parquet(triples):
+    out = io.BytesIO()
+    columns = list(zip(*triples, strict=True))
+    pq.write_table(
+        pa.table({f"c{i}": pa.array(c, pa.string()) for i, c in enumerate(columns)}), out
+    )
+    return out.getvalue()
+
+
+WRITERS = {".txt": as_tab, ".tsv": as_tab, ".csv": as_csv, ".nt": as_nt, ".triples": as_tab}
+CASES = [(ending, write, False) for ending, write in WRITERS.items()]
+CASES += [(ending, write, True) for ending, write in WRITERS.items()]
+CASES += [(".parquet", as_parquet, False)]
+
+
+@pytest.mark.parametrize(("ending", "write", "packed"), CASES)
+@QUICK
+@given(triples=TRIPLES)
+def test_what_is_written_is_read(tmp_path, ending, write, packed, triples):
+    if column_order(triples[0]) is not None:
+        return
+    if ending == ".csv" and "\ufeff" in triples[0][0][:1]:
+        return  # The file then starts with a byte order mark.
+    if write is as_tab and triples[0][0].startswith("\ufeff"):
+        return
+    data = write(triples)
+    path = tmp_path / f"graph{ending}{'.gz' if packed else ''}"
+    path.write_bytes(gzip.compress(data) if packed else data)
+    graph = load_graph(path)
+    assert named(graph) == list(dict.fromkeys(triples))
+    assert graph.name == "graph"
+    order = [name for h, _, t in triples for name in (h, t)]
+    assert graph.entities == list(dict.fromkeys(order))
+    assert graph.relations == list(dict.fromkeys(r for _, r, _ in triples))
+    assert graph.duplicates["train"] == len(triples) - len(set(triples))
+
+
+PLAIN = [("a", "r", "b"), ("c", "r", "d")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"a\tr\tb\nc\tr\td",
+        b"\xef\xbb\xbfa\tr\tb\r\nc\tr\td\r\n",
+        b"\n\na\tr\tb\n\n\nc\tr\td\n\n",
+        b"a\tr\tb\rc\tr\td\r",
+        b"a\tr\tb\n   \nc\tr\td\n",
+    ],
+    ids=["no last newline", "bom and crlf", "empty lines", "cr", "line of spaces"],
+)
+def test_line_ends_and_empty_lines(tmp_path, data):
+    path = tmp_path / "x.txt"
+    path.write_bytes(data)
+    assert named(load_graph(path)) == PLAIN
+    path = tmp_path / "x.csv"
+    path.write_bytes(data.replace(b"\t", b","))
+    assert named(load_graph(path)) == PLAIN
+
+
+def test_a_line_longer_than_a_block(tmp_path):
+    long = "x" * (10 << 20)
+    (tmp_path / "x.txt").write_text(f"a\tr\tb\n{long}\tr\tb\na\tr\tc\n")
+    assert named(load_graph(tmp_path / "x.txt")) == [
+        ("a", "r", "b"),
+        (long, "r", "b"),
+        ("a", "r", "c"),
+    ]
+    (tmp_path / "x.csv").write_text(f"a,r,b\n{long},r,b\na,r,c\n")
+    assert load_graph(tmp_path / "x.csv").num_entities == 4
+
+
+@pytest.mark.parametrize("header", ["head,relation,tail", "Subject,Predicate,Object", "h,r,t"])
+def test_a_header_is_skipped_and_noted(tmp_path, header):
+    for ending, sep in ((".csv", ","), (".tsv", "\t")):
+        path = tmp_path / f"x{ending}"
+        path.write_text(f"{header}\na,r,b\nc,r,d\n".replace(",", sep))
+        graph = load_graph(path)
+        assert named(graph) == PLAIN
+        assert "column names" in graph.notes[0]
+
+
+def test_a_header_in_another_order_moves_the_columns(tmp_path):
+    (tmp_path / "x.csv").write_text("source,target,label\na,b,r\nc,d,r\n")
+    assert named(load_graph(tmp_path / "x.csv")) == PLAIN
+
+
+def test_single_letters_in_a_txt_file_are_a_triple(tmp_path):
+    (tmp_path / "x.txt").write_text("h\tr\tt\n")
+    assert named(load_graph(tmp_path / "x.txt")) == [("h", "r", "t")]
+
+
+def test_parquet_columns_by_name_and_integers(tmp_path):
+    table = pa.table({"weight": [1.0], "tail": [7], "Head": ["a"], "relation": ["r"]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    assert named(load_graph(tmp_path / "x.parquet")) == [("a", "r", "7")]
+    coded = pa.array(["r", "r"]).dictionary_encode()
+    pq.write_table(pa.table({"x": [1, 2], "y": coded, "z": [2, 3]}), tmp_path / "y.parquet")
+    assert named(load_graph(tmp_path / "y.parquet")) == [("1", "r", "2"), ("2", "r", "3")]
+
+
+def test_ntriples(tmp_path):
+    (tmp_path / "x.nt").write_text(
+        "# a comment\n\n"
+        "<http://e/a> <http://r> <http://e/b> . # after\n"
+        "_:b1 <http://r> _:b2.\n"
+        '<http://e/a> <http://r> "a \\"literal\\" . <x>"@en-GB .\n'
+        '<http://e/a> <http://r> "5"^^<http://int> .\r\n'
+        "<http://e/caf\\u00E9>\t<http://r>\t<http://e/\\U0001F600> .",
+        encoding="utf-8",
+    )
+    graph = load_graph(tmp_path / "x.nt")
+    assert named(graph) == [
+        ("http://e/a", "http://r", "http://e/b"),
+        ("_:b1", "http://r", "_:b2"),
+        ("http://e/café", "http://r", "http://e/😀"),
+    ]
+    assert graph.notes == ["2 triples of x.nt with a literal as object were dropped."]
+
+
+def test_a_folder_of_mixed_kinds(tmp_path):
+    (tmp_path / "train.csv").write_text('"a, b",r,c\n')
+    (tmp_path / "dev.tsv.gz").write_bytes(gzip.compress(b"c\tr\ta, b\n"))
+    pq.write_table(pa.table({"h": ["c"], "r": ["q"], "t": ["new"]}), tmp_path / "test.parquet")
+    (tmp_path / "README.txt").write_text("not triples")
+    graph = load_graph(str(tmp_path))
+    assert named(graph) == [("a, b", "r", "c")]
+    assert named(graph, "valid") == [("c", "r", "a, b")]
+    assert named(graph, "test") == [("c", "q", "new")]
+    assert graph.name == tmp_path.name
+    assert "1 entity of valid and test does not occur in train." in graph.notes
+    assert "1 relation of valid and test does not occur in train." in graph.notes
+
+
+def test_a_folder_with_train_only_can_be_split(tmp_path):
+    lines = [f"e{a}\tr\te{b}\n" for a in range(12) for b in range(a)]
+    (tmp_path / "train.txt").write_text("".join(lines))
+    graph = load_graph(tmp_path, split=0.1, seed=3)
+    assert len(graph.valid) == len(graph.test) == round(0.1 * len(lines))
+
+
+def test_leaked_and_duplicate_lines_are_noted(tmp_path):
+    (tmp_path / "train.txt").write_text("a\tr\tb\na\tr\tb\nb\tr\ta\n")
+    (tmp_path / "test.txt").write_text("a\tr\tb\n")
+    notes = load_graph(tmp_path).notes
+    assert "1 duplicate line of train was dropped." in notes
+    assert "1 triple of valid and test is also in train." in notes
+
+
+def test_labelled_files(tmp_path):
+    (tmp_path / "train.txt").write_text("a\tr\tb\n")
+    (tmp_path / "valid.labeled.txt").write_text("a\tr\tb\t1\na\tr\tz\t-1\n")
+    graph = load_graph(tmp_path)
+    assert graph.labelled.keys() == {"valid"}
+    assert graph.labelled["valid"].dtype == np.int32
+    assert graph.labelled["valid"].tolist() == [[0, 0, 1, 1], [0, 0, 2, -1]]
+    assert graph.entities == ["a", "b", "z"]
+
+
+def openke(folder, **changes):
+    files = {
+        "entity2id": "3\nParis\t1\nNew York\t0\nRome\t2\n",
+        "relation2id": "2\nnear\t0\nfar\t1\n",
+        "train2id": "2\n0 1 1\n1\t2\t0\n",
+        "valid2id": "1\n2 0 1\n",
+    }
+    for name, text in {**files, **changes}.items():
+        (folder / f"{name}.txt").write_text(text)
+    return folder
+
+
+def test_openke(tmp_path):
+    graph = load_graph(openke(tmp_path))
+    assert graph.entities == ["New York", "Paris", "Rome"]
+    assert named(graph) == [("New York", "far", "Paris"), ("Paris", "near", "Rome")]
+    assert named(graph, "valid") == [("Rome", "far", "New York")]
+    assert len(graph.test) == 0
+
+
+def test_openke_with_spaces_all_over(tmp_path):
+    graph = load_graph(openke(tmp_path, train2id="2\r\n0  1 1 \r\n1\t 2\t0\r\n\r\n"))
+    assert named(graph) == [("New York", "far", "Paris"), ("Paris", "near", "Rome")]
+
+
+@pytest.mark.slow
+def test_a_million_triples_load_fast(tmp_path):
+    import time
+
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 100_000, (1_000_000, 3))
+    lines = (f"entity_{h}\trelation_{r % 40}\tentity_{t}\n" for h, r, t in ids.tolist())
+    (tmp_path / "x.txt").write_text("".join(lines))
+    started = time.perf_counter()
+    graph = load_graph(tmp_path / "x.txt")
+    assert time.perf_counter() - started < 3
+    assert len(graph.train) + graph.duplicates["train"] == 1_000_000
+    sample = rng.integers(0, 1000, 50)
+    assert graph.entities[graph.train[0, 0]] == f"entity_{ids[0, 0]}"
+    first = [tuple(row) for row in ids[:1000].tolist()]
+    for at in sample.tolist():
+        h, r, t = first[at]
+        assert named_row(graph, at) == (f"entity_{h}", f"relation_{r % 40}", f"entity_{t}")
+
+
+def named_row(graph, at):
+    h, r, t = graph.train[at].tolist()
+    return graph.entities[h], graph.relations[r], graph.entities[t]
