@@ -6,11 +6,11 @@ JOBS   ?= 2
 
 # The demo: how it is trained, and what it is asked. The answers are held out: training never sees them.
 DEMO_OUT   ?= runs/world
-DEMO_TRAIN ?= --scoring simple --sampler nscaching --dim 100 --epochs 50
-DEMO_ASK_1 ?= --head "Switzerland" --relation "speaks"
-DEMO_ASK_2 ?= --head "Portugal" --relation "has major city"
-DEMO_ASK_3 ?= --head "Cleveland" --relation "in state"
-DEMO_K     ?= 5
+DEMO_TRAIN ?= --scoring simple --sampler nscaching --dim 100 --l2 0.1 --alpha3 3 --epochs 60
+DEMO_ASK_1 ?= --head "Uruguay" --relation "neighbour of"
+DEMO_ASK_2 ?= --head "Switzerland" --relation "speaks"
+DEMO_ASK_3 ?= --head "Ireland" --relation "has major city"
+DEMO_K     ?= 6
 
 BIN   := .venv/bin
 READY := .venv/.ready
@@ -48,11 +48,11 @@ demo: setup
 	@echo "== How well does it predict facts it has not seen? =="
 	@$(BIN)/nscaching evaluate $(DEMO_OUT)
 	@echo '== $(DEMO_ASK_1) =='
-	@$(BIN)/nscaching predict $(DEMO_OUT) $(DEMO_ASK_1) -k $(DEMO_K)
+	@$(BIN)/nscaching predict $(DEMO_OUT) $(DEMO_ASK_1) -k $(DEMO_K) --known
 	@echo '== $(DEMO_ASK_2) =='
-	@$(BIN)/nscaching predict $(DEMO_OUT) $(DEMO_ASK_2) -k $(DEMO_K)
+	@$(BIN)/nscaching predict $(DEMO_OUT) $(DEMO_ASK_2) -k $(DEMO_K) --known
 	@echo '== $(DEMO_ASK_3) =='
-	@$(BIN)/nscaching predict $(DEMO_OUT) $(DEMO_ASK_3) -k $(DEMO_K)
+	@$(BIN)/nscaching predict $(DEMO_OUT) $(DEMO_ASK_3) -k $(DEMO_K) --known
 
 lint: setup
 	@echo "== ruff =="

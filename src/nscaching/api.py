@@ -37,11 +37,16 @@ def train(
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     folder = RunFolder(out) if out is not None else None
-    given = {**_plain(config), **options}
+    given = {**plain_options(config), **options}
     if resume and folder is not None and folder.is_run():
         settings = _resumed_config(folder, given)
+        if graph is None and settings.data != folder.read_config().data:
+            graph = settings.data
         loaded = _resumed_graph(folder, graph, settings)
         trainer = Trainer(loaded, settings, folder, shown)
+        folder.sweep()
+        if settings != folder.read_config():  # more epochs, say: the file must repeat the run
+            folder.write_config(settings)
     else:
         settings = make_config(graph, given)
         if folder is not None:
@@ -51,9 +56,7 @@ def train(
             shown.say(note)
         trainer = Trainer(loaded, settings, folder, shown)
         if folder is not None:  # only now: whatever could be wrong has been looked at
-            folder.clear()
             folder.create(settings, loaded)
-            folder.clear_metrics()
     trainer.run(resume)
     return _finished(trainer, shown)
 
@@ -75,11 +78,12 @@ def make_config(graph: KnowledgeGraph | str | Path | None, given: dict[str, Any]
 
 def open_graph(settings: TrainConfig) -> KnowledgeGraph:
     """Load the graph a configuration names; a single file is split as it says."""
-    single = Path(settings.data).is_file()
+    single = Path(settings.data).expanduser().is_file()
     return load_graph(settings.data, split=settings.split if single else 0.0, seed=settings.seed)
 
 
-def _plain(config: TrainConfig | str | Path | None) -> dict[str, Any]:
+def plain_options(config: TrainConfig | str | Path | None) -> dict[str, Any]:
+    """Return the options of a configuration or its file; a bad file is named in the error."""
     if config is None:
         return {}
     if isinstance(config, TrainConfig):
@@ -103,6 +107,7 @@ def _refuse_occupied(folder: RunFolder, overwrite: bool) -> None:
 def _resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
     """Return the stored configuration; what is given now may change only how long and where."""
     stored = folder.read_config()
+    given = {name: value for name, value in given.items() if (name, value) != ("data", "")}
     wanted = TrainConfig.from_mapping({**stored.as_dict(), **given}, "options")
     for name in TrainConfig.names():
         before, now = getattr(stored, name), getattr(wanted, name)

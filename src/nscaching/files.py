@@ -81,6 +81,8 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         details = json.loads(metadata.get("details", "{}"))
+        if not isinstance(details, dict):
+            raise ValueError("its details are no mapping")
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(
             f"{path} is not a whole safetensors file ({error}). It was truncated or is no {what} "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -26,17 +27,22 @@ Reference = str | int
 
 @dataclass(frozen=True)
 class Prediction:
-    """One answer: the whole triple, its score, and whether the graph holds it already."""
+    """One answer: the whole triple, its score, and where the graph holds it already, if it does."""
 
     head: str
     relation: str
     tail: str
     score: float
-    known: bool
+    split: str | None = None  #: "train", "valid" or "test" for a fact of the graph
+
+    @property
+    def known(self) -> bool:
+        """Whether the graph holds this triple already."""
+        return self.split is not None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values."""
-        return asdict(self)
+        return {**asdict(self), "known": self.known}
 
 
 @dataclass(frozen=True)
@@ -120,10 +126,7 @@ class Run:
         self, triples: Iterable[tuple[Reference, Reference, Reference]] | np.ndarray
     ) -> np.ndarray:
         """Score triples of names or ids: higher is more plausible. Shape: (n,)."""
-        ids = np.array(
-            [(self._entity(h), self._relation(r), self._entity(t)) for h, r, t in triples],
-            dtype=np.int64,
-        ).reshape(-1, 3)
+        ids = np.array([self._triple(triple) for triple in triples], dtype=np.int64).reshape(-1, 3)
         columns = torch.from_numpy(ids).to(self.model.device).unbind(1)
         with torch.no_grad():
             scores: np.ndarray = self.model.score(*columns).cpu().numpy()
@@ -141,18 +144,21 @@ class Run:
         """Return the k best heads, known facts left out unless ``known`` is set."""
         return self._predict(Side.HEAD, tail, relation, k, known)
 
+    def split_of(self, head: Reference, relation: Reference, tail: Reference) -> str | None:
+        """Return the split that holds a triple, or None for one that the graph does not hold."""
+        answers = self._answers(Side.TAIL, self._entity(head), self._relation(relation))
+        return answers.get(self._entity(tail))
+
     def _predict(
         self, side: Side, anchor: Reference, relation: Reference, k: int, known: bool
     ) -> list[Prediction]:
-        if k < 1:
-            raise UserError(f"k must be at least 1, not {k}.")
+        _check_count(k)
         anchor_id, relation_id = self._entity(anchor), self._relation(relation)
         scores = self.model.score_all(side, self._ids(anchor_id), self._ids(relation_id))[0]
         facts = self._answers(side, anchor_id, relation_id)
         if not known:
-            scores[torch.from_numpy(facts).to(scores.device)] = -torch.inf
+            scores[self._ids(*facts)] = -torch.inf
         best = scores.topk(min(k, len(scores)))
-        fact_set = set(facts.tolist())
         names = self.graph.entities
         predictions = []
         for entity, score in zip(best.indices.tolist(), best.values.tolist(), strict=True):
@@ -165,22 +171,24 @@ class Run:
                     self.graph.relations[relation_id],
                     names[tail],
                     score,
-                    entity in fact_set,
+                    facts.get(entity),
                 )
             )
         return predictions
 
-    def _answers(self, side: Side, anchor: int, relation: int) -> np.ndarray:
-        """Return the entities that answer a question in any split of the graph."""
+    def _answers(self, side: Side, anchor: int, relation: int) -> dict[int, str]:
+        """Return the entities that answer a question in the graph, each with its split."""
         anchor_column, answer_column = (2, 0) if side is Side.HEAD else (0, 2)
-        found = [
-            triples[(triples[:, anchor_column] == anchor) & (triples[:, 1] == relation)]
-            for triples in (self.graph.train, self.graph.valid, self.graph.test)
-        ]
-        return np.unique(np.concatenate(found)[:, answer_column]).astype(np.int64)
+        answers: dict[int, str] = {}
+        for split in ("test", "valid", "train"):
+            triples = self.graph.split(split)
+            found = (triples[:, anchor_column] == anchor) & (triples[:, 1] == relation)
+            answers.update(dict.fromkeys(triples[found, answer_column].tolist(), split))
+        return answers
 
     def neighbours(self, entity: Reference, k: int = 10) -> list[Neighbour]:
         """Return the k entities whose embeddings are most similar, by cosine."""
+        _check_count(k)
         this = self._entity(entity)
         table = normalize(self.model.entity.detach(), dim=1)
         similarity = table @ table[this]
@@ -198,7 +206,7 @@ class Run:
         tables = self.model.state()
         if what not in tables:
             raise UserError(f"embeddings are of 'entity' or 'relation', not '{what}'.")
-        table: np.ndarray = tables[what].detach().cpu().numpy()
+        table: np.ndarray = tables[what].detach().cpu().numpy().copy()
         return table
 
     def export(self, path: str | Path, what: str = "entity", format: str = "auto") -> list[Path]:
@@ -214,15 +222,29 @@ class Run:
     def _relation(self, reference: Reference) -> int:
         return _resolve(reference, self.graph.relations, self.graph.relation_id, "relation")
 
+    def _triple(self, triple: Sequence[Reference]) -> tuple[int, int, int]:
+        if isinstance(triple, str) or len(triple) != 3:
+            raise UserError(f"score takes a list of (head, relation, tail); {triple!r} is none.")
+        head, relation, tail = triple
+        return self._entity(head), self._relation(relation), self._entity(tail)
+
     def _ids(self, *ids: int) -> Tensor:
-        return torch.tensor(ids, device=self.model.device)
+        return torch.tensor(ids, dtype=torch.int64, device=self.model.device)
+
+
+def _check_count(k: int) -> None:
+    if k < 1:
+        raise UserError(f"k must be at least 1, not {k}.")
 
 
 def _resolve(reference: Reference, names: Sequence[str], lookup: Any, what: str) -> int:
     if isinstance(reference, str):
         found: int = lookup(reference)
         return found
-    index = int(reference)
+    try:
+        index = operator.index(reference)
+    except TypeError as error:
+        raise UserError(f"Give the {what} by name or id, not {reference!r}.") from error
     if not 0 <= index < len(names):
         raise UserError(f"There is no {what} {index}; ids go from 0 to {len(names) - 1}.")
     return index

@@ -7,11 +7,15 @@ its entities are distinct. Where there are fewer than N1, the row is padded at i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from nscaching.acceleration import HAVE_NUMBA
+from nscaching.sampling.hashing import hashed_entities, hashed_gumbel, new_seed
 from nscaching.sampling.softmax import draw, keep_without_replacement
 
 #: (ids of any shape (b, k)) -> scores of the same shape
@@ -35,6 +39,7 @@ class Cache:
         self.rescaling = rescaling
         self.ids = torch.full((rows, self.size), PADDING, dtype=torch.int32, device=device)
         self.scores = torch.zeros(rows, self.size, device=device)
+        self._renew = renew_on_cpu if device.type == "cpu" and HAVE_NUMBA else None
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -50,23 +55,22 @@ class Cache:
         rows = torch.arange(len(self), device=self.ids.device)
         for width in (self.size + _FILL_SLACK, _FILL_WIDTH * self.size):
             for part in torch.split(rows, max(1, _FILL_BLOCK // width)):
-                offered = self.fresh(len(part), width, generator)
+                seed = new_seed(generator)
+                offered = self.fresh(part, width, seed)
                 valid = ~repeats(offered)
                 if forbidden is not None:
                     valid &= ~forbidden(part, offered)
                 zeros = torch.zeros(offered.shape, device=offered.device)
-                place, kept = keep_without_replacement(
-                    zeros, valid, 0.0, "none", self.size, generator
-                )
+                noise = hashed_gumbel(seed, part, offered.shape[1])
+                place, kept = keep_without_replacement(zeros, valid, 0.0, "none", self.size, noise)
                 self.ids[part] = offered.gather(1, place).masked_fill_(~kept, PADDING).int()
             rows = rows[self.ids[rows, -1] == PADDING]
 
-    def fresh(self, rows: int, count: int, generator: torch.Generator) -> Tensor:
+    def fresh(self, rows: Tensor, count: int, seed: Tensor) -> Tensor:
         """Return ``count`` uniform entities a row; all of them once where ``count`` covers all."""
-        device = self.ids.device
         if count >= self.num_entities:
-            return torch.arange(self.num_entities, device=device).expand(rows, -1)
-        return torch.randint(self.num_entities, (rows, count), generator=generator, device=device)
+            return torch.arange(self.num_entities, device=rows.device).expand(len(rows), -1)
+        return hashed_entities(seed, rows, count, self.num_entities)
 
     def rescore(self, score: Callable[[Tensor, Tensor], Tensor], block_rows: int = 4096) -> None:
         """Store current scores for all rows. ``score(rows, ids)``: (b,), (b, k) -> (b, k)."""
@@ -100,22 +104,28 @@ class Cache:
         fresh_valid: Tensor | None,
         score: Score,
         alpha: float,
-        generator: torch.Generator,
+        seed: Tensor,
     ) -> None:
         """Renew rows: out of what is there and what is fresh keep N1, with sigma3 (eq:prupc).
 
-        ``rows`` are distinct. Shapes: (b,), (b, N2), (b, N2).
+        The seed and the row decide the noise: a row that stands twice is renewed the same way
+        twice, that is, once. Shapes: (b,), (b, N2), (b, N2).
         """
         kept = self.ids[rows].long()
         candidates = torch.cat([kept, fresh], dim=1)
+        if self._renew is not None:
+            scores = score(candidates.clamp_min(0))
+            self._renew(self, rows, candidates, scores, fresh_valid, alpha, seed)
+            return
         valid = candidates != PADDING
         valid &= ~repeats(candidates)
         if fresh_valid is not None:
             valid[:, self.size :] &= fresh_valid
         candidates.clamp_min_(0)
         scores = score(candidates)
+        noise = hashed_gumbel(seed, rows, candidates.shape[1])
         place, exists = keep_without_replacement(
-            scores, valid, alpha, self.rescaling, self.size, generator
+            scores, valid, alpha, self.rescaling, self.size, noise
         )
         self.ids[rows] = candidates.gather(1, place).masked_fill_(~exists, PADDING).int()
         self.scores[rows] = scores.gather(1, place).masked_fill_(~exists, 0)
@@ -123,6 +133,39 @@ class Cache:
     def totals(self) -> Tensor:
         """Return the sum of the stored scores of each row. Shape: (rows,)."""
         return self.scores.sum(1)
+
+
+def renew_on_cpu(
+    cache: Cache,
+    rows: Tensor,
+    candidates: Tensor,
+    scores: Tensor,
+    fresh_valid: Tensor | None,
+    alpha: float,
+    seed: Tensor,
+) -> None:
+    """Do the rest of :meth:`Cache.update`, once candidates are scored, in one fused loop."""
+    from nscaching.sampling import cpu_kernels
+
+    if alpha == 0:
+        weighting = cpu_kernels.UNIFORM
+    elif alpha == math.inf:
+        weighting = cpu_kernels.HARDEST
+    else:
+        quantile = cache.rescaling == "quantile"
+        weighting = cpu_kernels.QUANTILE if quantile else cpu_kernels.RAW
+    everything = torch.empty(len(rows), 0, dtype=torch.bool)
+    cpu_kernels.renew_rows(
+        cache.ids.numpy(),
+        cache.scores.numpy(),
+        rows.numpy(),
+        candidates.numpy(),
+        scores.numpy(),
+        (everything if fresh_valid is None else fresh_valid).numpy(),
+        float(alpha) if weighting in (cpu_kernels.RAW, cpu_kernels.QUANTILE) else 0.0,
+        weighting,
+        np.uint64(int(seed) & (1 << 64) - 1),
+    )
 
 
 def repeats(ids: Tensor) -> Tensor:

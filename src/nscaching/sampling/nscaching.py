@@ -21,6 +21,7 @@ from nscaching.sampling.base import (
     even_weights,
 )
 from nscaching.sampling.cache import Cache
+from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.softmax import log_weights
 from nscaching.scoring import Side
 
@@ -95,7 +96,8 @@ class NSCachingSampler(Sampler):
             return
         for side, cache in self.caches.items():
             rows = torch.unique(self.row_of_triple[side][batch.index])
-            fresh = cache.fresh(len(rows), self.options.candidates, generator)
+            seed = new_seed(generator)
+            fresh = cache.fresh(rows, self.options.candidates, seed)
             proper = ~self.known[side].contains(rows, fresh) if self.known else None
             anchor, relation = self.anchor[side][rows], self.relation[side][rows]
             cache.update(
@@ -106,7 +108,7 @@ class NSCachingSampler(Sampler):
                     side, anchor, relation, ids
                 ),
                 self.options.alpha3,
-                generator,
+                seed,
             )
 
     def state(self) -> dict[str, Tensor]:

@@ -78,23 +78,19 @@ def draw(
 
 
 def keep_without_replacement(
-    scores: Tensor,
-    valid: Tensor,
-    alpha: float,
-    rescaling: str,
-    count: int,
-    generator: torch.Generator,
+    scores: Tensor, valid: Tensor, alpha: float, rescaling: str, count: int, gumbel: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Draw ``count`` positions a row without replacement, with probability sigma at each draw.
 
     Adding Gumbel noise to the log weights and keeping the largest is exactly that. Returns the
-    positions, the invalid ones last, and which are valid. Shapes: (b, k) -> (b, count) twice.
+    positions in ascending order, the invalid ones last, and which are valid.
+    Shapes: (b, k) -> (b, count) twice.
     """
     if alpha == math.inf:
         keys = scores.masked_fill(~valid, -math.inf)
     else:
-        exponential = torch.empty_like(scores).exponential_(generator=generator)
-        gumbel = exponential.clamp_min_(torch.finfo(scores.dtype).tiny).log_().neg_()
-        keys = log_weights(scores, valid, alpha, rescaling).add_(gumbel)
-    kept = keys.topk(min(count, keys.shape[1]), dim=1)
-    return kept.indices, kept.values > -math.inf
+        keys = log_weights(scores, valid, alpha, rescaling) + gumbel
+    width = keys.shape[1]
+    kept = keys.topk(min(count, width), dim=1)
+    places = kept.indices.masked_fill(kept.values == -math.inf, width).sort(dim=1).values
+    return places.clamp_max(width - 1), places < width

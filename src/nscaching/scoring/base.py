@@ -75,6 +75,13 @@ class ScoringFunction(ABC):
                 bound = (6.0 / (part.shape[0] + part.shape[1])) ** 0.5
                 part.uniform_(-bound, bound, generator=generator)
 
+    def score_ids(self, query: Tensor, r: Tensor, table: Tensor, ids: Tensor) -> Tensor | None:
+        """Score candidates straight from the table by a kernel for the CPU, where there is one.
+
+        Shapes: (b, q), (b, relation), (n, entity), (b, k) -> (b, k); None: use :meth:`score_each`.
+        """
+        return None
+
     # The three forms ---------------------------------------------------------------------------
 
     def score(self, h: Tensor, r: Tensor, t: Tensor) -> Tensor:

@@ -6,7 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from nscaching.acceleration import HAVE_NUMBA
 from nscaching.scoring.base import ScoringFunction
+
+#: How a relation sees an entity in the CPU kernel: as it is, on a hyperplane, or by projection.
+PLAIN, HYPERPLANE, PROJECTION = 0, 1, 2
 
 
 class DotProduct(ScoringFunction):
@@ -25,6 +29,10 @@ class DotProduct(ScoringFunction):
     def match_all(self, query: Tensor, views: Tensor) -> Tensor:
         """One matrix product."""
         return query @ views.T
+
+    def score_ids(self, query: Tensor, r: Tensor, table: Tensor, ids: Tensor) -> Tensor | None:
+        """Dot products fused with the gather."""
+        return run_cpu_kernel("dot_product", (query,), table, ids)
 
 
 class Translational(ScoringFunction):
@@ -61,6 +69,15 @@ class Translational(ScoringFunction):
         """Return ``view(t) - translation``."""
         return self.view(t, r) - self.translation(r)
 
+    def cpu_view(self, r: Tensor) -> tuple[int, Tensor]:
+        """Return which view the CPU kernel takes, and the relation's vector in it."""
+        return PLAIN, r[:, : self.dim]
+
+    def score_ids(self, query: Tensor, r: Tensor, table: Tensor, ids: Tensor) -> Tensor | None:
+        """Distances fused with the gather, the normalisation and the view."""
+        kind, vector = self.cpu_view(r)
+        return run_cpu_kernel("translational", (query, vector), table, ids, self.norm, kind)
+
     def match(self, query: Tensor, view: Tensor) -> Tensor:
         """Negative p-norm of the row-wise difference."""
         distance: Tensor = torch.linalg.vector_norm(query - view, ord=self.norm, dim=-1)
@@ -73,6 +90,20 @@ class Translational(ScoringFunction):
     def match_all(self, query: Tensor, views: Tensor) -> Tensor:
         """Negative p-distances without materialising the differences."""
         return -torch.cdist(query, views, p=self.norm, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def run_cpu_kernel(
+    name: str, inputs: tuple[Tensor, ...], table: Tensor, ids: Tensor, *rest: int
+) -> Tensor | None:
+    """Call a kernel of :mod:`nscaching.scoring.cpu_kernels`; None where it cannot run."""
+    if not HAVE_NUMBA or table.device.type != "cpu" or table.dtype != torch.float32:
+        return None
+    from nscaching.scoring import cpu_kernels
+
+    scores = torch.empty(ids.shape)
+    arrays = [tensor.contiguous().numpy() for tensor in (*inputs, table.detach(), ids, scores)]
+    getattr(cpu_kernels, name)(*arrays, *rest)
+    return scores
 
 
 def complex_product(a: Tensor, b: Tensor, conjugate_b: bool = False) -> Tensor:

@@ -81,10 +81,13 @@ class EmbeddingModel:
     ) -> Tensor:
         """Score k candidates a query, without gradient. Shapes: (b,), (b,), (b, k) -> (b, k).
 
-        Rows are gathered into a buffer that is kept: fresh memory for every batch costs the CPU
-        several times the arithmetic.
+        A kernel does it where there is one for the device. Else rows are gathered into a buffer
+        that is kept: fresh memory for every batch costs several times the arithmetic.
         """
         query, r = self.query(side, anchor, relation)
+        fused = self.scoring.score_ids(query, r, self.entity, candidates)
+        if fused is not None:
+            return fused
         count, k = candidates.shape
         width = self.entity.shape[1]
         limit = _BLOCK_FLOATS.get(self.device.type, _BLOCK_FLOATS_DEVICE)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nscaching.scoring.base import ScoringFunction
-from nscaching.scoring.families import complex_product
+from nscaching.scoring.families import complex_product, run_cpu_kernel
 
 #: Differences held at once when all entities are scored; keeps the block in the CPU's cache.
 _BLOCK_FLOATS = 1 << 20
@@ -52,6 +52,10 @@ class RotatE(ScoringFunction):
     def match_each(self, query: Tensor, views: Tensor) -> Tensor:
         """Compare each query with its own views."""
         return self.match(query.unsqueeze(1), views)
+
+    def score_ids(self, query: Tensor, r: Tensor, table: Tensor, ids: Tensor) -> Tensor | None:
+        """Distances fused with the gather."""
+        return run_cpu_kernel("complex_distance", (query,), table, ids)
 
     def match_all(self, query: Tensor, views: Tensor) -> Tensor:
         """Compare with all views, a block of entities at a time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from nscaching.scoring.families import Translational
+from nscaching.scoring.families import PROJECTION, Translational
 
 
 class TransD(Translational):
@@ -29,3 +29,7 @@ class TransD(Translational):
         x = super().view(entity, r)
         w_x, w_r = entity[..., self.dim :], r[..., self.dim :]
         return x + (w_x * x).sum(-1, keepdim=True) * w_r
+
+    def cpu_view(self, r: Tensor) -> tuple[int, Tensor]:
+        """Return the relation's projection vector."""
+        return PROJECTION, r[:, self.dim :]

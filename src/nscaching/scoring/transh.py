@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from nscaching.scoring.families import Translational
+from nscaching.scoring.families import HYPERPLANE, Translational
 
 
 class TransH(Translational):
@@ -25,3 +25,7 @@ class TransH(Translational):
         x = super().view(entity, r)
         w = normalize(r[..., self.dim :], dim=-1)
         return x - (w * x).sum(-1, keepdim=True) * w
+
+    def cpu_view(self, r: Tensor) -> tuple[int, Tensor]:
+        """Return the hyperplane's unit normal."""
+        return HYPERPLANE, normalize(r[:, self.dim :], dim=-1)

@@ -44,13 +44,17 @@ def save(path: Path, counters: Counters, parts: dict[str, dict[str, Tensor]]) ->
 def load(path: Path) -> tuple[Counters, dict[str, dict[str, Tensor]]]:
     """Read back what :func:`save` wrote."""
     tensors, details = read_tensors(path, "checkpoint")
-    if details.pop("format", None) != FORMAT:
+    try:
+        if details.pop("format", None) != FORMAT:
+            raise TypeError("another format")
+        counters = Counters(**details)
+    except TypeError as error:
         raise UserError(
-            f"{path} was not written by this version of nscaching; start the run again with "
-            "--overwrite."
-        )
+            f"{path} was not written by this version of nscaching ({error}); start the run again "
+            "with --overwrite."
+        ) from error
     parts: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         part, _, rest = name.partition("/")
         parts.setdefault(part, {})[rest] = tensor
-    return Counters(**details), parts
+    return counters, parts

@@ -46,7 +46,11 @@ class TrainConfig(SamplerOptions, LossOptions, ScoringOptions):
         low=0,
     )
     seed: int = option(
-        0, "Seed of the split, the parameters and the sampling.", group="Training", low=0
+        0,
+        "Seed of the split, the parameters and the sampling.",
+        group="Training",
+        low=0,
+        high=2**32 - 1,
     )
     device: str = option(
         "auto",

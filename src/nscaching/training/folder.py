@@ -8,7 +8,9 @@ line an evaluation; ``checkpoint/`` holds what ``--resume`` needs.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -36,58 +38,87 @@ class RunFolder:
         self.model = self.path / "model.safetensors"
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoint = self.path / "checkpoint" / "state.safetensors"
+        self._staging = self.path / ".nscaching-new"
 
     def exists(self) -> bool:
-        """Tell whether something is there already."""
-        return self.path.is_file() or (self.path.is_dir() and any(self.path.iterdir()))
+        """Tell whether something is there already; what a killed start left does not count."""
+        with explained_writes(self.path):
+            if not self.path.is_dir():
+                return os.path.lexists(self.path)
+            return self.is_run() or (not self._staging.is_dir() and any(self.path.iterdir()))
 
     def is_run(self) -> bool:
         """Tell whether the folder holds a run, finished or not."""
-        return self.config.is_file()
+        try:
+            return self.config.is_file() and self.graph.is_file()
+        except OSError:  # no such path can be
+            return False
 
-    def clear(self) -> None:
-        """Remove an earlier run; refuse to remove a folder that is no run."""
-        if not self.exists():
-            return
-        if not self.is_run():
+    def create(self, config: TrainConfig, graph: KnowledgeGraph) -> None:
+        """Make the folder with what is known before training; an earlier run there is replaced.
+
+        Everything is written below a staging folder first: whatever fails, what was there stays.
+        ``graph.safetensors`` goes first and comes last, so that no mixture of two runs is ever
+        taken for one, and a start that was killed halfway can simply be made again.
+        """
+        if self.exists() and not self.is_run():
             raise UserError(
                 f"{self.path} exists and is not a run folder, so it is not overwritten; "
                 "choose another --out."
             )
+        fresh = not self.path.exists()
+        staged = RunFolder(self._staging)
+        try:
+            with explained_writes(self.path):
+                shutil.rmtree(staged.path, ignore_errors=True)
+                staged.path.mkdir(parents=True)
+            staged._write(config, graph)
+        except BaseException:
+            shutil.rmtree(staged.path, ignore_errors=True)
+            if fresh:
+                with contextlib.suppress(OSError):
+                    self.path.rmdir()
+            raise
         with explained_writes(self.path):
-            for file in (
-                self.config,  # first: without it the folder is no run any more
-                self.entities,
-                self.relations,
-                self.graph,
-                self.model,
-                self.metrics,
-                self.path / "report.html",
-            ):
+            for file in (self.graph, self.model, self.metrics, self.path / "report.html"):
                 file.unlink(missing_ok=True)
             shutil.rmtree(self.checkpoint.parent, ignore_errors=True)
+            self.checkpoint.parent.mkdir()
+            for name in ("metrics", "entities", "relations", "config", "graph"):
+                getattr(staged, name).replace(getattr(self, name))
+            staged.path.rmdir()
 
-    def create(self, config: TrainConfig, graph: KnowledgeGraph) -> None:
-        """Make the folder and write what is known before training; ``config.yaml`` comes last."""
-        with explained_writes(self.path):
-            self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    def _write(self, config: TrainConfig, graph: KnowledgeGraph) -> None:
+        self.clear_metrics()
         write_text(self.entities, _lines(graph.entities))
         write_text(self.relations, _lines(graph.relations))
+        splits = {split: graph.split(split) for split in _SPLITS}
+        labelled = {f"labelled.{split}": rows for split, rows in graph.labelled.items()}
         write_tensors(
             self.graph,
-            {split: torch.from_numpy(graph.split(split)) for split in _SPLITS}
-            | {
-                f"labelled.{split}": torch.from_numpy(rows)
-                for split, rows in graph.labelled.items()
-            },
+            {name: torch.from_numpy(rows) for name, rows in (splits | labelled).items()},
             {"name": graph.name, "fingerprint": graph.fingerprint},
         )
+        self.write_config(config)
+
+    def write_config(self, config: TrainConfig) -> None:
+        """Write ``config.yaml``, which repeats the run."""
         write_text(self.config, config.as_yaml())
+
+    def sweep(self) -> None:
+        """Remove the temporary files that a killed process left."""
+        shutil.rmtree(self._staging, ignore_errors=True)
+        for folder in (self.path, self.checkpoint.parent):
+            for leftover in folder.glob(".*.tmp"):
+                leftover.unlink(missing_ok=True)
 
     def read_config(self) -> TrainConfig:
         """Return the configuration the run was started with."""
         if not self.is_run():
-            what = "is not a run folder: it has no config.yaml" if self.exists() else "is not there"
+            missing = self.graph if self.config.is_file() else self.config
+            what = f"is not a run folder: it has no {missing.name}"
+            if not self.path.exists():
+                what = "is not there"
             raise UserError(f"{self.path} {what}. Train one with 'nscaching train'.")
         return TrainConfig.from_file(self.config)
 

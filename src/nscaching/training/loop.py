@@ -228,7 +228,7 @@ class Trainer:
         parts = {
             "model": self.model.state(),
             "best": self.best,
-            "adam": self.step.state(),
+            "adam": self.step.adam.state(),
             "sampler": self.sampler.state(),
             "random": {"state": self.generator.get_state()},
         }
@@ -247,7 +247,7 @@ class Trainer:
         try:
             for name, table in self.model.state().items():
                 table.copy_(parts["model"][name])
-            self.step.load_state(parts["adam"])
+            self.step.adam.load_state(parts["adam"])
             self.sampler.load_state(parts.get("sampler", {}))
             self.generator.set_state(parts["random"]["state"])
         except (KeyError, RuntimeError) as error:

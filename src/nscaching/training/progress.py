@@ -18,6 +18,8 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
+from nscaching.errors import UserError
+
 #: "auto" is a bar in a terminal and lines otherwise.
 STYLES = ("auto", "bar", "lines", "none")
 #: Seconds between two lines where there is no terminal, unless a validation has news.
@@ -28,6 +30,8 @@ class Progress:
     """Shows progress on stderr, so that stdout stays free for results."""
 
     def __init__(self, style: str = "auto") -> None:
+        if style not in STYLES:
+            raise UserError(f"progress must be one of {', '.join(STYLES)}, not '{style}'.")
         self.console = Console(stderr=True)
         self.style = style
         if style == "auto":

@@ -1,8 +1,7 @@
 """One gradient step: gather the rows of a batch, take the loss, apply Adam.
 
-The rows of the positives and negatives are gathered once; autograd runs on those small tensors
-only, and their gradients are added into a table that is kept. Adam is dense: every parameter moves
-in every step, as the paper's does.
+The rows of the positives and negatives are gathered once, and autograd runs on those small tensors
+only: no gradient has the size of a table.
 """
 
 from __future__ import annotations
@@ -13,21 +12,16 @@ from torch import Tensor
 from nscaching.losses import Loss
 from nscaching.sampling import Batch, Negatives
 from nscaching.scoring import EmbeddingModel
+from nscaching.training.adam import DenseAdam
 
 
 class GradientStep:
-    """Adam on the two tables of a model; its state goes into checkpoints."""
+    """The loss of a batch and its gradients, applied to the two tables of a model."""
 
     def __init__(self, model: EmbeddingModel, loss: Loss, lr: float, weight_decay: float) -> None:
         self.model = model
         self.loss = loss
-        parameters = [torch.nn.Parameter(table) for table in model.parameters()]
-        for parameter in parameters:
-            parameter.grad = torch.zeros_like(parameter)
-        fused = model.device.type in ("cpu", "cuda")
-        self.adam = torch.optim.Adam(parameters, lr=lr, weight_decay=weight_decay, fused=fused)
-        self.gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        self._make_state()
+        self.adam = DenseAdam(model.state(), lr, weight_decay)
 
     def __call__(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
         """Take one step; return the summed loss and the scores of the negatives (b, k)."""
@@ -49,37 +43,10 @@ class GradientStep:
         loss = self.loss(positive, negative, negatives.weight)
         entity_gradient, relation_gradient = torch.autograd.grad(loss, [entity_rows, r])
 
-        for table, ids, rows in zip(
-            self.gradients,
-            (entity_ids, batch.relations),
-            (entity_gradient, relation_gradient),
-            strict=True,
-        ):
-            table.zero_()
-            table.index_add_(0, ids, rows)
-        self.adam.step()
-        return loss.detach(), negative.detach()
-
-    def _make_state(self) -> None:
-        """Create Adam's moments now, so that they can be saved and loaded at any time."""
-        for parameter in self.adam.param_groups[0]["params"]:
-            self.adam.state[parameter] = {
-                "step": torch.zeros((), device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
+        self.adam.step(
+            {
+                "entity": (entity_ids, entity_gradient),
+                "relation": (batch.relations, relation_gradient),
             }
-
-    def state(self) -> dict[str, Tensor]:
-        """Return Adam's state as named tensors."""
-        return {
-            f"{table}.{part}": value
-            for table, parameter in zip(
-                self.model.state(), self.adam.param_groups[0]["params"], strict=True
-            )
-            for part, value in self.adam.state[parameter].items()
-        }
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state` returned."""
-        for name, mine in self.state().items():
-            mine.copy_(state[name])
+        )
+        return loss.detach(), negative.detach()

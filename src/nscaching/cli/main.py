@@ -1,0 +1,47 @@
+"""The command ``nscaching``: one file a command, no logic of its own here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from nscaching._version import __version__
+from nscaching.cli import datasets, evaluate, export, predict, train
+from nscaching.cli.output import DEBUG_VARIABLE
+
+app = typer.Typer(
+    name="nscaching",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Knowledge graph embedding with cached hard negatives.\n\n"
+    "Try first:  nscaching train world --epochs 20",
+)
+app.command("train")(train.command)
+app.command("evaluate")(evaluate.command)
+app.command("predict")(predict.command)
+app.command("export")(export.command)
+app.add_typer(datasets.app, name="datasets")
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; ``--debug`` and ``--version`` may stand anywhere."""
+    if "--debug" in sys.argv:
+        sys.argv.remove("--debug")
+        os.environ[DEBUG_VARIABLE] = "1"
+    if sys.argv[1:2] == ["--version"]:
+        print(f"nscaching {__version__}")
+        return
+    app()

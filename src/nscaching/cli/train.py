@@ -1,0 +1,148 @@
+"""``nscaching train``: its options are those of :class:`TrainConfig`, made from its fields."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Optional, get_args, get_type_hints
+
+import typer
+
+from nscaching.api import make_config, plain_options, train
+from nscaching.cli.evaluate import metrics_table
+from nscaching.cli.output import JsonFlag, friendly, print_json, stdout
+from nscaching.errors import TrainingInterrupted
+from nscaching.run import Run
+from nscaching.training import Progress, RunFolder, TrainConfig
+from nscaching.training.interrupt import terminate_as_interrupt
+from nscaching.training.loop import default_out
+from nscaching.training.progress import duration
+
+
+def train_command(
+    data: Annotated[
+        Optional[str],  # noqa: UP045 (typer reads this at run time on Python 3.10)
+        typer.Argument(
+            help="A named data set (nscaching datasets list), a folder with train/valid/test, or "
+            "a file of triples."
+        ),
+    ] = None,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Run folder to write.", show_default="runs/DATA-SCORING-SAMPLER"),
+    ] = None,
+    config: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="YAML file of options, such as the config.yaml of a run; flags win."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out where it stopped.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run in --out.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    as_json: JsonFlag = False,
+    **options: Any,
+) -> None:
+    """Train embeddings of a graph, keep the best, and look at the test split once."""
+    given = {name: value for name, value in options.items() if value is not None}
+    source = data or given.pop("data", None)
+    if out is None:
+        named = {"data": source} if source else {}
+        out = default_out(make_config(None, {**plain_options(config), **given, **named}))
+    with resumable(out):
+        run = train(
+            source,
+            out=out,
+            config=config,
+            resume=resume,
+            overwrite=overwrite,
+            progress=Progress("none" if quiet else "auto"),
+            **given,
+        )
+    if as_json:
+        print_json(run.summary)
+    else:
+        _show(run)
+
+
+@contextlib.contextmanager
+def resumable(out: Path) -> Iterator[None]:
+    """Say how to go on after a stop outside the epochs, which look after themselves."""
+    try:
+        with terminate_as_interrupt():
+            yield
+    except KeyboardInterrupt as error:
+        if not RunFolder(out).is_run():
+            raise TrainingInterrupted("Stopped before the run began; nothing was kept.") from error
+        raise TrainingInterrupted(
+            "Stopped; what the last checkpoint holds is kept. Go on with:\n"
+            f"  nscaching train --resume --out {out}"
+        ) from error
+
+
+def _show(run: Run) -> None:
+    summary = run.summary
+    console = stdout()
+    console.print(
+        f"Trained {run.config.scoring} with {run.config.sampler} on {run.graph.name}: "
+        f"{summary['epochs']} epochs in {duration(summary['seconds'])} on {summary['device']} "
+        f"({summary['seconds_per_epoch']:.2f} s an epoch), best at {summary['best_epoch']}.",
+        highlight=False,
+    )
+    rows = {split: summary[split] for split in ("valid", "test") if summary[split]}
+    if rows:
+        console.print(metrics_table("Filtered link prediction", rows))
+    else:
+        console.print("Nothing was held out, so there is no evaluation; see --split.")
+    console.print(
+        f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _with_config_options() -> Any:
+    """Give the command one flag for each option of :class:`TrainConfig`."""
+    hints = get_type_hints(TrainConfig)
+    own = [
+        parameter
+        for parameter in inspect.signature(train_command, eval_str=True).parameters.values()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    flags = []
+    for field in dataclasses.fields(TrainConfig):
+        if field.name == "data":  # the argument
+            continue
+        kinds = [
+            k for k in (get_args(hints[field.name]) or (hints[field.name],)) if k is not type(None)
+        ]
+        choices = (
+            f" One of: {', '.join(field.metadata['choices'])}." if field.metadata["choices"] else ""
+        )
+        option = typer.Option(
+            f"--{field.name.replace('_', '-')}",
+            help=field.metadata["help"] + choices,
+            show_default=str(field.default) if field.default is not None else False,
+            rich_help_panel=field.metadata["group"],
+        )
+        flags.append(
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[Optional[kinds[0]], option],  # noqa: UP045
+            )
+        )
+    keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    command = friendly(train_command)
+    command.__signature__ = inspect.Signature(keyword_only + flags)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in keyword_only + flags}
+    return command
+
+
+command = _with_config_options()

@@ -1,0 +1,88 @@
+"""Scoring candidates on the CPU without gathering them: Numba loops over the entity table.
+
+Each kernel is the ``match`` of a family, fused with the gather of the entity's row. Shapes: queries
+(b, q), table (n, width), ids (b, k) -> scores (b, k). They are compiled on first use and kept on
+disk.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+_jit = njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
+Array = np.ndarray[Any, Any]
+
+
+@_jit
+def dot_product(query: Array, table: Array, ids: Array, scores: Array) -> None:
+    """``q . x``."""
+    width = query.shape[1]
+    for i in prange(ids.shape[0]):
+        for j in range(ids.shape[1]):
+            row = ids[i, j]
+            total = np.float32(0)
+            for d in range(width):
+                total += query[i, d] * table[row, d]
+            scores[i, j] = total
+
+
+@_jit
+def translational(
+    query: Array, vector: Array, table: Array, ids: Array, scores: Array, norm: int, kind: int
+) -> None:
+    """``-||q - view(x)||_p`` with ``x`` normalised; ``vector`` is the relation's own, (b, dim).
+
+    ``kind`` is how the relation sees an entity, see :mod:`nscaching.scoring.families`.
+    """
+    dim = query.shape[1]
+    for i in prange(ids.shape[0]):
+        for j in range(ids.shape[1]):
+            row = ids[i, j]
+            square = np.float32(0)
+            for d in range(dim):
+                square += table[row, d] * table[row, d]
+            scale = np.float32(1) / max(np.float32(math.sqrt(square)), np.float32(1e-12))
+            along = np.float32(0)
+            if kind == 1:
+                for d in range(dim):
+                    along -= vector[i, d] * table[row, d]
+            elif kind == 2:
+                for d in range(dim):
+                    along += table[row, dim + d] * table[row, d]
+            along *= scale
+            total = np.float32(0)
+            if kind == 0:
+                if norm == 1:
+                    for d in range(dim):
+                        total += abs(query[i, d] - scale * table[row, d])
+                else:
+                    for d in range(dim):
+                        gap = query[i, d] - scale * table[row, d]
+                        total += gap * gap
+            elif norm == 1:
+                for d in range(dim):
+                    total += abs(query[i, d] - scale * table[row, d] - along * vector[i, d])
+            else:
+                for d in range(dim):
+                    gap = query[i, d] - scale * table[row, d] - along * vector[i, d]
+                    total += gap * gap
+            scores[i, j] = -total if norm == 1 else -np.float32(math.sqrt(total))
+
+
+@_jit
+def complex_distance(query: Array, table: Array, ids: Array, scores: Array) -> None:
+    """``-sum_k |q_k - x_k|`` for complex rows laid out as [re, im]."""
+    dim = query.shape[1] // 2
+    for i in prange(ids.shape[0]):
+        for j in range(ids.shape[1]):
+            row = ids[i, j]
+            total = np.float32(0)
+            for d in range(dim):
+                re = query[i, d] - table[row, d]
+                im = query[i, dim + d] - table[row, dim + d]
+                total += np.float32(math.sqrt(re * re + im * im))
+            scores[i, j] = -total

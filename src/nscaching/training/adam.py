@@ -1,0 +1,111 @@
+"""Adam with dense semantics, fed with the gradients of the few rows that have one.
+
+Every parameter moves in every step, as with ``torch.optim.Adam``; L2 enters as coupled weight
+decay. On the CPU one fused pass reads the row gradients where they are; elsewhere they are added
+into a table that is kept, and torch's own fused Adam reads that.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nscaching.acceleration import HAVE_NUMBA
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+
+
+class DenseAdam:
+    """Adam over named tables; its state goes into checkpoints."""
+
+    def __init__(self, tables: dict[str, Tensor], lr: float, weight_decay: float) -> None:
+        self.tables, self.lr, self.weight_decay = tables, lr, weight_decay
+        self.mean = {name: torch.zeros_like(table) for name, table in tables.items()}
+        self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
+        device = next(iter(tables.values())).device
+        self.count = torch.zeros((), device=device)
+        self.fused = HAVE_NUMBA and device.type == "cpu"
+        if self.fused:
+            self._slot = {
+                name: torch.full((len(table),), -1, dtype=torch.int32)
+                for name, table in tables.items()
+            }
+        else:
+            self._torch = self._torch_adam(device)
+
+    def step(self, gradients: dict[str, tuple[Tensor, Tensor]]) -> None:
+        """Take one step. ``gradients`` has, for each table, ids (m,) and their rows (m, width).
+
+        Ids may repeat; their gradients add up.
+        """
+        self.count += 1
+        for name, (ids, rows) in gradients.items():
+            if self.fused:
+                self._step_on_cpu(name, ids, rows)
+            else:
+                gradient = self.tables_as_parameters[name].grad
+                assert gradient is not None
+                gradient.zero_().index_add_(0, ids, rows)
+        if not self.fused:
+            self._torch.step()
+
+    def _step_on_cpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
+        from nscaching.training import cpu_kernels
+
+        touched, place = torch.unique(ids, return_inverse=True)
+        gradient = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)
+        slot = self._slot[name]
+        slot[touched] = torch.arange(len(touched), dtype=torch.int32)
+        count = int(self.count)
+        cpu_kernels.adam(
+            self.tables[name].numpy(),
+            self.mean[name].numpy(),
+            self.square[name].numpy(),
+            slot.numpy(),
+            gradient.numpy(),
+            self.lr / (1 - BETA1**count),
+            BETA1,
+            BETA2,
+            (1 - BETA2**count) ** 0.5,
+            EPSILON,
+            self.weight_decay,
+        )
+        slot[touched] = -1
+
+    def _torch_adam(self, device: torch.device) -> torch.optim.Adam:
+        """Return torch's Adam working on our tables and on our state."""
+        self.tables_as_parameters = {
+            name: torch.nn.Parameter(table) for name, table in self.tables.items()
+        }
+        adam = torch.optim.Adam(
+            self.tables_as_parameters.values(),
+            lr=self.lr,
+            betas=(BETA1, BETA2),
+            eps=EPSILON,
+            weight_decay=self.weight_decay,
+            fused=device.type in ("cpu", "cuda"),
+        )
+        for name, parameter in self.tables_as_parameters.items():
+            parameter.grad = torch.zeros_like(parameter)
+            adam.state[parameter] = {
+                "step": torch.zeros((), device=device),
+                "exp_avg": self.mean[name],
+                "exp_avg_sq": self.square[name],
+            }
+        return adam
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the moments and the number of steps as named tensors."""
+        return {
+            "count": self.count,
+            **{f"{name}.mean": table for name, table in self.mean.items()},
+            **{f"{name}.square": table for name, table in self.square.items()},
+        }
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what :meth:`state` returned."""
+        for name, mine in self.state().items():
+            mine.copy_(state[name])
+        if not self.fused:
+            for parameter in self.tables_as_parameters.values():
+                self._torch.state[parameter]["step"].copy_(self.count)

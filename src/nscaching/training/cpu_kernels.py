@@ -1,0 +1,47 @@
+"""Dense Adam on the CPU in one pass, from gradients of the few rows that have one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+Array = np.ndarray[Any, Any]
+
+
+@njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
+def adam(
+    table: Array,
+    mean: Array,
+    square: Array,
+    slot: Array,
+    gradient: Array,
+    step_size: float,
+    beta1: float,
+    beta2: float,
+    correction2: float,
+    epsilon: float,
+    decay: float,
+) -> None:
+    """Move every row; ``slot`` says which row of ``gradient`` is its own, or -1 for none.
+
+    ``step_size`` is lr / (1 - beta1^t), ``correction2`` is sqrt(1 - beta2^t).
+    Shapes: table, mean, square (n, width); slot (n,); gradient (u, width).
+    """
+    width = table.shape[1]
+    lr, eps, wd = np.float32(step_size), np.float32(epsilon), np.float32(decay)
+    b1, b2, root = np.float32(beta1), np.float32(beta2), np.float32(1 / correction2)
+    c1, c2 = np.float32(1 - beta1), np.float32(1 - beta2)
+    for row in prange(table.shape[0]):
+        own = slot[row]
+        for d in range(width):
+            g = wd * table[row, d]
+            if own >= 0:
+                g += gradient[own, d]
+            m = b1 * mean[row, d] + c1 * g
+            v = b2 * square[row, d] + c2 * g * g
+            mean[row, d] = m
+            square[row, d] = v
+            table[row, d] -= lr * m / (np.float32(math.sqrt(v)) * root + eps)

@@ -1,0 +1,69 @@
+"""Small graphs, models and checks that several rooms share."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from nscaching.graph import KnowledgeGraph
+from nscaching.scoring import SCORING, EmbeddingModel
+
+#: A statistical test with a fixed seed fails below this: a broken sampler is far below it.
+UNLIKELY = 1e-4
+
+# The tensors of tests are tiny: on a busy machine threads waiting for each other take five times
+# as long as one thread alone.
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def generator():
+    return seeded(0)
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def graph_of(train, valid=(), test=(), entities=None, relations=None):
+    """Make a graph of id triples; entities and relations default to those that occur."""
+    ids = np.array([*train, *valid, *test], dtype=np.int64).reshape(-1, 3)
+    entities = int(ids[:, [0, 2]].max()) + 1 if entities is None else entities
+    relations = int(ids[:, 1].max()) + 1 if relations is None else relations
+    names = [f"e{i}" for i in range(entities)], [f"r{i}" for i in range(relations)]
+    splits = (np.array(split, dtype=np.int64).reshape(-1, 3) for split in (train, valid, test))
+    return KnowledgeGraph(*names, *splits)
+
+
+def random_graph(entities=25, relations=4, train=120, held_out=20, seed=0):
+    """Make a graph of distinct random triples in three splits."""
+    space = entities * relations * entities
+    keys = np.random.default_rng(seed).choice(space, train + 2 * held_out, replace=False)
+    triples = np.stack(np.unravel_index(keys, (entities, relations, entities)), axis=1)
+    valid, test = triples[train : train + held_out], triples[train + held_out :]
+    return graph_of(triples[:train], valid, test, entities, relations)
+
+
+def random_model(name, entities=25, relations=4, dim=5, norm=1, seed=0):
+    """Make a model whose parameters are far from zero and from each other."""
+    scoring = SCORING[name](dim, norm)
+    rng = seeded(seed)
+    entity = torch.randn(entities, scoring.entity_width, generator=rng)
+    relation = torch.randn(relations, scoring.relation_width, generator=rng)
+    return EmbeddingModel(scoring, entity, relation)
+
+
+def assert_follows(drawn, probabilities):
+    """Check draws of cells 0, 1, ... against their probabilities; a cell of 0 is never drawn."""
+    chances = np.asarray(probabilities, dtype=np.float64)
+    counts = np.bincount(np.asarray(drawn).ravel(), minlength=len(chances))
+    assert len(counts) == len(chances)
+    assert counts[chances == 0].sum() == 0
+    expected = chances / chances.sum() * counts.sum()
+    rare = (expected > 0) & (expected < 8)
+    cells = [*zip(counts[expected >= 8], expected[expected >= 8], strict=True)]
+    if expected[rare].sum() > 0:
+        cells.append((counts[rare].sum(), expected[rare].sum()))
+    observed, wanted = np.array(cells, dtype=np.float64).T
+    assert len(cells) > 1 or (chances > 0).sum() == 1, "too few draws for a chi-square test"
+    assert len(cells) == 1 or chisquare(observed, wanted).pvalue > UNLIKELY

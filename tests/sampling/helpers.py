@@ -1,0 +1,121 @@
+"""What the tests of the samplers share: a scorer of fixed scores, slow twins, short makers."""
+
+import itertools
+
+import numpy as np
+import torch
+
+from nscaching.sampling import SAMPLERS, Batch, SamplerOptions
+from nscaching.sampling.cache import PADDING
+from nscaching.sampling.hashing import hashed_gumbel, new_seed
+from nscaching.sampling.softmax import keep_without_replacement
+from nscaching.scoring import Side
+
+CPU = torch.device("cpu")
+SIDES = (Side.HEAD, Side.TAIL)
+
+
+class TableScorer:
+    """Scores by side, anchor and entity from a fixed table; remembers the queries it was asked."""
+
+    def __init__(self, num_entities, seed=0):
+        self.table = torch.from_numpy(
+            np.random.default_rng(seed).normal(size=(2, num_entities, num_entities))
+        ).float()
+        self.asked = {side: [] for side in SIDES}
+
+    def score_candidates(self, side, anchor, relation, candidates):
+        self.asked[side] += list(zip(anchor.tolist(), relation.tolist(), strict=True))
+        return self.table[side, anchor.unsqueeze(1), candidates]
+
+    def score_all(self, side, anchor, relation):
+        return self.table[side, anchor]
+
+    def forget(self):
+        self.asked = {side: [] for side in SIDES}
+
+
+def sampler_of(graph, name="nscaching", **options):
+    checked = SamplerOptions.from_mapping({"sampler": name, **options}, "test")
+    return SAMPLERS[name](graph, checked, CPU)
+
+
+def batch_of(graph, index=None):
+    """Make a batch of the training triples with these numbers; of all without."""
+    index = torch.arange(len(graph.train)) if index is None else torch.as_tensor(index)
+    triples = torch.from_numpy(graph.train).long()[index]
+    return Batch(index, *triples.unbind(1))
+
+
+def known_answers(graph, side, anchor, relation):
+    """Find by looking at every training triple which entities complete the pair."""
+    at, other = (2, 0) if side is Side.HEAD else (0, 2)
+    return {int(t[other]) for t in graph.train if t[at] == anchor and t[1] == relation}
+
+
+def rows_of(sampler, side):
+    """Yield (anchor, relation, ids, scores) of each cache row as plain values."""
+    cache = sampler.caches[side]
+    parts = (sampler.anchor[side], sampler.relation[side], cache.ids, cache.scores)
+    yield from zip(*(part.tolist() for part in parts), strict=True)
+
+
+def present(ids):
+    """Return the entities of a row; fail where padding stands before one."""
+    count = sum(entity != PADDING for entity in ids)
+    assert all(entity != PADDING for entity in ids[:count])
+    return ids[:count]
+
+
+def keep(scores, valid, alpha, rescaling, count, generator):
+    """Keep positions without replacement, with noise for rows 0, 1, ..."""
+    rows, width = scores.shape
+    noise = hashed_gumbel(new_seed(generator), torch.arange(rows), width)
+    return keep_without_replacement(scores, valid, alpha, rescaling, count, noise)
+
+
+def offer(cache, rows, count, generator):
+    """Return fresh entities for the first so many rows of a cache."""
+    return cache.fresh(torch.arange(rows), count, new_seed(generator))
+
+
+def renew(cache, rows, fresh, fresh_valid, score, alpha, generator):
+    """Update rows of a cache."""
+    cache.update(rows, fresh, fresh_valid, score, alpha, new_seed(generator))
+
+
+def slow_rescale(scores):
+    """Rescale one row of valid scores to [0, 1] between its 20th and 80th percentile."""
+    scores = np.asarray(scores, dtype=np.float64)
+    low, high = np.percentile(scores, [20, 80])
+    if high > low:
+        return np.clip((scores - low) / (high - low), 0, 1)
+    return (scores > high).astype(np.float64)
+
+
+def sigma(scores, alpha, rescaling):
+    """Return the paper's probabilities of one row of valid scores."""
+    scores = np.asarray(scores, dtype=np.float64)
+    if alpha == np.inf:
+        weights = (np.arange(len(scores)) == scores.argmax()).astype(np.float64)
+    else:
+        scaled = slow_rescale(scores) if rescaling == "quantile" else scores
+        weights = np.exp(alpha * (scaled - scaled.max()))
+    return weights / weights.sum()
+
+
+def masked_sigma(scores, valid, alpha, rescaling):
+    """Return the probabilities of one row, zero where it is not valid."""
+    probabilities = np.zeros(len(scores))
+    probabilities[np.asarray(valid)] = sigma(
+        np.asarray(scores)[np.asarray(valid)], alpha, rescaling
+    )
+    return probabilities
+
+
+def sequential_pairs(probabilities):
+    """Return the chance of each ordered pair of two draws without replacement."""
+    return {
+        (i, j): probabilities[i] * probabilities[j] / (1 - probabilities[i])
+        for i, j in itertools.permutations(range(len(probabilities)), 2)
+    }

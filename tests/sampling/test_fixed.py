@@ -1,0 +1,141 @@
+import numpy as np
+import pytest
+import torch
+
+from nscaching.sampling.base import even_weights
+from nscaching.scoring import Side
+from tests.conftest import assert_follows, graph_of, random_graph, seeded
+from tests.sampling.helpers import TableScorer, batch_of, known_answers, sampler_of
+
+#: Relation 0 has 4 tails a head; relation 1 has 3 heads a tail; relation 2 is one to one.
+SKEWED = graph_of(
+    [(0, 0, t) for t in (1, 2, 3, 4)] + [(h, 1, 5) for h in (1, 2, 3)] + [(6, 2, 7)], entities=8
+)
+HEAD_CHANCE = {0: 4 / 5, 1: 1 / 4, 2: 1 / 2}
+ALL_SAMPLERS = ["uniform", "bernoulli", "nscaching"]
+
+
+def many_of(graph, triple, copies):
+    return batch_of(graph, [triple] * copies)
+
+
+def sample(graph, name, batch, seed=0, **options):
+    sampler = sampler_of(graph, name, **options)
+    generator = seeded(seed)
+    sampler.prepare(TableScorer(graph.num_entities), generator)
+    return sampler.sample(batch, TableScorer(graph.num_entities), generator)
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "nscaching"])
+@pytest.mark.parametrize(("triple", "relation"), [(0, 0), (4, 1), (7, 2)])
+def test_head_is_replaced_with_the_share_of_tails_per_head(name, triple, relation):
+    drawn = sample(SKEWED, name, many_of(SKEWED, triple, 4000))
+    chance = HEAD_CHANCE[relation]
+    assert_follows(drawn.replaces_head.long(), [1 - chance, chance])
+
+
+@pytest.mark.parametrize("triple", [0, 4, 7])
+def test_uniform_replaces_both_sides_equally_often(triple):
+    drawn = sample(SKEWED, "uniform", many_of(SKEWED, triple, 4000))
+    assert_follows(drawn.replaces_head.long(), [0.5, 0.5])
+
+
+def test_each_of_several_negatives_has_its_own_side():
+    drawn = sample(SKEWED, "uniform", many_of(SKEWED, 0, 4000), negatives=2)
+    cells = 2 * drawn.replaces_head[:, 0].long() + drawn.replaces_head[:, 1].long()
+    assert_follows(cells, [0.25] * 4)
+
+
+@pytest.mark.parametrize("name", ["uniform", "bernoulli"])
+@pytest.mark.parametrize("known_positives", ["exclude", "allow"])
+@pytest.mark.parametrize("triple", [0, 4])
+def test_negatives_are_uniform_over_the_allowed_entities(name, known_positives, triple):
+    drawn = sample(
+        SKEWED, name, many_of(SKEWED, triple, 3000), negatives=4, known_positives=known_positives
+    )
+    h, r, t = SKEWED.train[triple]
+    for side, anchor, replaced in ((Side.HEAD, t, True), (Side.TAIL, h, False)):
+        known = known_answers(SKEWED, side, anchor, r)
+        chances = np.ones(8)
+        if known_positives == "exclude":
+            chances[list(known)] = 0
+        chosen = (drawn.replaces_head == replaced) & (drawn.weight > 0)
+        assert_follows(drawn.entities[chosen], chances)
+
+
+@pytest.mark.parametrize("name", ALL_SAMPLERS)
+@pytest.mark.parametrize("negatives", [1, 3])
+def test_shapes_types_and_weights(name, negatives):
+    graph = random_graph()
+    drawn = sample(graph, name, batch_of(graph), negatives=negatives, cache_size=5)
+    shape = (len(graph.train), negatives)
+    assert drawn.entities.shape == drawn.replaces_head.shape == drawn.weight.shape == shape
+    assert drawn.entities.dtype == torch.int64
+    assert drawn.replaces_head.dtype == torch.bool
+    torch.testing.assert_close(drawn.weight.sum(1), torch.ones(shape[0]))
+    assert drawn.entities.min() >= 0
+    assert drawn.entities.max() < graph.num_entities
+
+
+@pytest.mark.parametrize("name", ALL_SAMPLERS)
+def test_no_negative_with_a_weight_is_a_training_triple(name):
+    graph = random_graph(entities=8, relations=2, train=90, held_out=0)
+    triples = {tuple(triple) for triple in graph.train.tolist()}
+    drawn = sample(graph, name, batch_of(graph), negatives=20, cache_size=3)
+    for i, (h, r, t) in enumerate(graph.train.tolist()):
+        for entity, head, weight in zip(
+            drawn.entities[i].tolist(),
+            drawn.replaces_head[i].tolist(),
+            drawn.weight[i].tolist(),
+            strict=True,
+        ):
+            corrupted = (entity, r, t) if head else (h, r, entity)
+            assert weight == 0 or corrupted not in triples
+
+
+@pytest.mark.parametrize("name", ALL_SAMPLERS)
+def test_known_positives_come_up_when_they_are_allowed(name):
+    graph = random_graph(entities=8, relations=2, train=90, held_out=0)
+    drawn = sample(graph, name, batch_of(graph), negatives=20, known_positives="allow")
+    tails = ~drawn.replaces_head
+    corrupted = {
+        (h, r, e)
+        for i, (h, r, _) in enumerate(graph.train.tolist())
+        for e in drawn.entities[i][tails[i]].tolist()
+    }
+    assert corrupted & {tuple(triple) for triple in graph.train.tolist()}
+    assert (drawn.weight > 0).all()
+
+
+@pytest.mark.parametrize("name", ALL_SAMPLERS)
+def test_pair_that_every_entity_completes_gives_weight_zero_on_that_side_only(name):
+    graph = graph_of([(h, 0, 0) for h in range(5)], entities=5)
+    drawn = sample(graph, name, batch_of(graph), negatives=200, cache_size=3)
+    assert (drawn.weight[drawn.replaces_head] == 0).all()
+    assert (drawn.weight[~drawn.replaces_head] > 0).all()
+    assert drawn.replaces_head.any()
+    torch.testing.assert_close(drawn.weight.sum(1), torch.ones(5))
+
+
+@pytest.mark.parametrize("name", ["uniform", "bernoulli"])
+def test_an_epoch_is_a_shuffle_of_the_training_triples(name, generator):
+    graph = random_graph()
+    sampler = sampler_of(graph, name)
+    first, second = (sampler.begin_epoch(epoch, generator) for epoch in (0, 1))
+    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(len(graph.train)))
+    assert first.tolist() != second.tolist()
+
+
+@pytest.mark.parametrize("name", ALL_SAMPLERS)
+def test_the_seed_decides_the_negatives(name):
+    graph = random_graph()
+    one, again, other = (sample(graph, name, batch_of(graph), seed=s) for s in (1, 1, 2))
+    assert torch.equal(one.entities, again.entities)
+    assert torch.equal(one.replaces_head, again.replaces_head)
+    assert not torch.equal(one.entities, other.entities)
+
+
+def test_even_weights_share_one_among_the_valid():
+    valid = torch.tensor([[True, True, False, True], [False] * 4, [False, True, False, False]])
+    expected = [[1 / 3, 1 / 3, 0, 1 / 3], [0, 0, 0, 0], [0, 1, 0, 0]]
+    torch.testing.assert_close(even_weights(valid), torch.tensor(expected))
