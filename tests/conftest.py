@@ -1,24 +1,40 @@
 """Small graphs, models and checks that several rooms share."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
 
+from nscaching.evaluation import ranking
 from nscaching.graph import KnowledgeGraph
-from nscaching.scoring import SCORING, EmbeddingModel
+from nscaching.sampling import cache
+from nscaching.scoring import SCORING, EmbeddingModel, families
 
 #: A statistical test with a fixed seed fails below this: a broken sampler is far below it.
 UNLIKELY = 1e-4
 
-# The tensors of tests are tiny: on a busy machine threads waiting for each other take five times
-# as long as one thread alone.
+# The tensors of tests are tiny: on a busy machine threads waiting for each other take ten times as
+# long as one thread alone. Numba reads its setting when it is first imported, which is later.
 torch.set_num_threads(1)
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 
 @pytest.fixture
 def generator():
     return seeded(0)
+
+
+@pytest.fixture(params=["kernel", "plain"])
+def path(request, monkeypatch):
+    """Run a test with the fused loops of the CPU, and again with the torch they stand for."""
+    for module in (families, cache, ranking):
+        monkeypatch.setattr(module, "HAVE_NUMBA", request.param == "kernel")
+    return request.param
+
+
+on_both_paths = pytest.mark.usefixtures("path")
 
 
 def seeded(seed):

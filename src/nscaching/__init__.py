@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from nscaching import acceleration  # noqa: F401  (first: it sets up threads before torch loads)
 from nscaching._version import __version__
 from nscaching.api import load_run, train
 from nscaching.errors import NSCachingError, TrainingDiverged, TrainingInterrupted, UserError

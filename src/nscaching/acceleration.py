@@ -1,9 +1,19 @@
-"""What this machine can run faster than plain torch."""
+"""What this machine can run faster than plain torch.
+
+Imported before torch: how long idle threads spin is decided when the OpenMP library loads.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 
-#: Whether the CPU kernels can be compiled; ``NSCACHING_PLAIN=1`` turns them off.
-HAVE_NUMBA = importlib.util.find_spec("numba") is not None and not os.environ.get("NSCACHING_PLAIN")
+# Threads that spin for long after every operation fight with any other process for the cores: with
+# two processes on two cores a step took ten times as long. A short spin costs nothing when alone.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+_ALLOWED = not os.environ.get("NSCACHING_PLAIN")
+#: Whether the CPU kernels can be compiled; ``NSCACHING_PLAIN=1`` turns all kernels off.
+HAVE_NUMBA = _ALLOWED and importlib.util.find_spec("numba") is not None
+#: Whether the GPU kernels can be compiled.
+HAVE_TRITON = _ALLOWED and importlib.util.find_spec("triton") is not None

@@ -80,8 +80,8 @@ def offer(cache, rows, count, generator):
 
 
 def renew(cache, rows, fresh, fresh_valid, score, alpha, generator):
-    """Update rows of a cache."""
-    cache.update(rows, fresh, fresh_valid, score, alpha, new_seed(generator))
+    """Update rows of a cache; row numbers have the type in which the sampler gives them."""
+    cache.update(rows.int(), fresh, fresh_valid, score, alpha, new_seed(generator))
 
 
 def slow_rescale(scores):

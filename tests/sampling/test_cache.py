@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nscaching.sampling import cache as cache_module
 from nscaching.sampling.cache import PADDING, Cache, repeats
-from tests.conftest import assert_follows, seeded
+from tests.conftest import assert_follows, on_both_paths, seeded
 from tests.sampling.helpers import CPU, masked_sigma, offer, present, renew, sequential_pairs
 
 INF = float("inf")
@@ -91,8 +91,7 @@ def test_filled_entities_are_uniform_over_the_allowed(entities, generator):
     banned[[0, 3]] = True
     cache = new_cache(6000, 2, entities)
     cache.fill(forbidden_by(np.tile(banned, (6000, 1))), generator)
-    assert_follows(cache.ids[:, 0], ~banned)
-    assert_follows(cache.ids[:, 1], ~banned)
+    assert_follows(cache.ids, ~banned)
 
 
 def test_filled_sets_are_uniform_over_all_sets(generator):
@@ -171,18 +170,20 @@ def random_update(alpha, rescaling, seed=0, fresh_count=9):
     """Update some rows of a random cache once; return it, what it was, and what was offered."""
     rng = np.random.default_rng(seed)
     cache = new_cache(30, 6, 20, rescaling)
-    cache.fill(forbidden_by(first_forbidden(rng.integers(0, 21, size=30), 20)), seeded(seed))
+    banned = torch.from_numpy(first_forbidden(rng.integers(0, 21, size=30), 20))
+    cache.fill(forbidden_by(banned), seeded(seed))
     cache.scores[:] = 100.0
     cache.scores[cache.ids == PADDING] = 0
     before = cache.ids.clone(), cache.scores.clone()
     rows = torch.from_numpy(rng.permutation(30)[:18])
     fresh = torch.from_numpy(rng.integers(20, size=(18, fresh_count)))
-    fresh_valid = torch.from_numpy(rng.random((18, fresh_count)) < 0.7)
+    fresh_valid = ~banned[rows.unsqueeze(1), fresh]
     table = torch.from_numpy(rng.normal(size=(18, 20))).float()
     renew(cache, rows, fresh, fresh_valid, lambda ids: table.gather(1, ids), alpha, seeded(seed))
     return cache, before, rows, fresh, fresh_valid, table
 
 
+@on_both_paths
 @pytest.mark.parametrize("rescaling", ["quantile", "none"])
 @pytest.mark.parametrize("alpha", [0.0, 1.0, INF])
 def test_update_keeps_distinct_entities_of_the_row_and_the_proper_fresh_ones(alpha, rescaling):
@@ -194,6 +195,7 @@ def test_update_keeps_distinct_entities_of_the_row_and_the_proper_fresh_ones(alp
         assert set(kept) <= offered
 
 
+@on_both_paths
 @pytest.mark.parametrize("alpha", [0.0, 1.0, INF])
 def test_update_stores_the_score_each_entity_has_now(alpha):
     cache, _, rows, _, _, table = random_update(alpha, "quantile")
@@ -202,6 +204,7 @@ def test_update_stores_the_score_each_entity_has_now(alpha):
             assert score == (0 if entity == PADDING else table[i, entity].item())
 
 
+@on_both_paths
 def test_update_leaves_other_rows_alone():
     cache, (old_ids, old_scores), rows, *_ = random_update(1.0, "quantile")
     others = torch.ones(len(cache), dtype=torch.bool)
@@ -211,6 +214,7 @@ def test_update_leaves_other_rows_alone():
     assert torch.equal(cache.scores[others], old_scores[others])
 
 
+@on_both_paths
 def test_a_row_that_stands_twice_is_renewed_as_if_it_stood_once():
     scores = torch.tensor([0.3, -1.0, 1.1, 0.4, 0.9, 0.0])
     once, twice = (cache_of([[3, 0, 2]] * 40, [[0.0] * 3] * 40, 6) for _ in range(2))
@@ -222,6 +226,7 @@ def test_a_row_that_stands_twice_is_renewed_as_if_it_stood_once():
     assert torch.equal(once.scores, twice.scores)
 
 
+@on_both_paths
 def test_update_at_infinite_temperature_keeps_the_hardest():
     cache, (old, _), rows, fresh, fresh_valid, table = random_update(INF, "quantile")
     for i, row in enumerate(rows.tolist()):
@@ -230,6 +235,7 @@ def test_update_at_infinite_temperature_keeps_the_hardest():
         assert set(present(cache.ids[row].tolist())) == set(hardest)
 
 
+@on_both_paths
 def test_update_without_fresh_entities_keeps_the_sets_and_renews_the_scores():
     cache, (old, _), rows, *_, table = random_update(1.0, "quantile", fresh_count=0)
     for i, row in enumerate(rows.tolist()):
@@ -238,6 +244,7 @@ def test_update_without_fresh_entities_keeps_the_sets_and_renews_the_scores():
         assert cache.scores[row, : len(kept)].tolist() == table[i, kept].tolist()
 
 
+@on_both_paths
 def test_fresh_entity_that_is_in_the_row_already_counts_once(generator):
     """Were it counted twice, it would be kept with a higher chance than the others."""
     rows = 8000
@@ -248,6 +255,7 @@ def test_fresh_entity_that_is_in_the_row_already_counts_once(generator):
     assert_follows(kept, [0, 1, 1, 1])
 
 
+@on_both_paths
 @pytest.mark.parametrize("rescaling", ["quantile", "none"])
 @pytest.mark.parametrize("alpha", [0.0, 1.5])
 def test_updated_rows_follow_sigma_without_replacement_over_row_and_fresh(
@@ -264,6 +272,18 @@ def test_updated_rows_follow_sigma_without_replacement_over_row_and_fresh(
         cells[5 * min(i, j) + max(i, j)] += chance
     kept = cache.ids.sort(dim=1).values
     assert_follows(5 * kept[:, 0] + kept[:, 1], cells)
+
+
+@pytest.mark.parametrize("rescaling", ["quantile", "none"])
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 20.0, INF])
+def test_both_paths_keep_the_same_entities(monkeypatch, alpha, rescaling):
+    results = []
+    for have_numba in (True, False):
+        monkeypatch.setattr(cache_module, "HAVE_NUMBA", have_numba)
+        results.append([random_update(alpha, rescaling, seed)[0] for seed in range(8)])
+    for kernel, plain in zip(*results, strict=True):
+        assert torch.equal(kernel.ids, plain.ids)
+        assert torch.equal(kernel.scores, plain.scores)
 
 
 # Totals and repeats

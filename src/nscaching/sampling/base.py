@@ -9,6 +9,7 @@ or not, which goes into checkpoints through ``state`` and ``load_state``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -24,6 +25,7 @@ from nscaching.scoring import Side
 SAMPLERS: dict[str, type[Sampler]] = {}
 #: Times a drawn known positive is drawn again before the negative is masked.
 REDRAWS = 16
+DEVICE_REDRAWS = 4
 
 
 class Scorer(Protocol):
@@ -152,8 +154,23 @@ class Sampler(ABC):
     def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
         """Return negatives for the batch."""
 
-    def update(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> None:  # noqa: B027
+    def update(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> None:
         """Renew what is kept for the batch."""
+        for job in self.update_jobs(batch, scorer, generator):
+            job()
+
+    def update_jobs(
+        self, batch: Batch, scorer: Scorer, generator: torch.Generator
+    ) -> list[Callable[[], None]]:
+        """Return the renewal as pieces that do not depend on each other: a GPU overlaps them.
+
+        All that is random is drawn here, not in the pieces.
+        """
+        return []
+
+    def phase(self) -> bool:
+        """Return a value that changes when a step of this epoch does other things than before."""
+        return True
 
     def learn(self, batch: Batch, negatives: Negatives, scores: Tensor) -> None:  # noqa: B027
         """Learn from how the model scored the negatives. Shape of scores: (b, k)."""
@@ -183,8 +200,9 @@ class Sampler(ABC):
         shape = replaces_head.shape
         entities = self.uniform_entities(shape, generator)
         bad = self.is_known(batch, replaces_head, entities)
-        for _ in range(REDRAWS):
-            if not bad.any():
+        on_cpu = self.device.type == "cpu"
+        for _ in range(REDRAWS if on_cpu else DEVICE_REDRAWS):
+            if on_cpu and not bad.any():  # a device would have to wait for the answer
                 break
             entities = torch.where(bad, self.uniform_entities(shape, generator), entities)
             bad = self.is_known(batch, replaces_head, entities)

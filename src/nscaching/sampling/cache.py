@@ -14,13 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.acceleration import HAVE_NUMBA
+from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.sampling.hashing import hashed_entities, hashed_gumbel, new_seed
+from nscaching.sampling.known import KnownAnswers
 from nscaching.sampling.softmax import draw, keep_without_replacement
 
 #: (ids of any shape (b, k)) -> scores of the same shape
 Score = Callable[[Tensor], Tensor]
 PADDING = -1
+#: How scores become log weights, in the kernels.
+UNIFORM, RAW, QUANTILE, HARDEST = 0, 1, 2, 3
+#: Widest row the GPU kernels hold in registers; wider ones take the plain path.
+_GPU_WIDTH = 256
 #: A fresh row is offered this many draws more than it has places; if that leaves it short, this
 #: many times as many as it has places.
 _FILL_SLACK, _FILL_WIDTH = 16, 8
@@ -86,14 +91,14 @@ class Cache:
         Returns ids and whether each exists (a row may be empty). Shapes: (b,) -> (b, count).
         """
         ids = self.ids[rows]
-        place = draw(
-            self.scores[rows] if alpha else torch.zeros_like(ids, dtype=torch.float32),
-            ids != PADDING,
-            alpha,
-            self.rescaling,
-            count,
-            generator,
-        )
+        valid = ids != PADDING
+        if alpha == 0:  # padding is at the end: any of the first ones, evenly
+            held = valid.sum(1, keepdim=True)
+            uniform = torch.rand(len(rows), count, generator=generator, device=ids.device)
+            place = (uniform * held).long().minimum(held - 1).clamp_min(0)
+        else:
+            scores = self.scores[rows]
+            place = draw(scores, valid, alpha, self.rescaling, count, generator)
         drawn = ids.gather(1, place).long()
         return drawn.clamp_min(0), drawn != PADDING
 
@@ -130,6 +135,40 @@ class Cache:
         self.ids[rows] = candidates.gather(1, place).masked_fill_(~exists, PADDING).int()
         self.scores[rows] = scores.gather(1, place).masked_fill_(~exists, 0)
 
+    def renew(
+        self,
+        rows: Tensor,
+        count: int,
+        known: KnownAnswers | None,
+        score: Score,
+        alpha: float,
+        seed: Tensor,
+    ) -> None:
+        """Offer each row ``count`` fresh entities that are not known answers, and update it."""
+        width = self.size + min(count, self.num_entities)
+        if self.ids.device.type == "cuda" and HAVE_TRITON and width <= _GPU_WIDTH:
+            from nscaching.sampling import gpu_kernels
+
+            keys = None if known is None else known.keys
+            offered = gpu_kernels.offer(self.ids, rows, count, self.num_entities, seed, keys)
+            scores = score(offered.clamp_min(0))
+            temperature, weighting = self._weighting(alpha)
+            gpu_kernels.renew(
+                self.ids, self.scores, rows, offered, scores, temperature, weighting, seed
+            )
+            return
+        fresh = self.fresh(rows, count, seed)
+        proper = None if known is None else ~known.contains(rows, fresh)
+        self.update(rows, fresh, proper, score, alpha, seed)
+
+    def _weighting(self, alpha: float) -> tuple[float, int]:
+        """Return the temperature and the way to weight as the kernels take them."""
+        if alpha == 0:
+            return 0.0, UNIFORM
+        if alpha == math.inf:
+            return 0.0, HARDEST
+        return float(alpha), QUANTILE if self.rescaling == "quantile" else RAW
+
     def totals(self) -> Tensor:
         """Return the sum of the stored scores of each row. Shape: (rows,)."""
         return self.scores.sum(1)
@@ -147,13 +186,7 @@ def renew_on_cpu(
     """Do the rest of :meth:`Cache.update`, once candidates are scored, in one fused loop."""
     from nscaching.sampling import cpu_kernels
 
-    if alpha == 0:
-        weighting = cpu_kernels.UNIFORM
-    elif alpha == math.inf:
-        weighting = cpu_kernels.HARDEST
-    else:
-        quantile = cache.rescaling == "quantile"
-        weighting = cpu_kernels.QUANTILE if quantile else cpu_kernels.RAW
+    temperature, weighting = cache._weighting(alpha)
     everything = torch.empty(len(rows), 0, dtype=torch.bool)
     cpu_kernels.renew_rows(
         cache.ids.numpy(),
@@ -162,7 +195,7 @@ def renew_on_cpu(
         candidates.numpy(),
         scores.numpy(),
         (everything if fresh_valid is None else fresh_valid).numpy(),
-        float(alpha) if weighting in (cpu_kernels.RAW, cpu_kernels.QUANTILE) else 0.0,
+        temperature,
         weighting,
         np.uint64(int(seed) & (1 << 64) - 1),
     )

@@ -17,9 +17,6 @@ from nscaching.sampling.softmax import HIGH_QUANTILE, LOW_QUANTILE
 
 Array = np.ndarray[Any, Any]
 
-#: How scores become log weights.
-UNIFORM, RAW, QUANTILE, HARDEST = 0, 1, 2, 3
-
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(GOLDEN), np.uint64(MIX_1), np.uint64(MIX_2)
 _NOISE_STREAM = np.uint64(NOISE_STREAM)
 _inline = njit(cache=True, nogil=True, error_model="numpy")
@@ -86,7 +83,8 @@ def renew_rows(
     """Write the kept candidates and their scores into the rows of the cache.
 
     Shapes: ids, scores (all rows, N1); rows (b,); candidates, candidate_scores (b, k) with -1 for
-    padding; fresh_valid (b, N2), or (b, 0) where all fresh ones may enter.
+    padding; fresh_valid (b, N2), or (b, 0) where all fresh ones may enter. ``weighting`` is one of
+    those of :mod:`nscaching.sampling.cache`.
     """
     size = ids.shape[1]
     count = candidates.shape[1]

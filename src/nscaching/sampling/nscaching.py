@@ -2,10 +2,13 @@
 
 Algorithm ``alg-cache-sample`` is :meth:`NSCachingSampler.begin_epoch` (positives, sigma1) and
 :meth:`~NSCachingSampler.sample` (negatives, sigma2); ``alg-cache-update`` is
-:meth:`~NSCachingSampler.update` (sigma3).
+:meth:`~NSCachingSampler.update_jobs` (sigma3).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -51,11 +54,16 @@ class NSCachingSampler(Sampler):
         for side, cache in self.caches.items():
             cache.fill(self.known[side].contains if self.known else None, generator)
             if self.options.alpha2 > 0:
-                cache.rescore(
-                    lambda rows, ids, side=side: scorer.score_candidates(  # type: ignore[misc]
-                        side, self.anchor[side][rows], self.relation[side][rows], ids
-                    )
-                )
+                cache.rescore(partial(self._score_rows, side, scorer))
+
+    def _score_rows(self, side: Side, scorer: Scorer, rows: Tensor, ids: Tensor) -> Tensor:
+        return scorer.score_candidates(
+            side, self.anchor[side][rows], self.relation[side][rows], ids
+        )
+
+    def phase(self) -> bool:
+        """Return whether this epoch updates the caches."""
+        return self._updating
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> Tensor:
         """Shuffle, or draw positives with sigma1 over the scores in their rows (eq-samp-pos)."""
@@ -90,26 +98,29 @@ class NSCachingSampler(Sampler):
         valid = torch.where(replaces_head, head_valid, tail_valid)
         return Negatives(entities, replaces_head, even_weights(valid))
 
-    def update(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> None:
+    def update_jobs(
+        self, batch: Batch, scorer: Scorer, generator: torch.Generator
+    ) -> list[Callable[[], None]]:
         """Renew the rows of the batch, each once, from themselves and N2 fresh entities."""
         if not self._updating:
-            return
-        for side, cache in self.caches.items():
-            rows = torch.unique(self.row_of_triple[side][batch.index])
-            seed = new_seed(generator)
-            fresh = cache.fresh(rows, self.options.candidates, seed)
-            proper = ~self.known[side].contains(rows, fresh) if self.known else None
-            anchor, relation = self.anchor[side][rows], self.relation[side][rows]
-            cache.update(
-                rows,
-                fresh,
-                proper,
-                lambda ids, side=side, anchor=anchor, relation=relation: scorer.score_candidates(  # type: ignore[misc]
-                    side, anchor, relation, ids
-                ),
-                self.options.alpha3,
-                seed,
-            )
+            return []
+        return [
+            partial(self._renew, side, batch.index, scorer, new_seed(generator)) for side in Side
+        ]
+
+    def _renew(self, side: Side, index: Tensor, scorer: Scorer, seed: Tensor) -> None:
+        rows = self.row_of_triple[side][index]
+        if self.device.type == "cpu":  # elsewhere renewing a row twice costs less than sorting
+            rows = torch.unique(rows)
+        anchor, relation = self.anchor[side][rows], self.relation[side][rows]
+        self.caches[side].renew(
+            rows,
+            self.options.candidates,
+            self.known[side] if self.known else None,
+            partial(scorer.score_candidates, side, anchor, relation),
+            self.options.alpha3,
+            seed,
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Return ids and scores of both caches."""

@@ -76,7 +76,7 @@ class ScoringFunction(ABC):
                 part.uniform_(-bound, bound, generator=generator)
 
     def score_ids(self, query: Tensor, r: Tensor, table: Tensor, ids: Tensor) -> Tensor | None:
-        """Score candidates straight from the table by a kernel for the CPU, where there is one.
+        """Score candidates straight from the table by a kernel, where there is one.
 
         Shapes: (b, q), (b, relation), (n, entity), (b, k) -> (b, k); None: use :meth:`score_each`.
         """

@@ -86,3 +86,43 @@ def complex_distance(query: Array, table: Array, ids: Array, scores: Array) -> N
                 im = query[i, dim + d] - table[row, dim + d]
                 total += np.float32(math.sqrt(re * re + im * im))
             scores[i, j] = -total
+
+
+#: Entities that stay in the nearest cache while all queries pass over them.
+_BLOCK = 64
+
+
+@_jit
+def all_distances(query: Array, views: Array, scores: Array, norm: int) -> None:
+    """``-||q - x||_p`` for all pairs. Shapes: (b, q), (n, q) -> (b, n)."""
+    width = query.shape[1]
+    for block in prange((views.shape[0] + _BLOCK - 1) // _BLOCK):
+        stop = min(views.shape[0], (block + 1) * _BLOCK)
+        for i in range(query.shape[0]):
+            for j in range(block * _BLOCK, stop):
+                total = np.float32(0)
+                if norm == 1:
+                    for d in range(width):
+                        total += abs(query[i, d] - views[j, d])
+                    scores[i, j] = -total
+                else:
+                    for d in range(width):
+                        gap = query[i, d] - views[j, d]
+                        total += gap * gap
+                    scores[i, j] = -np.float32(math.sqrt(total))
+
+
+@_jit
+def all_complex_distances(query: Array, views: Array, scores: Array) -> None:
+    """``-sum_k |q_k - x_k|`` for all pairs of complex rows. Shapes: (b, q), (n, q) -> (b, n)."""
+    dim = query.shape[1] // 2
+    for block in prange((views.shape[0] + _BLOCK - 1) // _BLOCK):
+        stop = min(views.shape[0], (block + 1) * _BLOCK)
+        for i in range(query.shape[0]):
+            for j in range(block * _BLOCK, stop):
+                total = np.float32(0)
+                for d in range(dim):
+                    re = query[i, d] - views[j, d]
+                    im = query[i, dim + d] - views[j, dim + d]
+                    total += np.float32(math.sqrt(re * re + im * im))
+                scores[i, j] = -total

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from nscaching.acceleration import HAVE_NUMBA
+from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.scoring.base import ScoringFunction
 
-#: How a relation sees an entity in the CPU kernel: as it is, on a hyperplane, or by projection.
+#: How a relation sees an entity in the kernels: as it is, on a hyperplane, or by projection.
 PLAIN, HYPERPLANE, PROJECTION = 0, 1, 2
 
 
@@ -32,7 +34,7 @@ class DotProduct(ScoringFunction):
 
     def score_ids(self, query: Tensor, r: Tensor, table: Tensor, ids: Tensor) -> Tensor | None:
         """Dot products fused with the gather."""
-        return run_cpu_kernel("dot_product", (query,), table, ids)
+        return run_kernel("dot_product", (query, table, ids), ids.shape)
 
 
 class Translational(ScoringFunction):
@@ -69,14 +71,14 @@ class Translational(ScoringFunction):
         """Return ``view(t) - translation``."""
         return self.view(t, r) - self.translation(r)
 
-    def cpu_view(self, r: Tensor) -> tuple[int, Tensor]:
-        """Return which view the CPU kernel takes, and the relation's vector in it."""
+    def kernel_view(self, r: Tensor) -> tuple[int, Tensor]:
+        """Return which view the kernel takes, and the relation's vector in it."""
         return PLAIN, r[:, : self.dim]
 
     def score_ids(self, query: Tensor, r: Tensor, table: Tensor, ids: Tensor) -> Tensor | None:
         """Distances fused with the gather, the normalisation and the view."""
-        kind, vector = self.cpu_view(r)
-        return run_cpu_kernel("translational", (query, vector), table, ids, self.norm, kind)
+        kind, vector = self.kernel_view(r)
+        return run_kernel("translational", (query, vector, table, ids), ids.shape, self.norm, kind)
 
     def match(self, query: Tensor, view: Tensor) -> Tensor:
         """Negative p-norm of the row-wise difference."""
@@ -89,21 +91,35 @@ class Translational(ScoringFunction):
 
     def match_all(self, query: Tensor, views: Tensor) -> Tensor:
         """Negative p-distances without materialising the differences."""
+        fused = run_kernel("all_distances", (query, views), (len(query), len(views)), self.norm)
+        if fused is not None:
+            return fused
         return -torch.cdist(query, views, p=self.norm, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def run_cpu_kernel(
-    name: str, inputs: tuple[Tensor, ...], table: Tensor, ids: Tensor, *rest: int
+def run_kernel(
+    name: str, inputs: tuple[Tensor, ...], shape: tuple[int, ...], *rest: int
 ) -> Tensor | None:
-    """Call a kernel of :mod:`nscaching.scoring.cpu_kernels`; None where it cannot run."""
-    if not HAVE_NUMBA or table.device.type != "cpu" or table.dtype != torch.float32:
-        return None
-    from nscaching.scoring import cpu_kernels
+    """Return the scores of a kernel of that name for the device of the inputs.
 
-    scores = torch.empty(ids.shape)
-    arrays = [tensor.contiguous().numpy() for tensor in (*inputs, table.detach(), ids, scores)]
-    getattr(cpu_kernels, name)(*arrays, *rest)
-    return scores
+    None where there is none: on another device, in another precision, or where a gradient is asked.
+    """
+    query = inputs[0]
+    if query.dtype != torch.float32 or query.requires_grad:
+        return None
+    tensors = [tensor.detach().contiguous() for tensor in inputs]
+    if query.device.type == "cuda" and HAVE_TRITON:
+        from nscaching.scoring import gpu_kernels
+
+        kernel = getattr(gpu_kernels, name, None)
+        return None if kernel is None else cast(Tensor, kernel(*tensors, *rest))
+    if query.device.type == "cpu" and HAVE_NUMBA:
+        from nscaching.scoring import cpu_kernels
+
+        scores = torch.empty(shape)
+        getattr(cpu_kernels, name)(*(tensor.numpy() for tensor in (*tensors, scores)), *rest)
+        return scores
+    return None
 
 
 def complex_product(a: Tensor, b: Tensor, conjugate_b: bool = False) -> Tensor:

@@ -91,7 +91,7 @@ class EmbeddingModel:
         count, k = candidates.shape
         width = self.entity.shape[1]
         limit = _BLOCK_FLOATS.get(self.device.type, _BLOCK_FLOATS_DEVICE)
-        block = min(count, max(1, limit // max(1, k * width)))
+        block = max(1, min(count, limit // max(1, k * width)))
         if self._buffer is None or self._buffer.numel() < block * k * width:
             self._buffer = self.entity.new_empty(block * k * width)
         scores = self.entity.new_empty(count, k)

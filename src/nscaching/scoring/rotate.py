@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nscaching.scoring.base import ScoringFunction
-from nscaching.scoring.families import complex_product, run_cpu_kernel
+from nscaching.scoring.families import complex_product, run_kernel
 
 #: Differences held at once when all entities are scored; keeps the block in the CPU's cache.
 _BLOCK_FLOATS = 1 << 20
@@ -55,10 +55,14 @@ class RotatE(ScoringFunction):
 
     def score_ids(self, query: Tensor, r: Tensor, table: Tensor, ids: Tensor) -> Tensor | None:
         """Distances fused with the gather."""
-        return run_cpu_kernel("complex_distance", (query,), table, ids)
+        return run_kernel("complex_distance", (query, table, ids), ids.shape)
 
     def match_all(self, query: Tensor, views: Tensor) -> Tensor:
         """Compare with all views, a block of entities at a time."""
+        shape = (len(query), len(views))
+        fused = run_kernel("all_complex_distances", (query, views), shape)
+        if fused is not None:
+            return fused
         scores = query.new_empty(query.shape[0], views.shape[0])
         block = max(1, _BLOCK_FLOATS // max(1, query.numel()))
         for start in range(0, views.shape[0], block):

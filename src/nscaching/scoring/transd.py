@@ -30,6 +30,6 @@ class TransD(Translational):
         w_x, w_r = entity[..., self.dim :], r[..., self.dim :]
         return x + (w_x * x).sum(-1, keepdim=True) * w_r
 
-    def cpu_view(self, r: Tensor) -> tuple[int, Tensor]:
+    def kernel_view(self, r: Tensor) -> tuple[int, Tensor]:
         """Return the relation's projection vector."""
         return PROJECTION, r[:, self.dim :]

@@ -26,6 +26,6 @@ class TransH(Translational):
         w = normalize(r[..., self.dim :], dim=-1)
         return x - (w * x).sum(-1, keepdim=True) * w
 
-    def cpu_view(self, r: Tensor) -> tuple[int, Tensor]:
+    def kernel_view(self, r: Tensor) -> tuple[int, Tensor]:
         """Return the hyperplane's unit normal."""
         return HYPERPLANE, normalize(r[:, self.dim :], dim=-1)

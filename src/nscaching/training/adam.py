@@ -1,16 +1,18 @@
 """Adam with dense semantics, fed with the gradients of the few rows that have one.
 
 Every parameter moves in every step, as with ``torch.optim.Adam``; L2 enters as coupled weight
-decay. On the CPU one fused pass reads the row gradients where they are; elsewhere they are added
-into a table that is kept, and torch's own fused Adam reads that.
+decay. On the CPU and on CUDA one fused pass reads the row gradients where they are; elsewhere they
+are added into a table that is kept, and torch's own Adam reads that.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from nscaching.acceleration import HAVE_NUMBA
+from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -24,13 +26,18 @@ class DenseAdam:
         self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
         device = next(iter(tables.values())).device
         self.count = torch.zeros((), device=device)
-        self.fused = HAVE_NUMBA and device.type == "cpu"
-        if self.fused:
-            self._slot = {
-                name: torch.full((len(table),), -1, dtype=torch.int32)
-                for name, table in tables.items()
-            }
-        else:
+        self._on_cpu = HAVE_NUMBA and device.type == "cpu"
+        self._on_gpu = HAVE_TRITON and device.type == "cuda"
+        #: On the CPU the place of a row's gradient, on a GPU the last step it had one.
+        self._mark = {
+            name: torch.full((len(table),), -1, dtype=torch.int32, device=device)
+            for name, table in tables.items()
+        }
+        self._gradient = {
+            name: torch.zeros_like(table) for name, table in tables.items() if not self._on_cpu
+        }
+        self._torch: torch.optim.Adam | None = None
+        if not self._on_cpu and not self._on_gpu:
             self._torch = self._torch_adam(device)
 
     def step(self, gradients: dict[str, tuple[Tensor, Tensor]]) -> None:
@@ -40,13 +47,13 @@ class DenseAdam:
         """
         self.count += 1
         for name, (ids, rows) in gradients.items():
-            if self.fused:
+            if self._on_cpu:
                 self._step_on_cpu(name, ids, rows)
+            elif self._on_gpu:
+                self._step_on_gpu(name, ids, rows)
             else:
-                gradient = self.tables_as_parameters[name].grad
-                assert gradient is not None
-                gradient.zero_().index_add_(0, ids, rows)
-        if not self.fused:
+                self._gradient[name].zero_().index_add_(0, ids, rows)
+        if self._torch is not None:
             self._torch.step()
 
     def _step_on_cpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
@@ -54,7 +61,7 @@ class DenseAdam:
 
         touched, place = torch.unique(ids, return_inverse=True)
         gradient = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)
-        slot = self._slot[name]
+        slot = self._mark[name]
         slot[touched] = torch.arange(len(touched), dtype=torch.int32)
         count = int(self.count)
         cpu_kernels.adam(
@@ -72,21 +79,37 @@ class DenseAdam:
         )
         slot[touched] = -1
 
+    def _step_on_gpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
+        from nscaching.training import gpu_kernels
+
+        gpu_kernels.accumulate(self._gradient[name], self._mark[name], self.count, ids, rows)
+        gpu_kernels.adam(
+            self.tables[name],
+            self.mean[name],
+            self.square[name],
+            self._gradient[name],
+            self._mark[name],
+            self.count,
+            self.lr,
+            (BETA1, BETA2),
+            (math.log(BETA1), math.log(BETA2)),
+            EPSILON,
+            self.weight_decay,
+        )
+
     def _torch_adam(self, device: torch.device) -> torch.optim.Adam:
         """Return torch's Adam working on our tables and on our state."""
-        self.tables_as_parameters = {
-            name: torch.nn.Parameter(table) for name, table in self.tables.items()
-        }
+        self._parameters = {name: torch.nn.Parameter(table) for name, table in self.tables.items()}
         adam = torch.optim.Adam(
-            self.tables_as_parameters.values(),
+            self._parameters.values(),
             lr=self.lr,
             betas=(BETA1, BETA2),
             eps=EPSILON,
             weight_decay=self.weight_decay,
             fused=device.type in ("cpu", "cuda"),
         )
-        for name, parameter in self.tables_as_parameters.items():
-            parameter.grad = torch.zeros_like(parameter)
+        for name, parameter in self._parameters.items():
+            parameter.grad = self._gradient[name]
             adam.state[parameter] = {
                 "step": torch.zeros((), device=device),
                 "exp_avg": self.mean[name],
@@ -106,6 +129,6 @@ class DenseAdam:
         """Take back what :meth:`state` returned."""
         for name, mine in self.state().items():
             mine.copy_(state[name])
-        if not self.fused:
-            for parameter in self.tables_as_parameters.values():
+        if self._torch is not None:
+            for parameter in self._parameters.values():
                 self._torch.state[parameter]["step"].copy_(self.count)

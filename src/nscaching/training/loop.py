@@ -18,12 +18,13 @@ from torch import Tensor
 from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
-from nscaching.sampling import SAMPLERS, Batch
+from nscaching.sampling import SAMPLERS
 from nscaching.scoring import EmbeddingModel
 from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import pick_device
+from nscaching.training.execution import make_executor
 from nscaching.training.folder import RunFolder
 from nscaching.training.interrupt import StopRequest
 from nscaching.training.progress import Progress
@@ -54,6 +55,8 @@ class Trainer:
             config.lr,
             config.l2 * min(config.batch_size, len(graph.train)) / len(graph.train),
         )
+        parts = (self.triples, self.model, self.sampler, self.step, self.generator)
+        self.executor = make_executor(*parts, batch_size=config.batch_size)
         self.counters = Counters(graph.fingerprint)
         self.best: dict[str, Tensor] = {}
         self.order: Tensor | None = None
@@ -120,24 +123,16 @@ class Trainer:
         counters = self.counters
         if self.order is None:
             self.order = self.sampler.begin_epoch(counters.epoch, self.generator)
-        size = self.config.batch_size
-        total = torch.zeros((), device=self.device)
-        steps = math.ceil(len(self.order) / size)
+        steps = math.ceil(len(self.order) / self.config.batch_size)
+        self.executor.begin_epoch(self.order, counters.steps_into_epoch)
         while counters.steps_into_epoch < steps:
-            start = counters.steps_into_epoch * size
-            index = self.order[start : start + size]
-            batch = Batch(index, *self.triples[index].unbind(1))
-            negatives = self.sampler.sample(batch, self.model, self.generator)
-            self.sampler.update(batch, self.model, self.generator)
-            loss, scores = self.step(batch, negatives)
-            self.sampler.learn(batch, negatives, scores)
-            total += loss
+            self.executor.step()
             counters.steps_into_epoch += 1
             bar.within_epoch(counters.steps_into_epoch / steps)
             if stop.signal is not None:
-                counters.loss_sum += float(total)
+                counters.loss_sum += self.executor.loss()
                 self._stop_here(stop.signal)
-        mean = (counters.loss_sum + float(total)) / len(self.order)
+        mean = (counters.loss_sum + self.executor.loss()) / len(self.order)
         self.order, counters.steps_into_epoch, counters.loss_sum = None, 0, 0.0
         return mean
 

@@ -24,6 +24,8 @@ from nscaching.errors import UserError
 STYLES = ("auto", "bar", "lines", "none")
 #: Seconds between two lines where there is no terminal, unless a validation has news.
 _LINE_SECONDS = 15.0
+#: Seconds between two moves of the bar within an epoch.
+_BAR_SECONDS = 0.1
 
 
 class Progress:
@@ -77,7 +79,7 @@ class Progress:
             self._task: TaskID = rich.add_task("training", total=epochs, news="")
             self._done = 0
             self._loss = self._mrr = ""
-            self._started = self._said = time.monotonic()
+            self._started = self._said = self._shown = time.monotonic()
             self._first = 0
 
         def advance(self, epochs: int) -> None:
@@ -87,7 +89,9 @@ class Progress:
 
         def within_epoch(self, share: float) -> None:
             """Show the share of the current epoch that is done."""
-            if self._progress.style == "bar":
+            now = time.monotonic()
+            if self._progress.style == "bar" and now - self._shown > _BAR_SECONDS:
+                self._shown = now
                 self._show(self._done + share)
 
         def epoch_done(self, epoch: int, loss: float) -> None:

@@ -25,6 +25,14 @@ class GradientStep:
 
     def __call__(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
         """Take one step; return the summed loss and the scores of the negatives (b, k)."""
+        loss, scores, gradients = self.gradients(batch, negatives)
+        self.adam.step(gradients)
+        return loss, scores
+
+    def gradients(
+        self, batch: Batch, negatives: Negatives
+    ) -> tuple[Tensor, Tensor, dict[str, tuple[Tensor, Tensor]]]:
+        """Return loss, scores of the negatives, and for each table ids and gradient rows."""
         entity, relation = self.model.entity, self.model.relation
         count = len(batch.heads)
         entity_ids = torch.cat([batch.heads, batch.tails, negatives.entities.reshape(-1)])
@@ -43,10 +51,8 @@ class GradientStep:
         loss = self.loss(positive, negative, negatives.weight)
         entity_gradient, relation_gradient = torch.autograd.grad(loss, [entity_rows, r])
 
-        self.adam.step(
-            {
-                "entity": (entity_ids, entity_gradient),
-                "relation": (batch.relations, relation_gradient),
-            }
-        )
-        return loss.detach(), negative.detach()
+        gradients = {
+            "entity": (entity_ids, entity_gradient),
+            "relation": (batch.relations, relation_gradient),
+        }
+        return loss.detach(), negative.detach(), gradients

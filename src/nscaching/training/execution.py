@@ -1,0 +1,143 @@
+"""How a step is executed: one operation after another, or replayed as a CUDA graph.
+
+A step is: negatives from the caches as they stand, then the caches are updated, then the gradient
+step. On CUDA the whole of it, batch included, is captured once and replayed: nothing goes back to
+the host within an epoch. In the graph the cache updates and the gradients, which do not depend on
+each other, run side by side and meet before Adam.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nscaching.sampling import Batch, Sampler
+from nscaching.scoring import EmbeddingModel
+from nscaching.training.step import GradientStep
+
+#: Steps executed one by one, for real, before a graph is captured: kernels get compiled.
+_WARM_UP_STEPS = 3
+
+
+class Executor:
+    """Takes the steps of an epoch, one operation after another."""
+
+    def __init__(
+        self,
+        triples: Tensor,
+        model: EmbeddingModel,
+        sampler: Sampler,
+        gradient_step: GradientStep,
+        generator: torch.Generator,
+        *,
+        batch_size: int,
+    ) -> None:
+        self.triples, self.model, self.sampler = triples, model, sampler
+        self.gradient_step, self.generator, self.batch_size = gradient_step, generator, batch_size
+        self.order = torch.empty(0, dtype=torch.int64, device=triples.device)
+        self.start = 0
+        self.total = torch.zeros((), device=triples.device)
+
+    def begin_epoch(self, order: Tensor, first_step: int) -> None:
+        """Take the order of an epoch's triples; steps before ``first_step`` are done already."""
+        self.order = order
+        self.start = first_step * self.batch_size
+        self.total.zero_()
+
+    def step(self) -> None:
+        """Take the next step."""
+        index = self.order[self.start : self.start + self.batch_size]
+        self.start += self.batch_size
+        batch = Batch(index, *self.triples[index].unbind(1))
+        negatives = self.sampler.sample(batch, self.model, self.generator)
+        self.sampler.update(batch, self.model, self.generator)
+        loss, scores = self.gradient_step(batch, negatives)
+        self.sampler.learn(batch, negatives, scores)
+        self.total += loss
+
+    def loss(self) -> float:
+        """Return the loss summed over the steps since the epoch began here."""
+        return float(self.total)
+
+
+class GraphExecutor(Executor):
+    """Replays whole batches as a CUDA graph; the last, smaller batch is executed as it comes."""
+
+    def __init__(
+        self,
+        triples: Tensor,
+        model: EmbeddingModel,
+        sampler: Sampler,
+        gradient_step: GradientStep,
+        generator: torch.Generator,
+        *,
+        batch_size: int,
+    ) -> None:
+        super().__init__(triples, model, sampler, gradient_step, generator, batch_size=batch_size)
+        device = triples.device
+        self._steps_taken = 0
+        self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}
+        self._order = torch.zeros(len(triples), dtype=torch.int64, device=device)
+        self._place = torch.arange(batch_size, device=device)
+        self._streams = [torch.cuda.Stream(device) for _ in range(2)]  # type: ignore[no-untyped-call]
+
+    def begin_epoch(self, order: Tensor, first_step: int) -> None:
+        """Put the order where the graph reads it."""
+        super().begin_epoch(order, first_step)
+        self._order.copy_(order)
+        torch.arange(self.start, self.start + self.batch_size, out=self._place)
+
+    def step(self) -> None:
+        """Replay the graph where there is one; else execute, and capture once warm."""
+        whole = self.start + self.batch_size <= len(self.order)
+        if not whole or self._steps_taken < _WARM_UP_STEPS:
+            super().step()
+            self._place += self.batch_size
+        else:
+            phase = self.sampler.phase()
+            if phase not in self._graphs:
+                self._graphs[phase] = self._capture()
+            self._graphs[phase].replay()
+            self.start += self.batch_size
+        self._steps_taken += 1
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.generator)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            self._captured_step()
+        return graph
+
+    def _captured_step(self) -> None:
+        main = torch.cuda.current_stream()
+        index = self._order[self._place]
+        self._place += self.batch_size
+        batch = Batch(index, *self.triples[index].unbind(1))
+        negatives = self.sampler.sample(batch, self.model, self.generator)
+        jobs = self.sampler.update_jobs(batch, self.model, self.generator)
+        for number, job in enumerate(jobs):
+            stream = self._streams[number % len(self._streams)]
+            stream.wait_stream(main)
+            with torch.cuda.stream(stream):
+                job()
+        loss, scores, gradients = self.gradient_step.gradients(batch, negatives)
+        for stream in self._streams[: len(jobs)]:
+            main.wait_stream(stream)
+        self.gradient_step.adam.step(gradients)
+        self.sampler.learn(batch, negatives, scores)
+        self.total += loss
+
+
+def make_executor(
+    triples: Tensor,
+    model: EmbeddingModel,
+    sampler: Sampler,
+    gradient_step: GradientStep,
+    generator: torch.Generator,
+    *,
+    batch_size: int,
+) -> Executor:
+    """Return the fastest executor the device has."""
+    kind = GraphExecutor if triples.device.type == "cuda" else Executor
+    return kind(triples, model, sampler, gradient_step, generator, batch_size=batch_size)

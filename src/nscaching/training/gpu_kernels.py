@@ -1,0 +1,103 @@
+"""Dense Adam on a GPU from gradients of the few rows that have one, as Triton kernels.
+
+``accumulate`` adds row gradients into a table that is zero elsewhere and stamps the rows it touched
+with the number of the step; ``adam`` moves every row, reads a gradient only where the stamp is
+fresh, and leaves zeros behind. No pass is made over a dense gradient.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_BLOCK = 1024
+
+
+@triton.jit
+def _accumulate(gradient, stamp, count, ids, rows, width, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64)
+    d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.load(ids + i).to(tl.int64)
+    value = tl.load(rows + i * width + d, mask=d < width, other=0.0)
+    tl.atomic_add(gradient + row * width + d, value, mask=d < width, sem="relaxed")
+    if tl.program_id(1) == 0:
+        tl.store(stamp + row, tl.load(count).to(tl.int32))
+
+
+@triton.jit
+def _adam(
+    table,
+    mean,
+    square,
+    gradient,
+    stamp,
+    count,
+    size,
+    lr,
+    beta1: tl.constexpr,
+    beta2: tl.constexpr,
+    log_beta1: tl.constexpr,
+    log_beta2: tl.constexpr,
+    epsilon,
+    decay,
+    width: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    step = tl.load(count)
+    exact = step.to(tl.float64)
+    step_size = (lr / (1.0 - tl.exp(exact * log_beta1))).to(tl.float32)
+    root = (1.0 / tl.sqrt(1.0 - tl.exp(exact * log_beta2))).to(tl.float32)
+    hot = inside & (tl.load(stamp + place // width, mask=inside, other=-1) == step.to(tl.int32))
+    p = tl.load(table + place, mask=inside, other=0.0)
+    g = tl.load(gradient + place, mask=hot, other=0.0) + decay * p
+    m = beta1 * tl.load(mean + place, mask=inside, other=0.0) + (1.0 - beta1) * g
+    v = beta2 * tl.load(square + place, mask=inside, other=0.0) + (1.0 - beta2) * g * g
+    tl.store(gradient + place, tl.zeros([BLOCK], tl.float32), mask=hot)
+    tl.store(mean + place, m, mask=inside)
+    tl.store(square + place, v, mask=inside)
+    tl.store(table + place, p - step_size * m / (tl.sqrt(v) * root + epsilon), mask=inside)
+
+
+def accumulate(gradient: Tensor, stamp: Tensor, count: Tensor, ids: Tensor, rows: Tensor) -> None:
+    """Add rows into the gradient at ids, which may repeat, and stamp them with the step."""
+    width = gradient.shape[1]
+    block = min(_BLOCK, triton.next_power_of_2(width))
+    _accumulate[(len(ids), triton.cdiv(width, block))](
+        gradient, stamp, count, ids, rows.contiguous(), width, block
+    )
+
+
+def adam(
+    table: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    gradient: Tensor,
+    stamp: Tensor,
+    count: Tensor,
+    lr: float,
+    betas: tuple[float, float],
+    log_betas: tuple[float, float],
+    epsilon: float,
+    decay: float,
+) -> None:
+    """Move every row of a table by one step."""
+    size = table.numel()
+    _adam[(triton.cdiv(size, _BLOCK),)](
+        table,
+        mean,
+        square,
+        gradient,
+        stamp,
+        count,
+        size,
+        lr,
+        *betas,
+        *log_betas,
+        epsilon,
+        decay,
+        table.shape[1],
+        _BLOCK,
+    )

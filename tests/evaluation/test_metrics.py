@@ -1,0 +1,146 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import hmean
+
+from nscaching.evaluation import RankingMetrics, RankingReport, Ranks, rank_triples
+from nscaching.scoring import Side
+from tests.conftest import graph_of, random_graph, random_model
+from tests.evaluation.helpers import tied_model
+
+MEANS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10")
+
+
+def report_of(graph, model, split="test", ties="mean"):
+    triples = graph.split(split)
+    ranks = rank_triples(model, graph, triples, ties=ties)
+    return RankingReport.build(graph, triples, ranks, split=split, seconds=0.5), ranks
+
+
+@pytest.fixture
+def graph():
+    """A graph with relations of several cardinality classes, and triples of each in test."""
+    train = [(h, 0, h + 10) for h in range(8)]
+    train += [(h, 1, t) for h in range(3) for t in range(10 + 3 * h, 13 + 3 * h)]
+    train += [(h, 2, 19 - h % 2) for h in range(8)]
+    train += [(h, 3, t) for h in range(4) for t in range(12, 16)]
+    test = [(8, 0, 18), (9, 0, 19), (0, 1, 19), (9, 2, 18), (8, 2, 0), (5, 3, 12), (0, 3, 17)]
+    return graph_of(train, valid=[(9, 1, 1)], test=test, entities=20)
+
+
+def test_metrics_of_given_ranks():
+    rank = np.array([1.0, 2.0, 3.5, 10.0, 11.0])
+    among = np.array([20, 20, 15, 30, 25])
+    metrics = RankingMetrics.of(rank, among)
+    assert metrics.mrr == pytest.approx(1 / hmean(rank))
+    assert metrics.mr == pytest.approx(27.5 / 5)
+    assert (metrics.hits_at_1, metrics.hits_at_3, metrics.hits_at_10) == (0.2, 0.4, 0.8)
+    chance = sum((n + 1) / 2 for n in among) / 5
+    assert metrics.amri == pytest.approx(1 - (27.5 / 5 - 1) / (chance - 1))
+    assert metrics.count == 5
+
+
+def test_amri_is_one_for_perfect_ranks_zero_at_chance_and_minus_one_at_the_bottom():
+    among = np.array([5, 9, 101])
+    for rank, amri in ((np.ones(3), 1.0), ((among + 1) / 2, 0.0), (among.astype(float), -1.0)):
+        assert RankingMetrics.of(rank, among).amri == pytest.approx(amri)
+
+
+def test_amri_is_zero_where_there_is_nothing_to_rank_against():
+    assert RankingMetrics.of(np.ones(2), np.ones(2, dtype=int)).amri == 0
+
+
+def test_metrics_of_no_rank_are_not_numbers_and_none_in_json():
+    metrics = RankingMetrics.of(np.zeros(0), np.zeros(0, dtype=int))
+    assert metrics.count == 0
+    assert all(math.isnan(getattr(metrics, name)) for name in (*MEANS, "amri"))
+    values = metrics.as_dict()
+    assert values.pop("count") == 0
+    assert set(values.values()) == {None}
+
+
+@pytest.mark.parametrize("ties", ["mean", "optimistic", "pessimistic"])
+def test_overall_is_over_the_ranks_of_both_sides(graph, ties):
+    report, ranks = report_of(graph, tied_model(20, 4), ties=ties)
+    rank = [*ranks[Side.HEAD].rank, *ranks[Side.TAIL].rank]
+    assert report.count == 2 * len(graph.test) == len(rank)
+    assert report.mrr == pytest.approx(sum(1 / r for r in rank) / len(rank))
+    assert report.mr == pytest.approx(sum(rank) / len(rank))
+    for k, hits in ((1, report.hits_at_1), (3, report.hits_at_3), (10, report.hits_at_10)):
+        assert hits == pytest.approx(sum(r <= k for r in rank) / len(rank))
+    among = np.concatenate([ranks[side].among for side in Side])
+    assert report.amri == pytest.approx(1 - (report.mr - 1) / ((among.mean() - 1) / 2))
+
+
+def test_sides_are_not_mixed_up(graph):
+    report, ranks = report_of(graph, random_model("simple", 20, 4))
+    for side, part in ((Side.HEAD, report.head), (Side.TAIL, report.tail)):
+        assert part == RankingMetrics.of(ranks[side].rank, ranks[side].among)
+    assert report.head != report.tail
+
+
+def test_weighted_means_of_the_parts_give_the_whole(graph):
+    report, _ = report_of(graph, random_model("transe", 20, 4))
+    breakdowns = (
+        [report.head, report.tail],
+        list(report.per_relation.values()),
+        list(report.per_cardinality.values()),
+    )
+    for parts in breakdowns:
+        assert sum(part.count for part in parts) == report.count
+        for name in MEANS:
+            total = sum(part.count * getattr(part, name) for part in parts)
+            assert total / report.count == pytest.approx(getattr(report, name))
+
+
+def test_each_relation_has_its_own_ranks(graph):
+    report, ranks = report_of(graph, random_model("transe", 20, 4))
+    for relation in range(4):
+        mine = graph.test[:, 1] == relation
+        rank = np.concatenate([ranks[side].rank[mine] for side in Side])
+        part = report.per_relation[graph.relations[relation]]
+        assert part.mr == pytest.approx(rank.mean())
+        assert part.count == 2 * mine.sum()
+
+
+def test_cardinality_classes_gather_their_relations(graph):
+    assert graph.statistics.cardinality == ["1-1", "1-N", "N-1", "N-N"]
+    report, _ = report_of(graph, random_model("transe", 20, 4))
+    for relation, name in enumerate(graph.statistics.cardinality):
+        assert report.per_cardinality[name] == report.per_relation[f"r{relation}"]
+
+
+def test_relations_and_classes_without_a_triple_are_left_out(graph):
+    report, _ = report_of(graph, random_model("transe", 20, 4), split="valid")
+    assert list(report.per_relation) == ["r1"]
+    assert list(report.per_cardinality) == ["1-N"]
+
+
+def test_an_empty_split_gives_an_empty_report():
+    graph = graph_of([(0, 0, 1)], entities=4)
+    report, _ = report_of(graph, random_model("transe", 4, 1))
+    assert report.count == 0
+    assert math.isnan(report.mrr)
+    assert report.per_relation == report.per_cardinality == {}
+    assert report.as_dict()["mrr"] is None
+
+
+def test_report_goes_to_json_and_back():
+    graph = random_graph()
+    report, _ = report_of(graph, random_model("rotate"))
+    values = json.loads(json.dumps(report.as_dict(), allow_nan=False))
+    assert values["split"] == "test"
+    assert values["hits@10"] == report.hits_at_10
+    assert values["head"]["mrr"] == report.head.mrr
+    assert set(values["per_relation"]) == set(report.per_relation)
+    assert report.overall() == {
+        name: values[name] for name in ("mrr", "mr", "amri", "hits@1", "hits@3", "hits@10", "count")
+    }
+
+
+def test_better_ranks_give_better_metrics(graph):
+    perfect = {side: Ranks(np.ones(7), np.full(7, 20)) for side in Side}
+    report = RankingReport.build(graph, graph.test, perfect, split="test", seconds=0.0)
+    assert (report.mrr, report.mr, report.amri, report.hits_at_1) == (1, 1, 1, 1)

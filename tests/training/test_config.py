@@ -1,0 +1,133 @@
+"""File, Python and command line are the same thing, and every value is checked."""
+
+import math
+
+import pytest
+import yaml
+
+from nscaching import TrainConfig, UserError
+from nscaching.api import make_config, plain_options
+
+from .helpers import ring, train
+
+
+def test_yaml_and_back_changes_nothing(tmp_path):
+    config = TrainConfig(
+        data="a folder/gräph ☃.tsv",
+        lr=1e-5,
+        alpha3=math.inf,
+        l2=0.1,
+        seed=7,
+        init_from="runs/x",
+        sampler="uniform",
+    )
+    file = tmp_path / "config.yaml"
+    file.write_text(config.as_yaml(), encoding="utf-8")
+    assert TrainConfig.from_file(file) == config
+
+
+def test_the_file_has_every_option_once():
+    assert list(yaml.safe_load(TrainConfig().as_yaml())) == TrainConfig.names()
+
+
+def test_yaml_may_write_numbers_its_own_way(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("lr: 1e-3\nalpha3: .inf\nl2: 1\ndim: 32.0\ninit_from: null\n")
+    config = TrainConfig.from_file(file)
+    assert (config.lr, config.alpha3, config.dim) == (1e-3, math.inf, 32)
+    assert isinstance(config.l2, float)
+    assert isinstance(config.dim, int)
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "\ufeffdim: 9\n"])
+def test_empty_files_and_a_bom_are_fine(tmp_path, text):
+    file = tmp_path / "c.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert TrainConfig.from_file(file).dim in (9, TrainConfig().dim)
+
+
+def test_keywords_win_over_the_file_and_the_file_over_defaults(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("dim: 6\nlr: 0.5\nseed: 3\n")
+    run = train(ring(), config=file, dim=4, epochs=1, lr=0.25)
+    assert (run.config.dim, run.config.lr, run.config.seed) == (4, 0.25, 3)
+    assert run.config.margin == TrainConfig().margin
+
+
+def test_a_configuration_object_is_taken_as_it_is():
+    config = TrainConfig(dim=4, epochs=1, device="cpu", scoring="distmult")
+    run = train(ring(), config=config, dim=4, epochs=1)
+    assert run.config.scoring == "distmult"
+    assert run.embeddings().shape == (30, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dim": 0}, ["dim", "at least 1", "0"]),
+        ({"dim": 2.5}, ["dim", "whole number", "2.5"]),
+        ({"dim": True}, ["dim", "whole number"]),
+        ({"dim": "ten"}, ["dim", "whole number", "'ten'"]),
+        ({"alpha1": -1}, ["alpha1", "at least 0", "-1"]),
+        ({"alpha2": -1.0}, ["alpha2", "at least 0"]),
+        ({"alpha3": math.nan}, ["alpha3", "finite", "nan"]),
+        ({"alpha1": math.inf}, ["alpha1", "finite", "inf"]),
+        ({"cache_size": 0}, ["cache_size", "at least 1"]),
+        ({"candidates": -1}, ["candidates", "at least 0"]),
+        ({"lr": 0}, ["lr", "above 0"]),
+        ({"lr": math.nan}, ["lr", "finite"]),
+        ({"lr": None}, ["lr", "a number"]),
+        ({"l2": -0.1}, ["l2", "at least 0"]),
+        ({"margin": 0}, ["margin", "above 0"]),
+        ({"epochs": 0}, ["epochs", "at least 1"]),
+        ({"batch_size": 0}, ["batch_size", "at least 1"]),
+        ({"negatives": 0}, ["negatives", "at least 1"]),
+        ({"norm": 3}, ["norm", "at most 2"]),
+        ({"split": 0.5}, ["split", "below 0.5"]),
+        ({"seed": -1}, ["seed", "at least 0"]),
+        ({"seed": 2**64}, ["seed", "at most"]),
+        ({"scoring": "transse"}, ["scoring", "'transse'", "did you mean 'transe'"]),
+        ({"sampler": "gan"}, ["sampler", "uniform, bernoulli, nscaching", "'gan'"]),
+        ({"device": "tpu"}, ["device", "auto, cpu, cuda, mps"]),
+        ({"dimm": 5}, ["unknown option 'dimm'", "did you mean 'dim'"]),
+        ({"qqqq": 5}, ["unknown option 'qqqq'", "The options are: "]),
+    ],
+)
+def test_bad_values_are_refused_with_a_sentence(options, words):
+    with pytest.raises(UserError) as caught:
+        make_config("world", options)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("dimm: 3\n", ["unknown option 'dimm'"]),
+        ("dim: 0\n", ["dim must be at least 1"]),
+        ("dim 3\n", ["'option: value'"]),
+        ("- dim\n", ["'option: value'"]),
+        ("dim: 3\nlr: [1\n", ["line 3"]),
+        ("!!python/object:os.system {}\n", ["'option: value'"]),
+    ],
+)
+def test_bad_files_are_named(tmp_path, text, words):
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError) as caught:
+        plain_options(file)
+    for word in (str(file), *words):
+        assert word in str(caught.value)
+
+
+def test_a_missing_or_binary_file_is_named(tmp_path):
+    binary = tmp_path / "b.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    for path in (tmp_path / "none.yaml", binary, tmp_path):
+        with pytest.raises(UserError, match=str(path)):
+            TrainConfig.from_file(path)
+
+
+def test_training_needs_a_graph():
+    with pytest.raises(UserError, match="Name a data set"):
+        train(None)

@@ -1,0 +1,146 @@
+"""SIGINT and SIGTERM at chosen moments, in this process: what is kept, what is said."""
+
+import os
+import signal
+
+import pytest
+from typer.testing import CliRunner
+
+import nscaching as ns
+from nscaching import TrainingInterrupted
+from nscaching.cli.main import app
+from nscaching.sampling import SAMPLERS
+from nscaching.training import Trainer, checkpoint
+from nscaching.training.step import GradientStep
+
+from .helpers import ALL_STATE, bits, go_on, kept_bits, ring, train, untimed_metrics, write_folder
+
+SETTINGS = {**ALL_STATE, "epochs": 6, "valid_every": 2, "batch_size": 8}
+STEPS = 9  # an epoch: 70 training triples
+
+
+def signal_at(monkeypatch, owner, name, call, number=signal.SIGINT):
+    """Send this process a signal at a call of a method."""
+    original, calls = getattr(owner, name), []
+
+    def watched(*args, **options):
+        calls.append(1)
+        if len(calls) == call:
+            os.kill(os.getpid(), number)
+        return original(*args, **options)
+
+    monkeypatch.setattr(owner, name, watched)
+
+
+def stopped(monkeypatch, folder, **options):
+    """Train until the signal that was set up comes; return what is said."""
+    with pytest.raises(TrainingInterrupted) as caught:
+        train(ring(), out=folder, **{**SETTINGS, **options})
+    monkeypatch.undo()
+    return str(caught.value)
+
+
+@pytest.fixture
+def whole(tmp_path):
+    return train(ring(), out=tmp_path / "whole", **SETTINGS)
+
+
+def assert_same(tmp_path, folder):
+    assert kept_bits(folder) == kept_bits(tmp_path / "whole")
+    assert untimed_metrics(folder) == untimed_metrics(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", [1, STEPS - 1, STEPS, STEPS + 1, 2 * STEPS + 5, 6 * STEPS])
+def test_a_stop_in_the_middle_of_an_epoch_changes_no_bit(
+    tmp_path, monkeypatch, whole, step, number
+):
+    folder = tmp_path / "R"
+    signal_at(monkeypatch, GradientStep, "__call__", step, number)
+    said = stopped(monkeypatch, folder)
+    assert signal.Signals(number).name in said
+    assert f"nscaching train --resume --out {folder}" in said
+    counters, parts = checkpoint.load(folder / "checkpoint" / "state.safetensors")
+    assert counters.epoch * STEPS + counters.steps_into_epoch == step
+    assert ("epoch" in parts) == (counters.steps_into_epoch > 0)
+    go_on(folder)
+    assert_same(tmp_path, folder)
+
+
+def test_a_stop_during_validation_changes_no_bit(tmp_path, monkeypatch, whole):
+    signal_at(monkeypatch, Trainer, "evaluate", 1)
+    said = stopped(monkeypatch, tmp_path / "R")
+    assert "--resume" in said
+    go_on(tmp_path / "R")
+    assert_same(tmp_path, tmp_path / "R")
+
+
+def test_a_stop_during_the_last_validation_is_a_stop(tmp_path, monkeypatch, whole):
+    signal_at(monkeypatch, Trainer, "evaluate", 3)
+    assert "--resume" in stopped(monkeypatch, tmp_path / "R")
+    go_on(tmp_path / "R")
+    assert_same(tmp_path, tmp_path / "R")
+
+
+@pytest.mark.parametrize("lazy", [1, 2])
+def test_a_stop_in_an_epoch_without_updates_changes_no_bit(tmp_path, monkeypatch, lazy):
+    train(ring(), out=tmp_path / "whole", lazy=lazy, **SETTINGS)
+    signal_at(monkeypatch, GradientStep, "__call__", STEPS + 3)
+    stopped(monkeypatch, tmp_path / "R", lazy=lazy)
+    go_on(tmp_path / "R")
+    assert_same(tmp_path, tmp_path / "R")
+
+
+def test_without_a_folder_nothing_is_promised(monkeypatch):
+    signal_at(monkeypatch, GradientStep, "__call__", 3)
+    with pytest.raises(TrainingInterrupted, match="nothing was kept"):
+        train(ring(), **SETTINGS)
+
+
+def test_the_handlers_are_put_back(tmp_path, monkeypatch):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    signal_at(monkeypatch, GradientStep, "__call__", 3)
+    stopped(monkeypatch, tmp_path / "R")
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_second_signal_insists_and_the_old_checkpoint_stays(tmp_path, monkeypatch, whole):
+    folder = tmp_path / "R"
+    original, saves = checkpoint.save, []
+
+    def save(*args):
+        saves.append(1)
+        if len(saves) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+        original(*args)
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        train(ring(), out=folder, checkpoint_seconds=0, **SETTINGS)
+    monkeypatch.undo()
+    assert checkpoint.load(folder / "checkpoint" / "state.safetensors")[0].epoch == 2
+    resumed = go_on(folder)
+    assert bits(resumed) == bits(whole)
+
+
+# The command line ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("owner", "name"), [(SAMPLERS["nscaching"], "prepare"), (ns.Run, "evaluate")]
+)
+def test_a_stop_outside_the_epochs_says_how_to_go_on(tmp_path, monkeypatch, owner, name, number):
+    data = write_folder(ring(), tmp_path / "data")
+    folder = tmp_path / "R"
+    arguments = ["train", str(data), "--epochs", "2", "--dim", "4", "--out", str(folder), "--quiet"]
+    signal_at(monkeypatch, owner, name, 1, number)
+    result = CliRunner().invoke(app, arguments)
+    monkeypatch.undo()
+    assert result.exit_code == 130
+    assert f"nscaching train --resume --out {folder}" in result.stderr
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    again = CliRunner().invoke(app, ["train", "--resume", "--out", str(folder), "--quiet"])
+    assert again.exit_code == 0
+    assert ns.load_run(folder).evaluate("test").count == 20
