@@ -32,7 +32,8 @@ class Executor:
         *,
         batch_size: int,
     ) -> None:
-        self.triples, self.model, self.sampler = triples, model, sampler
+        self.columns = triples.T.contiguous()
+        self.model, self.sampler = model, sampler
         self.gradient_step, self.generator, self.batch_size = gradient_step, generator, batch_size
         self.order = torch.empty(0, dtype=torch.int64, device=triples.device)
         self.start = 0
@@ -48,7 +49,7 @@ class Executor:
         """Take the next step."""
         index = self.order[self.start : self.start + self.batch_size]
         self.start += self.batch_size
-        batch = Batch(index, *self.triples[index].unbind(1))
+        batch = Batch(index, *self.columns[:, index].unbind(0))
         negatives = self.sampler.sample(batch, self.model, self.generator)
         self.sampler.update(batch, self.model, self.generator)
         loss, scores = self.gradient_step(batch, negatives)
@@ -113,7 +114,7 @@ class GraphExecutor(Executor):
         main = torch.cuda.current_stream()
         index = self._order[self._place]
         self._place += self.batch_size
-        batch = Batch(index, *self.triples[index].unbind(1))
+        batch = Batch(index, *self.columns[:, index].unbind(0))
         negatives = self.sampler.sample(batch, self.model, self.generator)
         jobs = self.sampler.update_jobs(batch, self.model, self.generator)
         for number, job in enumerate(jobs):

@@ -66,7 +66,7 @@ def accumulate(gradient: Tensor, stamp: Tensor, count: Tensor, ids: Tensor, rows
     width = gradient.shape[1]
     block = min(_BLOCK, triton.next_power_of_2(width))
     _accumulate[(len(ids), triton.cdiv(width, block))](
-        gradient, stamp, count, ids, rows.contiguous(), width, block
+        gradient, stamp, count, ids.contiguous(), rows.contiguous(), width, block
     )
 
 
