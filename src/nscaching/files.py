@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -43,19 +44,28 @@ def explained_writes(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then rename it into place."""
+    """Let ``write`` fill a file in a temporary folder beside ``path``, then rename it into place.
+
+    A folder, because some writers have temporary files of their own: a process that is killed
+    leaves them all in one place, for :func:`sweep_temporary`.
+    """
     with explained_writes(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        temporary = Path(name)
+        workshop = tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         try:
-            os.close(handle)
+            temporary = Path(workshop) / path.name
             write(temporary)
             with temporary.open("rb+") as written:
                 os.fsync(written.fileno())
             temporary.chmod(0o666 & ~_umask())
             temporary.replace(path)
         finally:
-            temporary.unlink(missing_ok=True)
+            shutil.rmtree(workshop, ignore_errors=True)
+
+
+def sweep_temporary(folder: Path) -> None:
+    """Remove what killed processes left of unfinished writes into a folder."""
+    for leftover in folder.glob(".*.tmp"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

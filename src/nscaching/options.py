@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -105,8 +106,13 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, source: str) 
 
 def _converted(name: str, kind: type, value: Any, source: str) -> Any:
     """Convert between the number types that YAML and Python mix up; refuse the rest."""
+    if isinstance(value, numbers.Real) and not isinstance(value, int | float):  # numpy's numbers
+        value = int(value) if isinstance(value, numbers.Integral) else float(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise UserError(f"{source}: {name} is too large a number.") from None
     if kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string
         try:
             return float(value)
@@ -132,4 +138,4 @@ def _check_range(name: str, value: float, rules: Mapping[str, Any], source: str)
     elif below is not None and value >= below:
         broken = f"below {below:g}"
     if broken is not None:
-        raise UserError(f"{source}: {name} must be {broken}, not {value:g}.")
+        raise UserError(f"{source}: {name} must be {broken}, not {value}.")

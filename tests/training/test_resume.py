@@ -152,7 +152,8 @@ def test_what_a_kill_left_half_written_is_ignored_and_removed(folder):
         folder / ".model.safetensors.cd34.tmp",
     ]
     for leftover in leftovers:
-        leftover.write_bytes(b"half")
+        leftover.mkdir()
+        (leftover / "half").write_bytes(b"half")
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"event": "epoch", "epo')
     run = train(ring(), out=folder, epochs=3, resume=True, **SETTINGS)

@@ -29,10 +29,10 @@ class Ranks:
 
 
 class Filter:
-    """For every query of one side, all its true answers in train, valid and test."""
+    """For every query of one side, all its true answers in the graph and in what is ranked."""
 
-    def __init__(self, graph: KnowledgeGraph, side: Side) -> None:
-        triples = np.concatenate([graph.train, graph.valid, graph.test])
+    def __init__(self, graph: KnowledgeGraph, side: Side, ranked: np.ndarray) -> None:
+        triples = np.concatenate([graph.train, graph.valid, graph.test, ranked])
         keys = _pair_keys(triples, side, graph.num_relations)
         answers = triples[:, 0 if side is Side.HEAD else 2]
         combined = np.unique(keys * graph.num_entities + answers)
@@ -69,7 +69,7 @@ def rank_triples(
     chunk = chunk_rows(graph.num_entities, memory_mb)
     ranks = {}
     for side in Side:
-        known = Filter(graph, side)
+        known = Filter(graph, side, triples)
         # Queries of one relation stand together, so that relational views are shared.
         order = np.argsort(triples[:, 1], kind="stable")
         rank = np.empty(len(triples))
@@ -117,7 +117,7 @@ def _count(
         torch.from_numpy(position).to(scores.device),
         torch.from_numpy(entity).to(scores.device),
     )
-    scores[place] = -torch.inf
+    scores[place] = torch.nan  # neither above nor equal to anything
     better, equal = (scores > true).count_nonzero(1), (scores == true).count_nonzero(1)
     return better.cpu().numpy(), equal.cpu().numpy()
 

@@ -27,7 +27,7 @@ UNIFORM, RAW, QUANTILE, HARDEST = 0, 1, 2, 3
 #: Widest row the GPU kernels hold in registers; wider ones take the plain path.
 _GPU_WIDTH = 256
 #: A fresh row is offered this many draws more than it has places; if that leaves it short, this
-#: many times as many as it has places.
+#: many times as many.
 _FILL_SLACK, _FILL_WIDTH = 16, 8
 #: Entries handled at once while the cache is filled.
 _FILL_BLOCK = 1 << 22
@@ -55,10 +55,12 @@ class Cache:
         """Fill every row with uniform distinct entities that are not forbidden; scores stay 0.
 
         ``forbidden(rows, ids)`` tells which ids may not enter their row: (b,), (b, k) -> (b, k).
-        Rows that a first offer leaves short get a second, wider one, and are then padded.
+        Rows that a first offer leaves short get a wider one, and in the end all entities: few rows
+        come to that, those whose known answers are most of what there is.
         """
         rows = torch.arange(len(self), device=self.ids.device)
-        for width in (self.size + _FILL_SLACK, _FILL_WIDTH * self.size):
+        widths = (self.size + _FILL_SLACK, _FILL_WIDTH * (self.size + _FILL_SLACK))
+        for width in (*widths, self.num_entities):
             for part in torch.split(rows, max(1, _FILL_BLOCK // width)):
                 seed = new_seed(generator)
                 offered = self.fresh(part, width, seed)
@@ -81,7 +83,9 @@ class Cache:
         """Store current scores for all rows. ``score(rows, ids)``: (b,), (b, k) -> (b, k)."""
         for start in range(0, len(self), block_rows):
             rows = torch.arange(start, min(start + block_rows, len(self)), device=self.ids.device)
-            self.scores[rows] = score(rows, self.ids[rows].clamp_min(0).long())
+            ids = self.ids[rows].long()
+            scores = score(rows, ids.clamp_min(0))
+            self.scores[rows] = scores.masked_fill(ids == PADDING, 0)
 
     def sample(
         self, rows: Tensor, alpha: float, count: int, generator: torch.Generator

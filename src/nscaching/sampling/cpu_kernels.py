@@ -134,7 +134,7 @@ def renew_rows(
                 keys[j] = score
                 continue
             bits = _mix(stream + (_NOISE_STREAM + np.uint64(j + 1)) * _GOLDEN)
-            uniform = (np.float32(bits >> np.uint64(40)) + np.float32(0.5)) * np.float32(2.0**-24)
+            uniform = (np.float32(bits >> np.uint64(41)) + np.float32(0.5)) * np.float32(2.0**-23)
             key = -np.float32(math.log(-np.float32(math.log(uniform))))
             if weighting == 1:
                 key += np.float32(alpha) * score

@@ -121,7 +121,7 @@ def _renew(
     else:
         golden = tl.full([], _GOLDEN, tl.uint64)
         bits = _mix(_stream(seed, row) + (j + 1 + _NOISE_STREAM).to(tl.uint64) * golden)
-        uniform = ((bits >> 40).to(tl.float32) + 0.5) * 5.9604644775390625e-08
+        uniform = ((bits >> 41).to(tl.float32) + 0.5) * 1.1920928955078125e-07
         key = -tl.log(-tl.log(uniform))
         if WEIGHTING == 1:
             key += alpha * score

@@ -39,8 +39,9 @@ def hashed_entities(seed: Tensor, rows: Tensor, count: int, num_entities: int) -
 
 def hashed_gumbel(seed: Tensor, rows: Tensor, count: int) -> Tensor:
     """Return standard Gumbel noise for each row. Shape: (b, count), float32."""
-    bits = _shifted(hashed_bits(seed, rows, NOISE_STREAM, count), 40)
-    uniform = (bits.float() + 0.5) * 2.0**-24
+    # 23 bits and a half are exact in float32, so the uniform is never 0 or 1 and the noise finite.
+    bits = _shifted(hashed_bits(seed, rows, NOISE_STREAM, count), 41)
+    uniform = (bits.float() + 0.5) * 2.0**-23
     return -torch.log(-torch.log(uniform))
 
 

@@ -47,7 +47,7 @@ class NSCachingSampler(Sampler):
             )
             for side, pair in pairs.items()
         }
-        self._updating = True
+        self._updating = torch.tensor(True)  # on the host, and part of the state
 
     def prepare(self, scorer: Scorer, generator: torch.Generator) -> None:
         """Fill both caches with uniform negatives; score them where sigma2 will read the scores."""
@@ -63,11 +63,11 @@ class NSCachingSampler(Sampler):
 
     def phase(self) -> bool:
         """Return whether this epoch updates the caches."""
-        return self._updating
+        return bool(self._updating)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> Tensor:
         """Shuffle, or draw positives with sigma1 over the scores in their rows (eq-samp-pos)."""
-        self._updating = epoch % (self.options.lazy + 1) == 0
+        self._updating.fill_(epoch % (self.options.lazy + 1) == 0)
         if self.options.alpha1 == 0 or epoch == 0:
             return super().begin_epoch(epoch, generator)
         totals = sum(
@@ -123,15 +123,16 @@ class NSCachingSampler(Sampler):
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Return ids and scores of both caches."""
-        return {
+        """Return ids and scores of both caches, and whether this epoch updates them."""
+        parts = {
             f"{side.name.lower()}_{part}": getattr(cache, part)
             for side, cache in self.caches.items()
             for part in ("ids", "scores")
         }
+        return {**parts, "updating": self._updating}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back ids and scores."""
+        """Take back what :meth:`state` returned."""
         for name, mine in self.state().items():
             mine.copy_(state[name])
 

@@ -105,7 +105,8 @@ def run_kernel(
     None where there is none: on another device, in another precision, or where a gradient is asked.
     """
     query = inputs[0]
-    if query.dtype != torch.float32 or query.requires_grad:
+    wants_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    if query.dtype != torch.float32 or wants_gradient:
         return None
     tensors = [tensor.detach().contiguous() for tensor in inputs]
     if query.device.type == "cuda" and HAVE_TRITON:

@@ -100,7 +100,9 @@ class EmbeddingModel:
             rows = self._buffer[: ids.numel() * width].view(ids.numel(), width)
             torch.index_select(self.entity, 0, ids.reshape(-1), out=rows)
             part = slice(start, start + block)
-            scores[part] = self.scoring.score_each(query[part], r[part], rows.view(*ids.shape, -1))
+            scores[part] = self.scoring.score_each(
+                query[part], r[part], rows.view(*ids.shape, width)
+            )
         return scores
 
     @torch.no_grad()

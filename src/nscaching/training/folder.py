@@ -18,7 +18,13 @@ from typing import Any
 import torch
 
 from nscaching.errors import UserError
-from nscaching.files import explained_writes, read_tensors, write_tensors, write_text
+from nscaching.files import (
+    explained_writes,
+    read_tensors,
+    sweep_temporary,
+    write_tensors,
+    write_text,
+)
 from nscaching.graph import KnowledgeGraph
 from nscaching.scoring import EmbeddingModel
 from nscaching.training.config import TrainConfig
@@ -109,8 +115,7 @@ class RunFolder:
         """Remove the temporary files that a killed process left."""
         shutil.rmtree(self._staging, ignore_errors=True)
         for folder in (self.path, self.checkpoint.parent):
-            for leftover in folder.glob(".*.tmp"):
-                leftover.unlink(missing_ok=True)
+            sweep_temporary(folder)
 
     def read_config(self) -> TrainConfig:
         """Return the configuration the run was started with."""

@@ -1,0 +1,228 @@
+"""Asking a run: predictions, scores, neighbours, embeddings."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+import nscaching as ns
+from nscaching import KnowledgeGraph, Run, TrainConfig, UserError
+from nscaching.scoring import SCORING
+
+from .conftest import random_graph, random_model
+from .training.helpers import ring, train, write_folder
+
+
+def run_of(graph, scoring="distmult", dim=5, seed=0):
+    model = random_model(scoring, graph.num_entities, graph.num_relations, dim, seed=seed)
+    return Run(TrainConfig(scoring=scoring, dim=dim), graph, model)
+
+
+@pytest.fixture
+def run():
+    return run_of(random_graph())
+
+
+def facts(graph):
+    return {
+        (graph.entities[h], graph.relations[r], graph.entities[t]): split
+        for split in ("train", "valid", "test")
+        for h, r, t in graph.split(split).tolist()
+    }
+
+
+# Predictions --------------------------------------------------------------------------------------
+
+
+def question(run, side, anchor, relation, **options):
+    ask = run.predict_tails if side == "tail" else run.predict_heads
+    return ask(*((anchor, relation) if side == "tail" else (relation, anchor)), **options)
+
+
+@pytest.mark.parametrize("side", ["head", "tail"])
+def test_known_facts_of_all_splits_are_left_out(run, side):
+    known = facts(run.graph)
+    left_out = 0
+    for anchor in run.graph.entities:
+        for relation in run.graph.relations:
+            answers = question(run, side, anchor, relation, k=1000)
+            triples = {(p.head, p.relation, p.tail) for p in answers}
+            assert not triples & set(known)
+            assert all(not p.known and p.split is None for p in answers)
+            assert len(triples) == len(answers)
+            left_out += run.graph.num_entities - len(answers)
+    assert left_out == len(known)
+
+
+@pytest.mark.parametrize("side", ["head", "tail"])
+def test_known_facts_are_marked_with_their_split_when_asked_for(run, side):
+    known = facts(run.graph)
+    found = {}
+    for anchor in run.graph.entities:
+        for relation in run.graph.relations:
+            answers = question(run, side, anchor, relation, k=1000, known=True)
+            assert len(answers) == run.graph.num_entities
+            for p in answers:
+                assert p.known == ((p.head, p.relation, p.tail) in known)
+                if p.known:
+                    found[p.head, p.relation, p.tail] = p.split
+    assert found == known
+
+
+@pytest.mark.parametrize("side", ["head", "tail"])
+@pytest.mark.parametrize("scoring", SCORING)
+def test_answers_are_the_best_first_with_the_score_of_the_model(scoring, side):
+    run = run_of(random_graph(), scoring)
+    answers = question(run, side, "e3", "r1", k=1000, known=True)
+    scores = [p.score for p in answers]
+    assert scores == sorted(scores, reverse=True)
+    again = run.score([(p.head, p.relation, p.tail) for p in answers])
+    assert np.allclose(again, scores, atol=1e-4)
+    few = question(run, side, "e3", "r1", k=4, known=True)
+    assert few == answers[:4]
+
+
+def test_a_triple_in_train_and_test_counts_as_seen():
+    graph = KnowledgeGraph(["a", "b"], ["r"], [[0, 0, 1]], None, [[0, 0, 1]])
+    assert run_of(graph).split_of("a", "r", "b") == "train"
+    assert run_of(graph).split_of("b", "r", "a") is None
+
+
+def test_k_is_at_least_one_and_at_most_everything(run):
+    assert len(run.predict_tails("e1", "r1", k=1)) == 1
+    for k in (0, -3):
+        with pytest.raises(UserError, match="k must be at least 1"):
+            run.predict_tails("e1", "r1", k=k)
+        with pytest.raises(UserError, match="k must be at least 1"):
+            run.neighbours("e1", k=k)
+    assert len(run.neighbours("e1", k=10**6)) == run.graph.num_entities - 1
+
+
+def test_names_and_ids_are_the_same_question(run):
+    number = np.int64(7)
+    assert run.predict_tails(number, 2) == run.predict_tails("e7", "r2")
+    assert run.predict_heads("r2", 7) == run.predict_heads(2, "e7")
+    assert run.neighbours(7) == run.neighbours("e7")
+    assert run.split_of(*run.graph.valid[0]) == "valid"
+
+
+def test_names_and_ids_that_are_not_there(run):
+    with pytest.raises(UserError, match=r"no entity 'e7x'; did you mean 'e7'"):
+        run.predict_tails("e7x", "r2")
+    with pytest.raises(UserError, match="no relation 'R99'"):
+        run.predict_tails("e7", "R99")
+    for wrong in (25, -1):
+        with pytest.raises(UserError, match=f"no entity {wrong}; ids go from 0 to 24"):
+            run.predict_heads("r1", wrong)
+    with pytest.raises(UserError, match="by name or id"):
+        run.neighbours(1.5)
+
+
+def test_predictions_as_plain_values(run):
+    (answer,) = run.predict_tails("e1", "r1", k=1)
+    assert set(answer.as_dict()) == {"head", "relation", "tail", "score", "split", "known"}
+    json.dumps(answer.as_dict())
+
+
+# Scores, neighbours, embeddings -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scoring", SCORING)
+def test_score_is_the_score_of_the_model(scoring):
+    run = run_of(random_graph(), scoring)
+    triples = run.graph.test
+    expected = run.model.score(*torch.from_numpy(triples).long().unbind(1)).numpy()
+    assert np.allclose(run.score(triples), expected)
+    named = [
+        (run.graph.entities[h], run.graph.relations[r], run.graph.entities[t])
+        for h, r, t in triples
+    ]
+    assert np.allclose(run.score(named), expected)
+
+
+def test_scores_of_nothing_and_of_nonsense(run):
+    assert run.score([]).shape == (0,)
+    for wrong in (("e1", "r1", "e2"), [("e1", "r1")], [("e1", "r1", "e2", "e3")], ["abc"]):
+        with pytest.raises(UserError, match="list of \\(head, relation, tail\\)"):
+            run.score(wrong)
+
+
+def test_neighbours_are_the_most_similar_others(run):
+    vectors = run.embeddings()
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosine = unit @ unit[4]
+    found = run.neighbours("e4", k=6)
+    assert "e4" not in [n.entity for n in found]
+    order = [e for e in np.argsort(-cosine) if e != 4][:6]
+    assert [n.entity for n in found] == [f"e{e}" for e in order]
+    assert np.allclose([n.similarity for n in found], cosine[order], atol=1e-5)
+
+
+def test_embeddings_are_rows_in_the_order_of_the_names():
+    run = run_of(random_graph(), "complex", dim=6)
+    assert run.embeddings().shape == (25, 12)
+    assert run.embeddings("relation").shape == (4, 12)
+    assert (run.embeddings()[run.graph.entity_id("e7")] == run.model.entity[7].numpy()).all()
+    with pytest.raises(UserError, match="'entity' or 'relation', not 'edges'"):
+        run.embeddings("edges")
+
+
+def test_changing_embeddings_does_not_change_the_run(run):
+    before = run.score([(1, 1, 2)])
+    run.embeddings()[:] = 0
+    assert run.score([(1, 1, 2)]) == before
+
+
+# The folder ---------------------------------------------------------------------------------------
+
+
+def test_a_run_read_back_is_the_run(tmp_path):
+    graph = ring()
+    run = train(graph, out=tmp_path / "R", epochs=4)
+    loaded = ns.load_run(tmp_path / "R", "cpu")
+    assert loaded.config == run.config
+    assert loaded.graph.fingerprint == graph.fingerprint
+    assert loaded.evaluate("test").mrr == run.summary["test"]["mrr"]
+    assert loaded.predict_tails("e1", "r0") == run.predict_tails("e1", "r0")
+
+
+def test_the_model_can_be_read_by_another_program(tmp_path):
+    run = train(ring(), out=tmp_path / "R", scoring="transd")
+    names = (tmp_path / "R" / "entities.txt").read_text(encoding="utf-8").splitlines()
+    relations = (tmp_path / "R" / "relations.txt").read_text(encoding="utf-8").splitlines()
+    with safe_open(tmp_path / "R" / "model.safetensors", framework="np") as file:
+        assert sorted(file.keys()) == ["entity", "relation"]
+        entity, relation = file.get_tensor("entity"), file.get_tensor("relation")
+    assert names == run.graph.entities
+    assert relations == run.graph.relations
+    assert entity.shape == (30, 16)
+    assert relation.shape == (3, 16)
+    assert (entity == run.embeddings()).all()
+
+
+def test_the_run_does_not_need_the_files_it_was_trained_on(tmp_path):
+    file = write_folder(ring(entities=60, held_out=0), tmp_path / "g") / "train.txt"
+    run = train(file, out=tmp_path / "R", split=0.1)
+    file.unlink()
+    report = ns.load_run(tmp_path / "R", "cpu").evaluate("test")
+    assert report.count == 36
+    assert report.mrr == run.summary["test"]["mrr"]
+
+
+def test_labelled_triples_stay_with_the_run(tmp_path):
+    graph = KnowledgeGraph(
+        ["a", "b", "c"],
+        ["r"],
+        [[0, 0, 1], [1, 0, 2]],
+        labelled={"test": [[0, 0, 2, 1], [2, 0, 0, -1]]},
+    )
+    train(graph, out=tmp_path / "R")
+    kept = ns.load_run(tmp_path / "R").graph.labelled
+    assert kept["test"].tolist() == [[0, 0, 2, 1], [2, 0, 0, -1]]
+
+
+def test_an_unknown_way_to_show_progress_is_refused():
+    with pytest.raises(UserError, match="progress must be one of auto, bar, lines, none"):
+        train(ring(), progress="dots")
