@@ -1,9 +1,9 @@
 """NSCaching as one would write it straight from the paper, in eager PyTorch.
 
-The peer of the benchmark: gather, multiply, sum; ``torch.multinomial`` for the cache update; autograd
-on the whole tables; ``torch.optim.Adam`` as it comes. SimplE with the logistic loss, Bernoulli sides,
-known positives allowed (the simplest variant), one negative a positive. Tests hold it equal to the
-library where nothing is random (``tests/benchmarks``).
+The peer of the benchmark: gather, multiply, sum; ``torch.multinomial`` for the cache update;
+autograd on the whole tables; ``torch.optim.Adam`` as it comes. SimplE with the logistic loss,
+Bernoulli sides, known positives allowed (the simplest variant), one negative a positive. Tests hold
+it equal to the library where nothing is random (``tests/test_eager_twin.py``).
 """
 
 from __future__ import annotations

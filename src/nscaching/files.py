@@ -26,6 +26,8 @@ _REMEDIES = {
     errno.EPERM: "you may not write there; choose another folder or change its permissions",
     errno.ENOTDIR: "a part of that path is a file, not a folder; choose another folder",
     errno.EEXIST: "a file of that name is in the way; choose another folder",
+    errno.ENOENT: "there can be no such folder; choose another one",
+    errno.ENAMETOOLONG: "that name is too long; choose a shorter one",
 }
 
 

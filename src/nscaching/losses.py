@@ -7,7 +7,6 @@ weight of zero masks a negative that does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -15,8 +14,18 @@ from torch.nn.functional import softplus
 
 from nscaching.options import Options, option
 
-#: (positive (b,), negative (b, k), weight (b, k)) -> scalar
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss that kernels can read as data: margin ranking, or logistic where margin is None."""
+
+    margin: float | None
+
+    def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor) -> Tensor:
+        """Return the summed loss. Shapes: (b,), (b, k), (b, k) -> ()."""
+        if self.margin is None:
+            return logistic(positive, negative, weight)
+        return margin_ranking(positive, negative, weight, self.margin)
 
 
 def margin_ranking(positive: Tensor, negative: Tensor, weight: Tensor, margin: float) -> Tensor:
@@ -50,7 +59,4 @@ class LossOptions(Options):
     def build_loss(self, usual: str) -> Loss:
         """Return the loss; ``usual`` is what the scoring function is normally trained with."""
         kind = usual if self.loss == "auto" else self.loss
-        if kind == "logistic":
-            return logistic
-        margin = self.margin
-        return lambda positive, negative, weight: margin_ranking(positive, negative, weight, margin)
+        return Loss(None if kind == "logistic" else self.margin)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import torch
 
-from nscaching.sampling import SAMPLERS, Batch, SamplerOptions
+from nscaching.sampling import SAMPLERS, Batch, SamplerOptions, triple_columns
 from nscaching.sampling.cache import PADDING
 from nscaching.sampling.hashing import hashed_gumbel, new_seed
 from nscaching.sampling.softmax import keep_without_replacement
@@ -43,8 +43,7 @@ def sampler_of(graph, name="nscaching", **options):
 def batch_of(graph, index=None):
     """Make a batch of the training triples with these numbers; of all without."""
     index = torch.arange(len(graph.train)) if index is None else torch.as_tensor(index)
-    triples = torch.from_numpy(graph.train).long()[index]
-    return Batch(index, *triples.unbind(1))
+    return Batch.of(triple_columns(graph, CPU), index)
 
 
 def known_answers(graph, side, anchor, relation):

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import subprocess
 import time
 
 import pytest
@@ -52,18 +51,6 @@ def reference(tmp_path_factory):
     return Reference(tmp_path_factory.mktemp("reference"))
 
 
-def kill_after(process, seconds):
-    """Kill a process so many seconds from now; tell whether it was still alive."""
-    try:
-        process.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return True
-    assert finish(process)[0] == 0
-    return False
-
-
 def wait_for(condition, process, seconds=60):
     """Wait until something is so, as long as the process lives."""
     deadline = time.monotonic() + seconds
@@ -71,17 +58,6 @@ def wait_for(condition, process, seconds=60):
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.001)
-
-
-def kill_until_done(reference, out, moments):
-    """Kill and resume at each moment in turn, then resume to the end; return the kills."""
-    kills = 0
-    for moment in moments:
-        kills += kill_after(start(*reference.arguments(out, "--resume")), moment)
-    code, _, stderr = run_command(*reference.arguments(out, "--resume"))
-    assert code == 0, stderr
-    reference.assert_equal(out)
-    return kills
 
 
 def test_three_kills_change_no_bit(reference, tmp_path):
@@ -107,14 +83,40 @@ def test_three_kills_change_no_bit(reference, tmp_path):
 
 @pytest.mark.slow
 def test_twenty_random_kills_change_no_bit(reference, tmp_path):
+    """Kill at random moments: some while a process starts, most while it trains and writes."""
     moments = random.Random(2)
     kills = runs = 0
     while kills < 20:
-        # Most of the time a process takes is its start, which leaves nothing to break.
-        drawn = [moments.uniform(0.4, 1.0) * reference.seconds for _ in range(4)]
-        kills += kill_until_done(reference, tmp_path / f"R{runs}", drawn)
+        out = tmp_path / f"R{runs}"
+        while True:
+            process = start(*reference.arguments(out, "--resume"))
+            if kills < 20:
+                kills += kill_at(process, out, moments)
+            if process.returncode is None:
+                code, _, stderr = finish(process)
+                assert code == 0, stderr
+            if process.returncode == 0:
+                break
+        reference.assert_equal(out)
         runs += 1
     print(f"{kills} kills in {runs} runs")
+
+
+def kill_at(process, out, moments):
+    """Kill a process at a random moment; tell whether it was still alive."""
+    if moments.random() < 0.2:
+        time.sleep(moments.uniform(0, 2))
+    else:
+        before = len(untimed_metrics(out))
+        more = moments.randrange(8)
+        while process.poll() is None and len(untimed_metrics(out)) < before + more:
+            time.sleep(0.001)
+        time.sleep(moments.uniform(0, 0.05))
+    if process.poll() is not None:
+        return False
+    process.kill()
+    process.communicate()
+    return True
 
 
 def test_signals_write_a_checkpoint_and_say_how_to_resume(reference, tmp_path):

@@ -76,7 +76,7 @@ def test_three_steps_equal_the_slow_twin(scoring, loss, negatives):
     generator = torch.Generator().manual_seed(1)
     for step in range(3):
         index = torch.arange(10 * step, 10 * step + 10)
-        batch = Batch(index, *trainer.triples[index].unbind(1))
+        batch = Batch.of(trainer.executor.columns, index)
         drawn = trainer.sampler.sample(batch, trainer.model, generator)
 
         leaves = {name: table.clone().requires_grad_() for name, table in tables.items()}
@@ -101,7 +101,7 @@ def test_a_masked_negative_has_no_pull():
         Progress("none"),
     )
     index = torch.tensor([0])
-    batch = Batch(index, *trainer.triples[index].unbind(1))
+    batch = Batch.of(trainer.executor.columns, index)
     bystander = next(e for e in range(30) if e not in (int(batch.heads[0]), int(batch.tails[0])))
     before = trainer.model.entity[bystander].clone()
     nothing = Negatives(torch.tensor([[bystander]]), torch.tensor([[True]]), torch.tensor([[0.0]]))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from nscaching.graph.files import kind_of, no_triples, read_bytes
+from nscaching.graph.files import arrow_reader, kind_of, no_triples, read_bytes
 from nscaching.graph.headers import column_order
 from nscaching.graph.reading import Reading
 from nscaching.graph.slow_delimited import read_slowly
@@ -55,7 +55,7 @@ def fast_columns(data: bytes, delimiter: str, width: int) -> list[Any] | None:
     names = [f"f{at}" for at in range(width)]
     try:
         table = pacsv.read_csv(
-            pa.BufferReader(data),
+            arrow_reader(data),
             read_options=pacsv.ReadOptions(autogenerate_column_names=True, block_size=1 << 22),
             parse_options=pacsv.ParseOptions(
                 delimiter=delimiter,

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import zlib
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from nscaching.errors import UserError
 
@@ -40,6 +43,17 @@ def read_bytes(path: Path) -> bytes:
                 "give the plain file."
             ) from error
     return data[len(BOM) :] if data.startswith(BOM) else data
+
+
+def arrow_reader(data: bytes) -> Any:
+    """Return a reader over a copy of the data in Arrow's own memory.
+
+    Arrow's threads may outlive a failed parse. If they held Python's memory they would need the
+    interpreter to let go of it, and crash a process that is about to exit.
+    """
+    copy = pa.BufferOutputStream()
+    copy.write(data)
+    return pa.BufferReader(copy.getvalue())
 
 
 def unreadable(path: Path, error: OSError) -> UserError:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from nscaching.errors import UserError
-from nscaching.graph.files import read_bytes
+from nscaching.graph.files import arrow_reader, read_bytes
 from nscaching.graph.knowledge_graph import SPLITS, KnowledgeGraph
 
 Ids = npt.NDArray[np.int32]
@@ -97,7 +97,7 @@ def _read_fast(data: bytes) -> npt.NDArray[np.int64] | None:
     """Parse with Arrow; None when a line is not simply three numbers."""
     try:
         table = pacsv.read_csv(
-            pa.BufferReader(data.replace(b"\t", b" ")),
+            arrow_reader(data.replace(b"\t", b" ")),
             read_options=pacsv.ReadOptions(column_names=["head", "tail", "relation"]),
             parse_options=pacsv.ParseOptions(delimiter=" ", quote_char=False),
             convert_options=pacsv.ConvertOptions(

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from nscaching.sampling.base import SAMPLERS, Batch, Negatives, Sampler, SamplerOptions, Scorer
+from nscaching.sampling.base import (
+    SAMPLERS,
+    Batch,
+    Negatives,
+    Sampler,
+    SamplerOptions,
+    Scorer,
+    triple_columns,
+)
 from nscaching.sampling.cache import Cache
 from nscaching.sampling.fixed import BernoulliSampler, UniformSampler
 from nscaching.sampling.nscaching import NSCachingSampler
@@ -19,4 +27,5 @@ __all__ = [
     "Sampler",
     "SamplerOptions",
     "Scorer",
+    "triple_columns",
 ]

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,6 +41,13 @@ class Scorer(Protocol):
         """Score all entities. Shapes: (b,), (b,) -> (b, n)."""
 
 
+def triple_columns(graph: KnowledgeGraph, device: torch.device) -> Tensor:
+    """Return what a batch is made of, for all training triples. Shape: (5, n), int64."""
+    rows = graph.rows
+    columns = [*graph.train.T, rows.head.of_triple, rows.tail.of_triple]
+    return torch.from_numpy(np.stack(columns)).to(device).long()
+
+
 @dataclass(frozen=True)
 class Batch:
     """Positive triples of one step, each int64 of shape (b,)."""
@@ -48,10 +56,21 @@ class Batch:
     heads: Tensor
     relations: Tensor
     tails: Tensor
+    head_rows: Tensor  #: row of (r, t), where replacements of the head are kept
+    tail_rows: Tensor  #: row of (h, r), where replacements of the tail are kept
+
+    def rows(self, side: Side) -> Tensor:
+        """Return the rows that hold replacements of ``side``."""
+        return self.head_rows if side is Side.HEAD else self.tail_rows
 
     def anchor(self, side: Side) -> Tensor:
         """Return the entity that stays when ``side`` is replaced."""
         return self.tails if side is Side.HEAD else self.heads
+
+    @classmethod
+    def of(cls, columns: Tensor, index: Tensor) -> Batch:
+        """Gather the batch of some triples from :func:`triple_columns`."""
+        return cls(index, *columns.index_select(1, index).unbind(0))
 
 
 @dataclass(frozen=True)
@@ -128,11 +147,7 @@ class Sampler(ABC):
         self.num_entities = graph.num_entities
         self.num_triples = len(graph.train)
         self.head_probability = self._head_probability(graph).to(device)
-        rows = graph.rows
-        pairs = {Side.HEAD: rows.head, Side.TAIL: rows.tail}
-        self.row_of_triple = {
-            side: torch.from_numpy(pair.of_triple).to(device) for side, pair in pairs.items()
-        }
+        pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
         self.known: dict[Side, KnownAnswers] | None = None
         if options.known_positives == "exclude":
             self.known = {
@@ -186,9 +201,12 @@ class Sampler(ABC):
 
     def draw_sides(self, batch: Batch, count: int, generator: torch.Generator) -> Tensor:
         """Draw for each negative whether it replaces the head. Shape: (b, count), bool."""
-        probability = self.head_probability[batch.relations].unsqueeze(1)
-        draw = torch.rand(len(batch.relations), count, generator=generator, device=self.device)
-        return draw < probability
+        shape = (len(batch.relations), count)
+        return self.choose_sides(batch, torch.rand(shape, generator=generator, device=self.device))
+
+    def choose_sides(self, batch: Batch, uniform: Tensor) -> Tensor:
+        """Do what :meth:`draw_sides` does with given uniform numbers. Shapes: (b, k) -> (b, k)."""
+        return uniform < self.head_probability[batch.relations].unsqueeze(1)
 
     def uniform_negatives(
         self, batch: Batch, replaces_head: Tensor, generator: torch.Generator
@@ -217,8 +235,7 @@ class Sampler(ABC):
         if self.known is None:
             return torch.zeros_like(replaces_head)
         head, tail = (
-            self.known[side].contains(self.row_of_triple[side][batch.index], entities)
-            for side in (Side.HEAD, Side.TAIL)
+            self.known[side].contains(batch.rows(side), entities) for side in (Side.HEAD, Side.TAIL)
         )
         return torch.where(replaces_head, head, tail)
 

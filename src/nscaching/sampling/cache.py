@@ -17,7 +17,7 @@ from torch import Tensor
 from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.sampling.hashing import hashed_entities, hashed_gumbel, new_seed
 from nscaching.sampling.known import KnownAnswers
-from nscaching.sampling.softmax import draw, keep_without_replacement
+from nscaching.sampling.softmax import draw_at, keep_without_replacement
 
 #: (ids of any shape (b, k)) -> scores of the same shape
 Score = Callable[[Tensor], Tensor]
@@ -94,15 +94,19 @@ class Cache:
 
         Returns ids and whether each exists (a row may be empty). Shapes: (b,) -> (b, count).
         """
+        shape = (len(rows), count)
+        uniform = torch.rand(shape, generator=generator, device=self.ids.device)
+        return self.sample_at(uniform, rows, alpha)
+
+    def sample_at(self, uniform: Tensor, rows: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+        """Do what :meth:`sample` does with given uniform numbers. Shapes: (b, k), (b,)."""
         ids = self.ids[rows]
         valid = ids != PADDING
         if alpha == 0:  # padding is at the end: any of the first ones, evenly
             held = valid.sum(1, keepdim=True)
-            uniform = torch.rand(len(rows), count, generator=generator, device=ids.device)
             place = (uniform * held).long().minimum(held - 1).clamp_min(0)
         else:
-            scores = self.scores[rows]
-            place = draw(scores, valid, alpha, self.rescaling, count, generator)
+            place = draw_at(uniform, self.scores[rows], valid, alpha, self.rescaling)
         drawn = ids.gather(1, place).long()
         return drawn.clamp_min(0), drawn != PADDING
 
@@ -153,9 +157,8 @@ class Cache:
         if self.ids.device.type == "cuda" and HAVE_TRITON and width <= _GPU_WIDTH:
             from nscaching.sampling import gpu_kernels
 
-            keys = None if known is None else known.keys
-            offered = gpu_kernels.offer(self.ids, rows, count, self.num_entities, seed, keys)
-            scores = score(offered.clamp_min(0))
+            offered = gpu_kernels.offer(self.ids, rows, count, self.num_entities, seed, known)
+            scores = score(offered)
             temperature, weighting = self._weighting(alpha)
             gpu_kernels.renew(
                 self.ids, self.scores, rows, offered, scores, temperature, weighting, seed

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nscaching.sampling.hashing import GOLDEN, MIX_1, MIX_2, NOISE_STREAM
+from nscaching.sampling.known import KnownAnswers
 from nscaching.sampling.softmax import HIGH_QUANTILE, LOW_QUANTILE
 
 _GOLDEN = tl.constexpr(GOLDEN)
@@ -21,6 +22,8 @@ _MIX_2 = tl.constexpr(MIX_2)
 _NOISE_STREAM = tl.constexpr(NOISE_STREAM)
 _LOW = tl.constexpr(LOW_QUANTILE)
 _HIGH = tl.constexpr(HIGH_QUANTILE)
+#: Rows up to this width are compared at once by one warp; wider ones in chunks by several.
+_NARROW, _CHUNK, _WARPS = 128, 32, 4
 
 
 @triton.jit
@@ -37,12 +40,44 @@ def _stream(seed, row):
 
 
 @triton.jit
+def _sample(
+    head_cache,
+    tail_cache,
+    head_rows,
+    tail_rows,
+    relations,
+    head_probability,
+    uniform,
+    entities,
+    replaces_head,
+    weight,
+    n1,
+    k,
+    BLOCK: tl.constexpr,
+):
+    i = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1)
+    first = tl.load(uniform + i * 2 * k + j)
+    second = tl.load(uniform + i * 2 * k + k + j)
+    swap = first < tl.load(head_probability + tl.load(relations + i))
+    row = tl.load(tl.where(swap, head_rows + i, tail_rows + i)).to(tl.int64)
+    cache = tl.where(swap, head_cache, tail_cache) + row * n1
+    d = tl.arange(0, BLOCK)
+    held = tl.sum((tl.load(cache + d, mask=d < n1, other=-1) != -1).to(tl.int32), axis=0)
+    place = tl.minimum((second * held.to(tl.float32)).to(tl.int32), held - 1)
+    drawn = tl.load(cache + tl.maximum(place, 0))
+    tl.store(entities + i * k + j, tl.maximum(drawn, 0).to(tl.int64))
+    tl.store(replaces_head + i * k + j, swap)
+    tl.store(weight + i * k + j, (drawn != -1).to(tl.float32))
+
+
+@triton.jit
 def _offer(
     cache,
     rows,
     seed,
-    keys,
-    num_keys,
+    offsets,
+    answers,
     candidates,
     num_entities,
     n1,
@@ -65,32 +100,32 @@ def _offer(
         bits = _mix(_stream(seed, row) + (position + 1).to(tl.uint64) * golden)
         fresh = (((bits >> 33) * num_entities.to(tl.uint64)) >> 31).to(tl.int64)
     if KNOWN:
-        key = row * num_entities + fresh
-        low = tl.zeros([BLOCK], dtype=tl.int64)
-        high = low + num_keys
+        stop = tl.load(offsets + row + 1)
+        low = tl.zeros([BLOCK], dtype=tl.int64) + tl.load(offsets + row)
+        high = tl.zeros([BLOCK], dtype=tl.int64) + stop
         for _ in range(STEPS):
             middle = (low + high) // 2
-            open_ = (low < high) & is_fresh
-            smaller = tl.load(keys + middle, mask=open_, other=0) < key
-            low = tl.where(open_ & smaller, middle + 1, low)
-            high = tl.where(open_ & (smaller == 0), middle, high)
-        at = tl.load(keys + low, mask=is_fresh & (low < num_keys), other=-1)
-        fresh = tl.where(at == key, -1, fresh)
+            searching = (low < high) & is_fresh
+            smaller = tl.load(answers + middle, mask=searching, other=0) < fresh
+            low = tl.where(searching & smaller, middle + 1, low)
+            high = tl.where(searching & (smaller == 0), middle, high)
+        at = tl.load(answers + low, mask=is_fresh & (low < stop), other=-1)
+        fresh = tl.where(at == fresh, -1, fresh)
     kept = tl.where(j < n1, old.to(tl.int64), fresh)
     tl.store(candidates + i * (n1 + n2) + j, kept, mask=j < n1 + n2)
 
 
 @triton.jit
-def _order_statistic(ordered, position, place):
-    return tl.sum(tl.where(position == place, ordered, 0.0), axis=0)
+def _order_statistic(values, order, place):
+    return tl.sum(tl.where(order == place, values, 0.0), axis=0)
 
 
 @triton.jit
-def _quantile(ordered, position, last, q):
+def _quantile(values, order, last, q):
     place = last.to(tl.float32) * q
     below = tl.floor(place)
-    low = _order_statistic(ordered, position, below.to(tl.int32))
-    high = _order_statistic(ordered, position, tl.minimum(below.to(tl.int32) + 1, last))
+    low = _order_statistic(values, order, below.to(tl.int32))
+    high = _order_statistic(values, order, tl.minimum(below.to(tl.int32) + 1, last))
     return low + (high - low) * (place - below)
 
 
@@ -101,20 +136,26 @@ def _renew(
     rows,
     candidates,
     scores,
+    work,
     seed,
     alpha,
     n1,
     k,
     WEIGHTING: tl.constexpr,
     BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
 ):
     i = tl.program_id(0).to(tl.int64)
     row = tl.load(rows + i).to(tl.int64)
     j = tl.arange(0, BLOCK)
     entity = tl.load(candidates + i * k + j, mask=j < k, other=-1).to(tl.int32)
     score = tl.load(scores + i * k + j, mask=j < k, other=0.0)
-    earlier = j[None, :] < j[:, None]
-    repeated = tl.sum(((entity[None, :] == entity[:, None]) & earlier).to(tl.int32), axis=1) > 0
+    repeated = tl.zeros([BLOCK], tl.int32)
+    for start in tl.static_range(0, BLOCK, CHUNK):
+        c = start + tl.arange(0, CHUNK)
+        other = tl.load(candidates + i * k + c, mask=c < k, other=-1).to(tl.int32)
+        again = (other[None, :] == entity[:, None]) & (c[None, :] < j[:, None])
+        repeated += tl.sum(again.to(tl.int32), axis=1)
     valid = (entity >= 0) & (repeated == 0)
     if WEIGHTING == 3:
         key = score
@@ -126,20 +167,17 @@ def _renew(
         if WEIGHTING == 1:
             key += alpha * score
         if WEIGHTING == 2:
-            live = tl.sum(valid.to(tl.int32), axis=0)
-            last = tl.maximum(live - 1, 0)
-            ordered = tl.sort(tl.where(valid, score, float("inf")))
-            ordered = tl.where(j <= last, ordered, 0.0)
-            low = _quantile(ordered, j, last, _LOW)
-            high = _quantile(ordered, j, last, _HIGH)
+            last = tl.maximum(tl.sum(valid.to(tl.int32), axis=0) - 1, 0)
+            falling = tl.where(valid, -score, float("-inf"))
+            order = _rank(falling, work + i * BLOCK, j, BLOCK, CHUNK)  # 0 is the smallest score
+            low = _quantile(score, order, last, _LOW)
+            high = _quantile(score, order, last, _HIGH)
             spread = high - low
             inside = (score - low) / tl.where(spread > 0, spread, 1.0)
             inside = tl.minimum(tl.maximum(inside, 0.0), 1.0)
             key += alpha * tl.where(spread > 0, inside, (score > high).to(tl.float32))
     key = tl.where(valid, key, float("-inf"))
-    ahead = (key[None, :] > key[:, None]) | ((key[None, :] == key[:, None]) & earlier)
-    rank = tl.sum(ahead.to(tl.int32), axis=1)
-    keep = valid & (rank < n1)
+    keep = valid & (_rank(key, work + i * BLOCK, j, BLOCK, CHUNK) < n1)
     place = tl.cumsum(keep.to(tl.int32), axis=0) - 1
     kept = tl.sum(keep.to(tl.int32), axis=0)
     tl.store(cache + row * n1 + place, entity, mask=keep)
@@ -149,8 +187,64 @@ def _renew(
     tl.store(stored + row * n1 + j, tl.zeros([BLOCK], tl.float32), mask=empty)
 
 
+@triton.jit
+def _rank(values, work, j, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
+    """Return how many values are larger, or equal and earlier; ``work`` is memory of this row."""
+    tl.debug_barrier()
+    tl.store(work + j, values)
+    tl.debug_barrier()
+    rank = tl.zeros([BLOCK], tl.int32)
+    for start in tl.static_range(0, BLOCK, CHUNK):
+        c = start + tl.arange(0, CHUNK)
+        other = tl.load(work + c)
+        ahead = (other[None, :] > values[:, None]) | (
+            (other[None, :] == values[:, None]) & (c[None, :] < j[:, None])
+        )
+        rank += tl.sum(ahead.to(tl.int32), axis=1)
+    return rank
+
+
+def sample(
+    caches: tuple[Tensor, Tensor],
+    rows: tuple[Tensor, Tensor],
+    relations: Tensor,
+    head_probability: Tensor,
+    uniform: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw a side and, evenly, an entity of its row; ``uniform`` (b, 2k) decides both.
+
+    Returns entities, whether each replaces the head, and 1.0 where it exists. Shapes: (b, k).
+    """
+    count, k = uniform.shape[0], uniform.shape[1] // 2
+    device = relations.device
+    entities = torch.empty(count, k, dtype=torch.int64, device=device)
+    replaces_head = torch.empty(count, k, dtype=torch.bool, device=device)
+    weight = torch.empty(count, k, device=device)
+    n1 = caches[0].shape[1]
+    _sample[(count, k)](
+        *caches,
+        *rows,
+        relations,
+        head_probability,
+        uniform,
+        entities,
+        replaces_head,
+        weight,
+        n1,
+        k,
+        triton.next_power_of_2(n1),
+        num_warps=1,
+    )
+    return entities, replaces_head, weight
+
+
 def offer(
-    cache: Tensor, rows: Tensor, count: int, num_entities: int, seed: Tensor, keys: Tensor | None
+    cache: Tensor,
+    rows: Tensor,
+    count: int,
+    num_entities: int,
+    seed: Tensor,
+    known: KnownAnswers | None,
 ) -> Tensor:
     """Return what rows hold and are offered, -1 for padding and known positives: (b, N1 + N2)."""
     n1, n2 = cache.shape[1], min(count, num_entities)
@@ -159,15 +253,15 @@ def offer(
         cache,
         rows,
         seed,
-        keys if keys is not None else rows,
-        len(keys) if keys is not None else 0,
+        rows if known is None else known.offsets,
+        rows if known is None else known.answers,
         candidates,
         num_entities,
         n1,
         n2,
         count >= num_entities,
-        keys is not None,
-        (len(keys).bit_length() + 1) if keys is not None else 0,
+        known is not None,
+        0 if known is None else known.longest.bit_length(),
         triton.next_power_of_2(n1 + n2),
     )
     return candidates
@@ -185,16 +279,20 @@ def renew(
 ) -> None:
     """Write the kept candidates and their scores into the rows of the cache."""
     k = candidates.shape[1]
+    block = triton.next_power_of_2(k)
     _renew[(len(rows),)](
         cache,
         stored,
         rows,
         candidates,
         scores,
+        torch.empty(len(rows), block, device=rows.device),
         seed,
         alpha,
         cache.shape[1],
         k,
         weighting,
-        triton.next_power_of_2(k),
+        block,
+        block if block <= _NARROW else _CHUNK,
+        num_warps=1 if block <= _NARROW else _WARPS,
     )

@@ -16,6 +16,10 @@ class KnownAnswers:
         rows = np.repeat(np.arange(len(pairs.anchor), dtype=np.int64), np.diff(pairs.offsets))
         self.keys = torch.from_numpy(rows * num_entities + pairs.answers).to(device)
         self.num_entities = num_entities
+        #: The same by row, for kernels: answers ascending between two offsets.
+        self.offsets = torch.from_numpy(pairs.offsets).to(device)
+        self.answers = torch.from_numpy(pairs.answers).to(device)
+        self.longest = int(np.diff(pairs.offsets).max(initial=0))
 
     def contains(self, rows: Tensor, entities: Tensor) -> Tensor:
         """Tell which entities are known answers of their row. Shapes: (b,), (b, k) -> (b, k)."""

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nscaching.acceleration import HAVE_TRITON
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling.base import (
     Batch,
@@ -47,6 +48,7 @@ class NSCachingSampler(Sampler):
             )
             for side, pair in pairs.items()
         }
+        self.row_of_triple = {side: _ids(pair.of_triple, device) for side, pair in pairs.items()}
         self._updating = torch.tensor(True)  # on the host, and part of the state
 
     def prepare(self, scorer: Scorer, generator: torch.Generator) -> None:
@@ -87,16 +89,32 @@ class NSCachingSampler(Sampler):
     def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
         """Draw a side for each negative, then one of that row's entities with sigma2."""
         count = self.options.negatives
-        replaces_head = self.draw_sides(batch, count, generator)
+        shape = (len(batch.index), 2 * count)
+        uniform = torch.rand(shape, generator=generator, device=self.device)
+        if self.device.type == "cuda" and HAVE_TRITON and self.options.alpha2 == 0:
+            return self._sample_on_gpu(batch, uniform)
+        replaces_head = self.choose_sides(batch, uniform[:, :count])
         (heads, head_valid), (tails, tail_valid) = (
-            self.caches[side].sample(
-                self.row_of_triple[side][batch.index], self.options.alpha2, count, generator
-            )
-            for side in (Side.HEAD, Side.TAIL)
+            self.caches[side].sample_at(uniform[:, count:], batch.rows(side), self.options.alpha2)
+            for side in Side
         )
         entities = torch.where(replaces_head, heads, tails)
         valid = torch.where(replaces_head, head_valid, tail_valid)
         return Negatives(entities, replaces_head, even_weights(valid))
+
+    def _sample_on_gpu(self, batch: Batch, uniform: Tensor) -> Negatives:
+        """Do the same in one kernel, where the rows are sampled evenly."""
+        from nscaching.sampling import gpu_kernels
+
+        entities, replaces_head, exists = gpu_kernels.sample(
+            (self.caches[Side.HEAD].ids, self.caches[Side.TAIL].ids),
+            (batch.head_rows, batch.tail_rows),
+            batch.relations,
+            self.head_probability,
+            uniform,
+        )
+        weight = exists if self.options.negatives == 1 else even_weights(exists)
+        return Negatives(entities, replaces_head, weight)
 
     def update_jobs(
         self, batch: Batch, scorer: Scorer, generator: torch.Generator
@@ -104,15 +122,13 @@ class NSCachingSampler(Sampler):
         """Renew the rows of the batch, each once, from themselves and N2 fresh entities."""
         if not self._updating:
             return []
-        return [
-            partial(self._renew, side, batch.index, scorer, new_seed(generator)) for side in Side
-        ]
+        return [partial(self._renew, side, batch, scorer, new_seed(generator)) for side in Side]
 
-    def _renew(self, side: Side, index: Tensor, scorer: Scorer, seed: Tensor) -> None:
-        rows = self.row_of_triple[side][index]
+    def _renew(self, side: Side, batch: Batch, scorer: Scorer, seed: Tensor) -> None:
+        rows, anchor, relation = batch.rows(side), batch.anchor(side), batch.relations
         if self.device.type == "cpu":  # elsewhere renewing a row twice costs less than sorting
             rows = torch.unique(rows)
-        anchor, relation = self.anchor[side][rows], self.relation[side][rows]
+            anchor, relation = self.anchor[side][rows], self.relation[side][rows]
         self.caches[side].renew(
             rows,
             self.options.candidates,

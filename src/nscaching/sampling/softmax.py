@@ -64,14 +64,19 @@ def draw(
 
     Shapes: (b, k) -> (b, count). A row without a valid entry gives position 0.
     """
-    rows = scores.shape[0]
+    shape = (scores.shape[0], count)
+    uniform = torch.rand(shape, generator=generator, device=scores.device)
+    return draw_at(uniform, scores, valid, alpha, rescaling)
+
+
+def draw_at(uniform: Tensor, scores: Tensor, valid: Tensor, alpha: float, rescaling: str) -> Tensor:
+    """Do what :func:`draw` does with given uniform numbers, one a draw. Shape: (b, count)."""
     if alpha == math.inf:
         hardest = scores.masked_fill(~valid, -math.inf).argmax(1, keepdim=True)
-        return hardest.expand(rows, count)
+        return hardest.expand_as(uniform)
     logits = log_weights(scores, valid, alpha, rescaling)
     top = logits.amax(1, keepdim=True).clamp_min(torch.finfo(logits.dtype).min)
     cumulative = (logits - top).exp().cumsum(1)
-    uniform = torch.rand(rows, count, generator=generator, device=scores.device)
     place = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
     last_valid = (valid * torch.arange(1, valid.shape[1] + 1, device=valid.device)).amax(1) - 1
     return place.minimum(last_valid.clamp_min(0).unsqueeze(1))

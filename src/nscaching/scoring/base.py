@@ -12,10 +12,19 @@ are the raw parameters, ``entity_width`` or ``relation_width`` wide.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class PairGradients(NamedTuple):
+    """What one pass over positives and their negatives gives."""
+
+    loss: Tensor  #: summed over the batch, ()
+    scores: Tensor  #: of the negatives, (b, k)
+    entity_rows: Tensor  #: gradients of heads, tails, then negatives, ((2 + k) b, entity)
+    relation_rows: Tensor  #: (b, relation)
 
 
 class ScoringFunction(ABC):
@@ -79,6 +88,30 @@ class ScoringFunction(ABC):
         """Score candidates straight from the table by a kernel, where there is one.
 
         Shapes: (b, q), (b, relation), (n, entity), (b, k) -> (b, k); None: use :meth:`score_each`.
+        """
+        return None
+
+    def query_ids(
+        self, entity: Tensor, relation: Tensor, anchors: Tensor, relations: Tensor, tail: bool
+    ) -> Tensor | None:
+        """Return queries straight from the tables by a kernel, where there is one.
+
+        Shapes: (n, entity), (m, relation), (b,), (b,) -> (b, q).
+        """
+        return None
+
+    def pair_gradients(
+        self,
+        entity: Tensor,
+        relation: Tensor,
+        ids: tuple[Tensor, Tensor, Tensor],
+        negatives: tuple[Tensor, Tensor, Tensor],
+        margin: float | None,
+    ) -> PairGradients | None:
+        """Return loss and gradients of a batch by a kernel, where there is one.
+
+        ``ids`` are heads, relations, tails (b,); ``negatives`` are entities, whether they replace
+        the head, and weights (b, k); ``margin`` is None for the logistic loss.
         """
         return None
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from nscaching.scoring.families import DotProduct, complex_product
+from nscaching.scoring.families import Bilinear, complex_product
 
 
-class ComplEx(DotProduct):
+class ComplEx(Bilinear):
     """Trouillon et al. 2016. Rows [re, im]; ``Re(a conj(b))`` is the dot product of such rows."""
 
     name = "complex"
+    kernel_kind = 1
 
     @property
     def entity_width(self) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from nscaching.scoring.families import DotProduct
+from nscaching.scoring.families import Bilinear
 
 
-class DistMult(DotProduct):
+class DistMult(Bilinear):
     """Yang et al. 2014. A diagonal bilinear form; symmetric in head and tail."""
 
     name = "distmult"
+    kernel_kind = 0
 
     @property
     def entity_width(self) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
-from nscaching.scoring.base import ScoringFunction
+from nscaching.scoring.base import PairGradients, ScoringFunction
 
 #: How a relation sees an entity in the kernels: as it is, on a hyperplane, or by projection.
 PLAIN, HYPERPLANE, PROJECTION = 0, 1, 2
@@ -35,6 +35,59 @@ class DotProduct(ScoringFunction):
     def score_ids(self, query: Tensor, r: Tensor, table: Tensor, ids: Tensor) -> Tensor | None:
         """Dot products fused with the gather."""
         return run_kernel("dot_product", (query, table, ids), ids.shape)
+
+
+class Bilinear(DotProduct):
+    """A dot product that is also linear in the relation: it has kernels of its own."""
+
+    #: 0 DistMult, 1 ComplEx, 2 SimplE, as the kernels count them.
+    kernel_kind: ClassVar[int]
+
+    def query_ids(
+        self, entity: Tensor, relation: Tensor, anchors: Tensor, relations: Tensor, tail: bool
+    ) -> Tensor | None:
+        """Build queries in one pass on a GPU; a CPU gains nothing."""
+        if not (entity.device.type == "cuda" and HAVE_TRITON):
+            return None
+        from nscaching.scoring import gpu_kernels
+
+        return gpu_kernels.bilinear_query(
+            entity, relation, anchors, relations, self.kernel_kind, int(tail)
+        )
+
+    def pair_gradients(
+        self,
+        entity: Tensor,
+        relation: Tensor,
+        ids: tuple[Tensor, Tensor, Tensor],
+        negatives: tuple[Tensor, Tensor, Tensor],
+        margin: float | None,
+    ) -> PairGradients | None:
+        """Score, loss and gradients in one pass."""
+        device = entity.device
+        on_gpu = device.type == "cuda" and HAVE_TRITON
+        if not on_gpu and not (device.type == "cpu" and HAVE_NUMBA):
+            return None
+        count, k = negatives[0].shape
+        out = (
+            torch.empty((2 + k) * count, entity.shape[1], device=device),
+            torch.empty(count, relation.shape[1], device=device),
+            torch.empty(count, k, device=device),
+            torch.empty(count, device=device),
+        )
+        tensors = (entity, relation, *ids, *negatives, *out)
+        settings = (self.kernel_kind, 0.0 if margin is None else margin)
+        if on_gpu:
+            from nscaching.scoring import gpu_kernels
+
+            gpu_kernels.bilinear_gradients(*(t.contiguous() for t in tensors), *settings)
+        else:
+            from nscaching.scoring import cpu_kernels
+
+            kernel: Any = cpu_kernels.bilinear_gradients
+            kernel(*(t.numpy() for t in tensors), *settings)
+        entity_rows, relation_rows, scores, losses = out
+        return PairGradients(losses.sum(), scores, entity_rows, relation_rows)
 
 
 class Translational(ScoringFunction):

@@ -84,7 +84,13 @@ class EmbeddingModel:
         A kernel does it where there is one for the device. Else rows are gathered into a buffer
         that is kept: fresh memory for every batch costs several times the arithmetic.
         """
-        query, r = self.query(side, anchor, relation)
+        ready = self.scoring.query_ids(
+            self.entity, self.relation, anchor, relation, side is Side.TAIL
+        )
+        if ready is not None:
+            query, r = ready, ready  # such a scoring function needs no more of the relation
+        else:
+            query, r = self.query(side, anchor, relation)
         fused = self.scoring.score_ids(query, r, self.entity, candidates)
         if fused is not None:
             return fused

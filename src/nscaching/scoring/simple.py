@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nscaching.scoring.families import DotProduct
+from nscaching.scoring.families import Bilinear
 
 
-class SimplE(DotProduct):
+class SimplE(Bilinear):
     """Kazemi & Poole 2018. Rows [x1, x2]: an entity's vector as a head and as a tail."""
 
     name = "simple"
+    kernel_kind = 2
 
     @property
     def entity_width(self) -> int:

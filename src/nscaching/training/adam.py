@@ -26,6 +26,7 @@ class DenseAdam:
         self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
         device = next(iter(tables.values())).device
         self.count = torch.zeros((), device=device)
+        self._scalars = torch.zeros(2, device=device)
         self._on_cpu = HAVE_NUMBA and device.type == "cpu"
         self._on_gpu = HAVE_TRITON and device.type == "cuda"
         #: On the CPU the place of a row's gradient, on a GPU the last step it had one.
@@ -45,7 +46,10 @@ class DenseAdam:
 
         Ids may repeat; their gradients add up.
         """
-        self.count += 1
+        if self._on_gpu:
+            self._begin_on_gpu()
+        else:
+            self.count += 1
         for name, (ids, rows) in gradients.items():
             if self._on_cpu:
                 self._step_on_cpu(name, ids, rows)
@@ -79,6 +83,11 @@ class DenseAdam:
         )
         slot[touched] = -1
 
+    def _begin_on_gpu(self) -> None:
+        from nscaching.training import gpu_kernels
+
+        gpu_kernels.begin(self.count, self._scalars, self.lr, (math.log(BETA1), math.log(BETA2)))
+
     def _step_on_gpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
         from nscaching.training import gpu_kernels
 
@@ -90,9 +99,8 @@ class DenseAdam:
             self._gradient[name],
             self._mark[name],
             self.count,
-            self.lr,
+            self._scalars,
             (BETA1, BETA2),
-            (math.log(BETA1), math.log(BETA2)),
             EPSILON,
             self.weight_decay,
         )

@@ -24,7 +24,7 @@ class Executor:
 
     def __init__(
         self,
-        triples: Tensor,
+        columns: Tensor,
         model: EmbeddingModel,
         sampler: Sampler,
         gradient_step: GradientStep,
@@ -32,24 +32,24 @@ class Executor:
         *,
         batch_size: int,
     ) -> None:
-        self.columns = triples.T.contiguous()
+        self.columns = columns
         self.model, self.sampler = model, sampler
         self.gradient_step, self.generator, self.batch_size = gradient_step, generator, batch_size
-        self.order = torch.empty(0, dtype=torch.int64, device=triples.device)
+        self.order = torch.empty(0, dtype=torch.int64, device=columns.device)
         self.start = 0
-        self.total = torch.zeros((), device=triples.device)
+        self.total = torch.zeros((), device=columns.device)
 
-    def begin_epoch(self, order: Tensor, first_step: int) -> None:
+    def begin_epoch(self, order: Tensor, first_step: int, loss_so_far: float = 0.0) -> None:
         """Take the order of an epoch's triples; steps before ``first_step`` are done already."""
         self.order = order
         self.start = first_step * self.batch_size
-        self.total.zero_()
+        self.total.fill_(loss_so_far)
 
     def step(self) -> None:
         """Take the next step."""
         index = self.order[self.start : self.start + self.batch_size]
         self.start += self.batch_size
-        batch = Batch(index, *self.columns[:, index].unbind(0))
+        batch = Batch.of(self.columns, index)
         negatives = self.sampler.sample(batch, self.model, self.generator)
         self.sampler.update(batch, self.model, self.generator)
         loss, scores = self.gradient_step(batch, negatives)
@@ -57,7 +57,7 @@ class Executor:
         self.total += loss
 
     def loss(self) -> float:
-        """Return the loss summed over the steps since the epoch began here."""
+        """Return the loss summed over the steps of the epoch so far."""
         return float(self.total)
 
 
@@ -66,7 +66,7 @@ class GraphExecutor(Executor):
 
     def __init__(
         self,
-        triples: Tensor,
+        columns: Tensor,
         model: EmbeddingModel,
         sampler: Sampler,
         gradient_step: GradientStep,
@@ -74,17 +74,17 @@ class GraphExecutor(Executor):
         *,
         batch_size: int,
     ) -> None:
-        super().__init__(triples, model, sampler, gradient_step, generator, batch_size=batch_size)
-        device = triples.device
+        super().__init__(columns, model, sampler, gradient_step, generator, batch_size=batch_size)
+        device = columns.device
         self._steps_taken = 0
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}
-        self._order = torch.zeros(len(triples), dtype=torch.int64, device=device)
+        self._order = torch.zeros(columns.shape[1], dtype=torch.int64, device=device)
         self._place = torch.arange(batch_size, device=device)
         self._streams = [torch.cuda.Stream(device) for _ in range(2)]  # type: ignore[no-untyped-call]
 
-    def begin_epoch(self, order: Tensor, first_step: int) -> None:
+    def begin_epoch(self, order: Tensor, first_step: int, loss_so_far: float = 0.0) -> None:
         """Put the order where the graph reads it."""
-        super().begin_epoch(order, first_step)
+        super().begin_epoch(order, first_step, loss_so_far)
         self._order.copy_(order)
         torch.arange(self.start, self.start + self.batch_size, out=self._place)
 
@@ -112,9 +112,9 @@ class GraphExecutor(Executor):
 
     def _captured_step(self) -> None:
         main = torch.cuda.current_stream()
-        index = self._order[self._place]
+        index = self._order.index_select(0, self._place)
         self._place += self.batch_size
-        batch = Batch(index, *self.columns[:, index].unbind(0))
+        batch = Batch.of(self.columns, index)
         negatives = self.sampler.sample(batch, self.model, self.generator)
         jobs = self.sampler.update_jobs(batch, self.model, self.generator)
         for number, job in enumerate(jobs):
@@ -131,7 +131,7 @@ class GraphExecutor(Executor):
 
 
 def make_executor(
-    triples: Tensor,
+    columns: Tensor,
     model: EmbeddingModel,
     sampler: Sampler,
     gradient_step: GradientStep,
@@ -140,5 +140,5 @@ def make_executor(
     batch_size: int,
 ) -> Executor:
     """Return the fastest executor the device has."""
-    kind = GraphExecutor if triples.device.type == "cuda" else Executor
-    return kind(triples, model, sampler, gradient_step, generator, batch_size=batch_size)
+    kind = GraphExecutor if columns.device.type == "cuda" else Executor
+    return kind(columns, model, sampler, gradient_step, generator, batch_size=batch_size)

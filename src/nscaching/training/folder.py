@@ -78,7 +78,11 @@ class RunFolder:
             with explained_writes(self.path):
                 shutil.rmtree(staged.path, ignore_errors=True)
                 staged.path.mkdir(parents=True)
-            staged._write(config, graph)
+            try:
+                staged._write(config, graph)
+            except UserError as error:  # name the file where it would have been
+                said = str(error).replace(str(staged.path), str(self.path))
+                raise UserError(said) from error
         except BaseException:
             shutil.rmtree(staged.path, ignore_errors=True)
             if fresh:
@@ -130,10 +134,11 @@ class RunFolder:
     def read_graph(self) -> KnowledgeGraph:
         """Return the graph the run was trained on."""
         arrays, details = read_tensors(self.graph, "graph of a run")
+        entities, relations = _names(self.entities), _names(self.relations)
         try:
             return KnowledgeGraph(
-                _names(self.entities),
-                _names(self.relations),
+                entities,
+                relations,
                 *(arrays[split].numpy() for split in _SPLITS),
                 name=str(details.get("name", "graph")),
                 labelled={

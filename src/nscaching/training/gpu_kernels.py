@@ -11,7 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK = 1024
+#: Elements a program takes, with four warps: the fastest of 30 ways on an H200.
+_BLOCK = 256
 
 
 @triton.jit
@@ -26,6 +27,15 @@ def _accumulate(gradient, stamp, count, ids, rows, width, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _begin(count, scalars, lr, log_beta1: tl.constexpr, log_beta2: tl.constexpr):
+    step = tl.load(count) + 1.0
+    exact = step.to(tl.float64)
+    tl.store(count, step)
+    tl.store(scalars, (lr / (1.0 - tl.exp(exact * log_beta1))).to(tl.float32))
+    tl.store(scalars + 1, (1.0 / tl.sqrt(1.0 - tl.exp(exact * log_beta2))).to(tl.float32))
+
+
+@triton.jit
 def _adam(
     table,
     mean,
@@ -33,23 +43,24 @@ def _adam(
     gradient,
     stamp,
     count,
+    scalars,
     size,
-    lr,
     beta1: tl.constexpr,
     beta2: tl.constexpr,
-    log_beta1: tl.constexpr,
-    log_beta2: tl.constexpr,
     epsilon,
     decay,
     width: tl.constexpr,
+    LARGE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    block = tl.program_id(0)
+    if LARGE:
+        block = block.to(tl.int64)
+    place = block * BLOCK + tl.arange(0, BLOCK)
     inside = place < size
     step = tl.load(count)
-    exact = step.to(tl.float64)
-    step_size = (lr / (1.0 - tl.exp(exact * log_beta1))).to(tl.float32)
-    root = (1.0 / tl.sqrt(1.0 - tl.exp(exact * log_beta2))).to(tl.float32)
+    step_size = tl.load(scalars)
+    root = tl.load(scalars + 1)
     hot = inside & (tl.load(stamp + place // width, mask=inside, other=-1) == step.to(tl.int32))
     p = tl.load(table + place, mask=inside, other=0.0)
     g = tl.load(gradient + place, mask=hot, other=0.0) + decay * p
@@ -70,6 +81,11 @@ def accumulate(gradient: Tensor, stamp: Tensor, count: Tensor, ids: Tensor, rows
     )
 
 
+def begin(count: Tensor, scalars: Tensor, lr: float, log_betas: tuple[float, float]) -> None:
+    """Count a step and work out its two scalars: the step size and the second correction."""
+    _begin[(1,)](count, scalars, lr, *log_betas, num_warps=1)
+
+
 def adam(
     table: Tensor,
     mean: Tensor,
@@ -77,9 +93,8 @@ def adam(
     gradient: Tensor,
     stamp: Tensor,
     count: Tensor,
-    lr: float,
+    scalars: Tensor,
     betas: tuple[float, float],
-    log_betas: tuple[float, float],
     epsilon: float,
     decay: float,
 ) -> None:
@@ -92,12 +107,12 @@ def adam(
         gradient,
         stamp,
         count,
+        scalars,
         size,
-        lr,
         *betas,
-        *log_betas,
         epsilon,
         decay,
         table.shape[1],
+        size + _BLOCK >= 1 << 31,
         _BLOCK,
     )

@@ -18,7 +18,7 @@ from torch import Tensor
 from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
-from nscaching.sampling import SAMPLERS
+from nscaching.sampling import SAMPLERS, triple_columns
 from nscaching.scoring import EmbeddingModel
 from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
@@ -45,7 +45,6 @@ class Trainer:
             raise UserError("The graph has no training triples; there is nothing to learn from.")
         self.graph, self.config, self.folder, self.progress = graph, config, folder, progress
         self.device = pick_device(config.device)
-        self.triples = torch.from_numpy(graph.train).to(self.device).long()
         self.model = self._initial_model()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = SAMPLERS[config.sampler](graph, config, self.device)
@@ -55,8 +54,14 @@ class Trainer:
             config.lr,
             config.l2 * min(config.batch_size, len(graph.train)) / len(graph.train),
         )
-        parts = (self.triples, self.model, self.sampler, self.step, self.generator)
-        self.executor = make_executor(*parts, batch_size=config.batch_size)
+        self.executor = make_executor(
+            triple_columns(graph, self.device),
+            self.model,
+            self.sampler,
+            self.step,
+            self.generator,
+            batch_size=config.batch_size,
+        )
         self.counters = Counters(graph.fingerprint)
         self.best: dict[str, Tensor] = {}
         self.order: Tensor | None = None
@@ -114,6 +119,8 @@ class Trainer:
                 self._report_epoch(loss, bar)
                 if self._validation_due():
                     self._validate(bar)
+                if stop.signal is not None:
+                    self._stop_here(stop.signal)
                 if self._checkpoint_due():
                     self._save_checkpoint()
         self._finish()
@@ -124,15 +131,15 @@ class Trainer:
         if self.order is None:
             self.order = self.sampler.begin_epoch(counters.epoch, self.generator)
         steps = math.ceil(len(self.order) / self.config.batch_size)
-        self.executor.begin_epoch(self.order, counters.steps_into_epoch)
+        self.executor.begin_epoch(self.order, counters.steps_into_epoch, counters.loss_sum)
         while counters.steps_into_epoch < steps:
             self.executor.step()
             counters.steps_into_epoch += 1
             bar.within_epoch(counters.steps_into_epoch / steps)
             if stop.signal is not None:
-                counters.loss_sum += self.executor.loss()
+                counters.loss_sum = self.executor.loss()
                 self._stop_here(stop.signal)
-        mean = (counters.loss_sum + self.executor.loss()) / len(self.order)
+        mean = self.executor.loss() / len(self.order)
         self.order, counters.steps_into_epoch, counters.loss_sum = None, 0, 0.0
         return mean
 
@@ -259,12 +266,15 @@ class Trainer:
 
     def _stop_here(self, number: int) -> NoReturn:
         name = {2: "SIGINT", 15: "SIGTERM"}.get(number, f"signal {number}")
-        where = f"epoch {self.counters.epoch + 1} of {self.config.epochs}"
+        within = self.order is not None
+        epoch = self.counters.epoch
+        where = f"in epoch {epoch + 1}" if within else f"after epoch {epoch}"
+        where += f" of {self.config.epochs}"
         if self.folder is None:
-            raise TrainingInterrupted(f"Stopped by {name} in {where}; nothing was kept.")
+            raise TrainingInterrupted(f"Stopped by {name} {where}; nothing was kept.")
         self._save_checkpoint()
         raise TrainingInterrupted(
-            f"Stopped by {name} in {where}; everything is kept. Go on with:\n"
+            f"Stopped by {name} {where}; everything is kept. Go on with:\n"
             f"  nscaching train --resume --out {self.folder.path}"
         )
 

@@ -1,7 +1,8 @@
 """One gradient step: gather the rows of a batch, take the loss, apply Adam.
 
-The rows of the positives and negatives are gathered once, and autograd runs on those small tensors
-only: no gradient has the size of a table.
+Where the scoring function has a kernel for it, one pass gives loss and gradients. Else the rows of
+the positives and negatives are gathered once, and autograd runs on those small tensors only. Either
+way no gradient has the size of a table.
 """
 
 from __future__ import annotations
@@ -36,6 +37,19 @@ class GradientStep:
         entity, relation = self.model.entity, self.model.relation
         count = len(batch.heads)
         entity_ids = torch.cat([batch.heads, batch.tails, negatives.entities.reshape(-1)])
+        fused = self.model.scoring.pair_gradients(
+            entity,
+            relation,
+            (batch.heads, batch.relations, batch.tails),
+            (negatives.entities, negatives.replaces_head, negatives.weight),
+            self.loss.margin,
+        )
+        if fused is not None:
+            rows = {
+                "entity": (entity_ids, fused.entity_rows),
+                "relation": (batch.relations, fused.relation_rows),
+            }
+            return fused.loss, fused.scores, rows
         entity_rows = entity[entity_ids].requires_grad_()
         r = relation[batch.relations].requires_grad_()
 
