@@ -54,9 +54,9 @@ def complaint(path):
         ("x.parquet", b"PAR1 but not really", ["Parquet"]),
         ("x.parquet", b"", ["Parquet"]),
         ("x.txt.gz", b"not gzip", ["gzip"]),
-        ("x.txt.gz", gzip.compress(b"a\tr\tb\n" * 99)[:-9], ["gzip"]),
-        ("x.txt.gz", gzip.compress(b""), ["is empty"]),
-        ("x.txt.gz", gzip.compress(b"a\tr\n"), ["Line 1", "2 columns"]),
+        ("x.txt.gz", gzip.compress(b"a\tr\tb\n" * 99, mtime=0)[:-9], ["gzip"]),
+        ("x.txt.gz", gzip.compress(b"", mtime=0), ["is empty"]),
+        ("x.txt.gz", gzip.compress(b"a\tr\n", mtime=0), ["Line 1", "2 columns"]),
     ],
 )
 def test_bad_files(tmp_path, name, data, words):
