@@ -44,6 +44,9 @@ class Cache:
         self.rescaling = rescaling
         self.ids = torch.full((rows, self.size), PADDING, dtype=torch.int32, device=device)
         self.scores = torch.zeros(rows, self.size, device=device)
+        self._owner: Tensor | None = None
+        if device.type == "cuda" and HAVE_TRITON:
+            self._owner = torch.zeros(rows, dtype=torch.int32, device=device)
         self._renew = renew_on_cpu if device.type == "cpu" and HAVE_NUMBA else None
 
     def __len__(self) -> int:
@@ -157,12 +160,14 @@ class Cache:
         if self.ids.device.type == "cuda" and HAVE_TRITON and width <= _GPU_WIDTH:
             from nscaching.sampling import gpu_kernels
 
-            offered = gpu_kernels.offer(self.ids, rows, count, self.num_entities, seed, known)
+            owner = self._owner
+            assert owner is not None
+            gpu_kernels.claim(owner, rows)
+            entities = self.num_entities
+            offered = gpu_kernels.offer(self.ids, owner, rows, count, entities, seed, known)
             scores = score(offered)
-            temperature, weighting = self._weighting(alpha)
-            gpu_kernels.renew(
-                self.ids, self.scores, rows, offered, scores, temperature, weighting, seed
-            )
+            kept = (self.ids, self.scores, owner, rows)
+            gpu_kernels.renew(*kept, offered, scores, *self._weighting(alpha), seed)
             return
         fresh = self.fresh(rows, count, seed)
         proper = None if known is None else ~known.contains(rows, fresh)

@@ -1,8 +1,9 @@
 """Renewing cache rows on a GPU: what ``Cache.update`` does, as Triton kernels.
 
-``offer`` puts together what a row holds and what it is offered; ``renew`` leaves out repeats and
-known positives, rescales, adds the hashed noise and keeps the N1 largest in the order in which they
-stood. One program a row; all comparisons within a row happen in registers.
+``claim`` lets one place of the batch own each row, so that a row that stands twice is renewed once;
+``offer`` puts together what a row holds and what it is offered; ``renew`` leaves out repeats,
+rescales, adds the hashed noise and keeps the N1 largest in the order in which they stood. One
+program a row; all comparisons within a row happen in registers.
 """
 
 from __future__ import annotations
@@ -72,8 +73,16 @@ def _sample(
 
 
 @triton.jit
+def _claim(owner, rows, count, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < count
+    tl.store(owner + tl.load(rows + i, mask=inside, other=0), i, mask=inside)
+
+
+@triton.jit
 def _offer(
     cache,
+    owner,
     rows,
     seed,
     offsets,
@@ -111,7 +120,8 @@ def _offer(
             high = tl.where(searching & (smaller == 0), middle, high)
         at = tl.load(answers + low, mask=is_fresh & (low < stop), other=-1)
         fresh = tl.where(at == fresh, -1, fresh)
-    kept = tl.where(j < n1, old.to(tl.int64), fresh)
+    mine = tl.load(owner + row) == i
+    kept = tl.where(mine, tl.where(j < n1, old.to(tl.int64), fresh), -1)
     tl.store(candidates + i * (n1 + n2) + j, kept, mask=j < n1 + n2)
 
 
@@ -133,6 +143,7 @@ def _quantile(values, order, last, q):
 def _renew(
     cache,
     stored,
+    owner,
     rows,
     candidates,
     scores,
@@ -147,6 +158,8 @@ def _renew(
 ):
     i = tl.program_id(0).to(tl.int64)
     row = tl.load(rows + i).to(tl.int64)
+    if tl.load(owner + row) != i:  # another place of the batch renews this row
+        return
     j = tl.arange(0, BLOCK)
     entity = tl.load(candidates + i * k + j, mask=j < k, other=-1).to(tl.int32)
     score = tl.load(scores + i * k + j, mask=j < k, other=0.0)
@@ -238,19 +251,29 @@ def sample(
     return entities, replaces_head, weight
 
 
+def claim(owner: Tensor, rows: Tensor) -> None:
+    """Let one place of the batch own each row; ``owner`` (all rows,) is written, int32."""
+    _claim[(triton.cdiv(len(rows), 256),)](owner, rows, len(rows), 256)
+
+
 def offer(
     cache: Tensor,
+    owner: Tensor,
     rows: Tensor,
     count: int,
     num_entities: int,
     seed: Tensor,
     known: KnownAnswers | None,
 ) -> Tensor:
-    """Return what rows hold and are offered, -1 for padding and known positives: (b, N1 + N2)."""
+    """Return what rows hold and are offered: (b, N1 + N2).
+
+    It is -1 for padding, for known positives, and for all of a row that another place owns.
+    """
     n1, n2 = cache.shape[1], min(count, num_entities)
     candidates = torch.empty(len(rows), n1 + n2, dtype=torch.int64, device=rows.device)
     _offer[(len(rows),)](
         cache,
+        owner,
         rows,
         seed,
         rows if known is None else known.offsets,
@@ -270,6 +293,7 @@ def offer(
 def renew(
     cache: Tensor,
     stored: Tensor,
+    owner: Tensor,
     rows: Tensor,
     candidates: Tensor,
     scores: Tensor,
@@ -283,6 +307,7 @@ def renew(
     _renew[(len(rows),)](
         cache,
         stored,
+        owner,
         rows,
         candidates,
         scores,

@@ -1,8 +1,8 @@
 """Scoring candidates on a GPU without gathering them: one Triton kernel a family.
 
 The same functions as in :mod:`nscaching.scoring.cpu_kernels`. A program scores a block of the
-candidates of one query; the table's rows go straight from memory into registers. A negative id
-gets the score of entity 0: it is padding, which the caller masks.
+candidates of one query; the table's rows go straight from memory into registers. A negative id is
+padding, which the caller masks; its score is anything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def _dot_product(
     i = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
     inside = j < k
-    row = tl.maximum(tl.load(ids + i * k + j, mask=inside, other=0), 0).to(tl.int64) * stride
+    entity = tl.load(ids + i * k + j, mask=inside, other=-1)
+    if tl.max(entity, axis=0) < 0:
+        return
+    row = tl.maximum(entity, 0).to(tl.int64) * stride
     total = tl.zeros([BLOCK_K], dtype=tl.float32)
     for start in range(0, width, BLOCK_D):
         d = start + tl.arange(0, BLOCK_D)
@@ -65,7 +68,10 @@ def _translational(
     i = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
     inside = j < k
-    row = tl.maximum(tl.load(ids + i * k + j, mask=inside, other=0), 0).to(tl.int64) * stride
+    entity = tl.load(ids + i * k + j, mask=inside, other=-1)
+    if tl.max(entity, axis=0) < 0:
+        return
+    row = tl.maximum(entity, 0).to(tl.int64) * stride
     square = tl.zeros([BLOCK_K], dtype=tl.float32)
     along = tl.zeros([BLOCK_K], dtype=tl.float32)
     for start in range(0, dim, BLOCK_D):
@@ -115,7 +121,10 @@ def _complex_distance(
     i = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
     inside = j < k
-    row = tl.maximum(tl.load(ids + i * k + j, mask=inside, other=0), 0).to(tl.int64) * stride
+    entity = tl.load(ids + i * k + j, mask=inside, other=-1)
+    if tl.max(entity, axis=0) < 0:
+        return
+    row = tl.maximum(entity, 0).to(tl.int64) * stride
     total = tl.zeros([BLOCK_K], dtype=tl.float32)
     for start in range(0, dim, BLOCK_D):
         d = start + tl.arange(0, BLOCK_D)

@@ -15,6 +15,8 @@ from torch import Tensor
 from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+#: For each table, ids (m,) and the gradients of those rows (m, width).
+Gradients = dict[str, tuple[Tensor, Tensor]]
 
 
 class DenseAdam:
@@ -41,24 +43,34 @@ class DenseAdam:
         if not self._on_cpu and not self._on_gpu:
             self._torch = self._torch_adam(device)
 
-    def step(self, gradients: dict[str, tuple[Tensor, Tensor]]) -> None:
+    def step(self, gradients: Gradients) -> None:
         """Take one step. ``gradients`` has, for each table, ids (m,) and their rows (m, width).
 
         Ids may repeat; their gradients add up.
         """
+        self.accumulate(gradients)
+        self.apply(gradients)
+
+    def accumulate(self, gradients: Gradients) -> None:
+        """Do the first half of a step, which does not touch the tables yet."""
         if self._on_gpu:
-            self._begin_on_gpu()
-        else:
-            self.count += 1
+            self._accumulate_on_gpu(gradients)
+            return
+        self.count += 1
+        if self._torch is not None:
+            for name, (ids, rows) in gradients.items():
+                self._gradient[name].zero_().index_add_(0, ids, rows)
+
+    def apply(self, gradients: Gradients) -> None:
+        """Do the second half of a step: move the tables."""
+        if self._torch is not None:
+            self._torch.step()
+            return
         for name, (ids, rows) in gradients.items():
             if self._on_cpu:
                 self._step_on_cpu(name, ids, rows)
-            elif self._on_gpu:
-                self._step_on_gpu(name, ids, rows)
             else:
-                self._gradient[name].zero_().index_add_(0, ids, rows)
-        if self._torch is not None:
-            self._torch.step()
+                self._step_on_gpu(name)
 
     def _step_on_cpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
         from nscaching.training import cpu_kernels
@@ -83,15 +95,16 @@ class DenseAdam:
         )
         slot[touched] = -1
 
-    def _begin_on_gpu(self) -> None:
+    def _accumulate_on_gpu(self, gradients: Gradients) -> None:
         from nscaching.training import gpu_kernels
 
         gpu_kernels.begin(self.count, self._scalars, self.lr, (math.log(BETA1), math.log(BETA2)))
+        for name, (ids, rows) in gradients.items():
+            gpu_kernels.accumulate(self._gradient[name], self._mark[name], self.count, ids, rows)
 
-    def _step_on_gpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
+    def _step_on_gpu(self, name: str) -> None:
         from nscaching.training import gpu_kernels
 
-        gpu_kernels.accumulate(self._gradient[name], self._mark[name], self.count, ids, rows)
         gpu_kernels.adam(
             self.tables[name],
             self.mean[name],

@@ -123,9 +123,10 @@ class GraphExecutor(Executor):
             with torch.cuda.stream(stream):
                 job()
         loss, scores, gradients = self.gradient_step.gradients(batch, negatives)
+        self.gradient_step.adam.accumulate(gradients)
         for stream in self._streams[: len(jobs)]:
             main.wait_stream(stream)
-        self.gradient_step.adam.step(gradients)
+        self.gradient_step.adam.apply(gradients)
         self.sampler.learn(batch, negatives, scores)
         self.total += loss
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from nscaching.losses import Loss
 from nscaching.sampling import Batch, Negatives
 from nscaching.scoring import EmbeddingModel
-from nscaching.training.adam import DenseAdam
+from nscaching.training.adam import DenseAdam, Gradients
 
 
 class GradientStep:
@@ -30,9 +30,7 @@ class GradientStep:
         self.adam.step(gradients)
         return loss, scores
 
-    def gradients(
-        self, batch: Batch, negatives: Negatives
-    ) -> tuple[Tensor, Tensor, dict[str, tuple[Tensor, Tensor]]]:
+    def gradients(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor, Gradients]:
         """Return loss, scores of the negatives, and for each table ids and gradient rows."""
         entity, relation = self.model.entity, self.model.relation
         count = len(batch.heads)
