@@ -11,14 +11,15 @@ from typing import Annotated, Any, Optional, get_args, get_type_hints
 
 import typer
 
-from nscaching.api import make_config, plain_options, train
+from nscaching.api import make_config, open_graph, plain_options, train
 from nscaching.cli.evaluate import metrics_table
-from nscaching.cli.output import JsonFlag, friendly, print_json, stdout
+from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
 from nscaching.errors import TrainingInterrupted
 from nscaching.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.loop import default_out
+from nscaching.training.memory import plan_memory
 from nscaching.training.progress import duration
 
 
@@ -44,6 +45,9 @@ def train_command(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the run in --out.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the sizes and the memory of the run; train not.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     as_json: JsonFlag = False,
     **options: Any,
@@ -51,6 +55,9 @@ def train_command(
     """Train embeddings of a graph, keep the best, and look at the test split once."""
     given = {name: value for name, value in options.items() if value is not None}
     source = data or given.pop("data", None)
+    if dry_run:
+        _show_plan(make_config(source, {**plain_options(config), **given}), as_json)
+        return
     if out is None:
         named = {"data": source} if source else {}
         out = default_out(make_config(None, {**plain_options(config), **given, **named}))
@@ -83,6 +90,31 @@ def resumable(out: Path) -> Iterator[None]:
             "Stopped; what the last checkpoint holds is kept. Go on with:\n"
             f"  nscaching train --resume --out {out}"
         ) from error
+
+
+def _show_plan(config: TrainConfig, as_json: bool) -> None:
+    graph = open_graph(config)
+    plan = plan_memory(graph, config)
+    sizes = {
+        "entities": graph.num_entities,
+        "relations": graph.num_relations,
+        "train": len(graph.train),
+        "head_rows": len(graph.rows.head.anchor),
+        "tail_rows": len(graph.rows.tail.anchor),
+    }
+    if as_json:
+        print_json({**sizes, "bytes": plan.parts, "total_bytes": plan.total})
+        return
+    console = stdout()
+    made = table(f"{graph.name}: sizes", "", "count")
+    for name, count in sizes.items():
+        made.add_row(name.replace("_", " "), f"{count:,}")
+    console.print(made)
+    made = table("\nMemory of a run", "", "MB")
+    for name, size in plan.parts.items():
+        made.add_row(name, f"{size / 1e6:,.0f}")
+    made.add_row("in all", f"{plan.total / 1e6:,.0f}", style="bold")
+    console.print(made)
 
 
 def _show(run: Run) -> None:

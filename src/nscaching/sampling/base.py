@@ -42,10 +42,10 @@ class Scorer(Protocol):
 
 
 def triple_columns(graph: KnowledgeGraph, device: torch.device) -> Tensor:
-    """Return what a batch is made of, for all training triples. Shape: (5, n), int64."""
+    """Return what a batch is made of, for all training triples. Shape: (5, n), int32."""
     rows = graph.rows
     columns = [*graph.train.T, rows.head.of_triple, rows.tail.of_triple]
-    return torch.from_numpy(np.stack(columns)).to(device).long()
+    return torch.from_numpy(np.stack(columns).astype(np.int32, copy=False)).to(device)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Batch:
     @classmethod
     def of(cls, columns: Tensor, index: Tensor) -> Batch:
         """Gather the batch of some triples from :func:`triple_columns`."""
-        return cls(index, *columns.index_select(1, index).unbind(0))
+        return cls(index, *columns.index_select(1, index).long().unbind(0))
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class Cache:
         self._owner: Tensor | None = None
         if device.type == "cuda" and HAVE_TRITON:
             self._owner = torch.zeros(rows, dtype=torch.int32, device=device)
-        self._renew = renew_on_cpu if device.type == "cpu" and HAVE_NUMBA else None
+        self._fused_on_cpu = device.type == "cpu" and HAVE_NUMBA
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -127,16 +127,14 @@ class Cache:
         The seed and the row decide the noise: a row that stands twice is renewed the same way
         twice, that is, once. Shapes: (b,), (b, N2), (b, N2).
         """
-        kept = self.ids[rows].long()
-        candidates = torch.cat([kept, fresh], dim=1)
-        if self._renew is not None:
-            scores = score(candidates.clamp_min(0))
-            self._renew(self, rows, candidates, scores, fresh_valid, alpha, seed)
+        if fresh_valid is not None:
+            fresh = fresh.masked_fill(~fresh_valid, PADDING)
+        candidates = torch.cat([self.ids[rows].long(), fresh], dim=1)
+        if self._fused_on_cpu:
+            self._renew_on_cpu(rows, candidates, score, alpha, seed)
             return
         valid = candidates != PADDING
         valid &= ~repeats(candidates)
-        if fresh_valid is not None:
-            valid[:, self.size :] &= fresh_valid
         candidates.clamp_min_(0)
         scores = score(candidates)
         noise = hashed_gumbel(seed, rows, candidates.shape[1])
@@ -169,9 +167,50 @@ class Cache:
             kept = (self.ids, self.scores, owner, rows)
             gpu_kernels.renew(*kept, offered, scores, *self._weighting(alpha), seed)
             return
+        if self._fused_on_cpu:
+            offered = self._offer_on_cpu(rows, count, known, seed)
+            self._renew_on_cpu(rows, offered, score, alpha, seed)
+            return
         fresh = self.fresh(rows, count, seed)
         proper = None if known is None else ~known.contains(rows, fresh)
         self.update(rows, fresh, proper, score, alpha, seed)
+
+    def _offer_on_cpu(
+        self, rows: Tensor, count: int, known: KnownAnswers | None, seed: Tensor
+    ) -> Tensor:
+        """Put together what rows hold and are offered. Shape: (b, N1 + N2)."""
+        from nscaching.sampling import cpu_kernels
+
+        width = self.size + min(count, self.num_entities)
+        offered = torch.empty(len(rows), width, dtype=torch.int64)
+        nothing = torch.empty(0, dtype=torch.int64)
+        cpu_kernels.offer_rows(
+            self.ids.numpy(),
+            rows.numpy(),
+            offered.numpy(),
+            (nothing if known is None else known.offsets).numpy(),
+            (nothing.int() if known is None else known.answers).numpy(),
+            self.num_entities,
+            np.uint64(int(seed) & (1 << 64) - 1),
+        )
+        return offered
+
+    def _renew_on_cpu(
+        self, rows: Tensor, candidates: Tensor, score: Score, alpha: float, seed: Tensor
+    ) -> None:
+        """Do what the rest of :meth:`update` does in one fused loop."""
+        from nscaching.sampling import cpu_kernels
+
+        scores = score(candidates.clamp_min(0))
+        cpu_kernels.renew_rows(
+            self.ids.numpy(),
+            self.scores.numpy(),
+            rows.numpy(),
+            candidates.numpy(),
+            scores.numpy(),
+            *self._weighting(alpha),
+            np.uint64(int(seed) & (1 << 64) - 1),
+        )
 
     def _weighting(self, alpha: float) -> tuple[float, int]:
         """Return the temperature and the way to weight as the kernels take them."""
@@ -184,33 +223,6 @@ class Cache:
     def totals(self) -> Tensor:
         """Return the sum of the stored scores of each row. Shape: (rows,)."""
         return self.scores.sum(1)
-
-
-def renew_on_cpu(
-    cache: Cache,
-    rows: Tensor,
-    candidates: Tensor,
-    scores: Tensor,
-    fresh_valid: Tensor | None,
-    alpha: float,
-    seed: Tensor,
-) -> None:
-    """Do the rest of :meth:`Cache.update`, once candidates are scored, in one fused loop."""
-    from nscaching.sampling import cpu_kernels
-
-    temperature, weighting = cache._weighting(alpha)
-    everything = torch.empty(len(rows), 0, dtype=torch.bool)
-    cpu_kernels.renew_rows(
-        cache.ids.numpy(),
-        cache.scores.numpy(),
-        rows.numpy(),
-        candidates.numpy(),
-        scores.numpy(),
-        (everything if fresh_valid is None else fresh_valid).numpy(),
-        temperature,
-        weighting,
-        np.uint64(int(seed) & (1 << 64) - 1),
-    )
 
 
 def repeats(ids: Tensor) -> Tensor:

@@ -30,9 +30,12 @@ def _mix(bits: np.uint64) -> np.uint64:
 
 
 @_inline
-def _select(values: Array, length: int, k: int) -> Any:
-    """Return the k-th smallest (from 0) of the first values, which are reordered around it."""
-    left, right = 0, length - 1
+def _select(values: Array, left: int, length: int, k: int) -> Any:
+    """Return the k-th smallest of all, given that the ``left`` smallest stand in front already.
+
+    The values are reordered: those before k are not larger, those after it not smaller.
+    """
+    right = length - 1
     while left < right:
         pivot = values[(left + right) >> 1]
         i, j = left, right
@@ -55,17 +58,63 @@ def _select(values: Array, length: int, k: int) -> Any:
 
 
 @_inline
-def _quantile(values: Array, length: int, q: float) -> Any:
-    """Return the q-quantile of the first values with linear interpolation; reorders them."""
+def _quantile(values: Array, left: int, length: int, q: float) -> Any:
+    """Return the q-quantile with linear interpolation; reorders the values as ``_select`` does."""
     place = np.float32((length - 1) * q)
     below = math.floor(place)
-    low = _select(values, length, below)
+    low = _select(values, left, length, below)
     if below + 1 >= length or place == below:
         return low
     high = values[below + 1]
     for i in range(below + 2, length):
         high = min(high, values[i])
     return low + (high - low) * np.float32(place - below)
+
+
+@_inline
+def _holds(answers: Array, start: int, stop: int, entity: int) -> bool:
+    """Tell whether the ascending answers between two places hold an entity."""
+    while start < stop:
+        middle = (start + stop) >> 1
+        if answers[middle] == entity:
+            return True
+        if answers[middle] < entity:
+            start = middle + 1
+        else:
+            stop = middle
+    return False
+
+
+@njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+def offer_rows(
+    ids: Array,
+    rows: Array,
+    offered: Array,
+    offsets: Array,
+    answers: Array,
+    num_entities: int,
+    seed: np.uint64,
+) -> None:
+    """Fill in what rows hold and are offered, -1 for padding and known positives.
+
+    Shapes: ids (all rows, N1); rows (b,); offered (b, N1 + N2), N2 entities drawn by hashing, or
+    all of them where N2 is their number; offsets (all rows + 1,) into answers, or (0,) for none.
+    """
+    size = ids.shape[1]
+    count = offered.shape[1] - size
+    for i in prange(rows.shape[0]):
+        row = rows[i]
+        for j in range(size):
+            offered[i, j] = ids[row, j]
+        stream = _mix(seed + np.uint64(row) * _GOLDEN)
+        for j in range(count):
+            entity: Any = np.int64(j)
+            if count < num_entities:
+                bits = _mix(stream + np.uint64(j + 1) * _GOLDEN) >> np.uint64(33)
+                entity = np.int64((bits * np.uint64(num_entities)) >> np.uint64(31))
+            if offsets.shape[0] > 0 and _holds(answers, offsets[row], offsets[row + 1], entity):
+                entity = np.int64(-1)
+            offered[i, size + j] = entity
 
 
 @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
@@ -75,7 +124,6 @@ def renew_rows(
     rows: Array,
     candidates: Array,
     candidate_scores: Array,
-    fresh_valid: Array,
     alpha: float,
     weighting: int,
     seed: np.uint64,
@@ -83,8 +131,7 @@ def renew_rows(
     """Write the kept candidates and their scores into the rows of the cache.
 
     Shapes: ids, scores (all rows, N1); rows (b,); candidates, candidate_scores (b, k) with -1 for
-    padding; fresh_valid (b, N2), or (b, 0) where all fresh ones may enter. ``weighting`` is one of
-    those of :mod:`nscaching.sampling.cache`.
+    what may not enter. ``weighting`` is one of those of :mod:`nscaching.sampling.cache`.
     """
     size = ids.shape[1]
     count = candidates.shape[1]
@@ -94,9 +141,6 @@ def renew_rows(
     for i in prange(rows.shape[0]):
         row = rows[i]
         valid = np.ones(count, dtype=np.bool_)
-        if fresh_valid.shape[1] > 0:
-            for j in range(size, count):
-                valid[j] = fresh_valid[i, j - size]
         table = np.full(slots, -1, dtype=np.int32)
         live = 0
         for j in range(count):
@@ -111,7 +155,6 @@ def renew_rows(
                 valid[j] = False
             else:
                 table[slot] = entity
-            if valid[j]:
                 live += 1
         keys = np.full(count, -np.inf, dtype=np.float32)
         work = np.empty(count, dtype=np.float32)
@@ -123,8 +166,9 @@ def renew_rows(
                 if valid[j]:
                     work[used] = candidate_scores[i, j]
                     used += 1
-            low = np.float32(_quantile(work, live, LOW_QUANTILE))
-            high = np.float32(_quantile(work, live, HIGH_QUANTILE))
+            low = np.float32(_quantile(work, 0, live, LOW_QUANTILE))
+            lower = math.floor(np.float32((live - 1) * LOW_QUANTILE))
+            high = np.float32(_quantile(work, lower, live, HIGH_QUANTILE))
         stream = _mix(seed + np.uint64(row) * _GOLDEN)
         for j in range(count):
             if not valid[j]:
@@ -151,7 +195,7 @@ def renew_rows(
         if live > size:
             for j in range(count):
                 work[j] = keys[j]
-            threshold = np.float32(_select(work, count, count - size))
+            threshold = np.float32(_select(work, 0, count, count - size))
             above = 0
             for j in range(count):
                 if keys[j] > threshold:

@@ -59,9 +59,8 @@ class NSCachingSampler(Sampler):
                 cache.rescore(partial(self._score_rows, side, scorer))
 
     def _score_rows(self, side: Side, scorer: Scorer, rows: Tensor, ids: Tensor) -> Tensor:
-        return scorer.score_candidates(
-            side, self.anchor[side][rows], self.relation[side][rows], ids
-        )
+        anchor, relation = self.anchor[side][rows].long(), self.relation[side][rows].long()
+        return scorer.score_candidates(side, anchor, relation, ids)
 
     def phase(self) -> bool:
         """Return whether this epoch updates the caches."""
@@ -73,7 +72,10 @@ class NSCachingSampler(Sampler):
         if self.options.alpha1 == 0 or epoch == 0:
             return super().begin_epoch(epoch, generator)
         totals = sum(
-            (cache.totals()[self.row_of_triple[side]] for side, cache in self.caches.items()),
+            (
+                cache.totals()[self.row_of_triple[side].long()]
+                for side, cache in self.caches.items()
+            ),
             torch.zeros(self.num_triples, device=self.device),
         ).unsqueeze(0)
         everything = torch.ones_like(totals, dtype=torch.bool)
@@ -128,7 +130,7 @@ class NSCachingSampler(Sampler):
         rows, anchor, relation = batch.rows(side), batch.anchor(side), batch.relations
         if self.device.type == "cpu":  # elsewhere renewing a row twice costs less than sorting
             rows = torch.unique(rows)
-            anchor, relation = self.anchor[side][rows], self.relation[side][rows]
+            anchor, relation = self.anchor[side][rows].long(), self.relation[side][rows].long()
         self.caches[side].renew(
             rows,
             self.options.candidates,
@@ -154,4 +156,4 @@ class NSCachingSampler(Sampler):
 
 
 def _ids(array: np.ndarray, device: torch.device) -> Tensor:
-    return torch.from_numpy(array).to(device).long()
+    return torch.from_numpy(array).to(device)

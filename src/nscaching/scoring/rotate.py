@@ -10,8 +10,8 @@ from torch import Tensor
 from nscaching.scoring.base import ScoringFunction
 from nscaching.scoring.families import complex_product, run_kernel
 
-#: Differences held at once when all entities are scored; keeps the block in the CPU's cache.
-_BLOCK_FLOATS = 1 << 20
+#: Differences held at once when all entities are scored: as much as a CPU's cache, or a GPU, holds.
+_BLOCK_FLOATS, _GPU_BLOCK_FLOATS = 1 << 20, 1 << 27
 
 
 class RotatE(ScoringFunction):
@@ -64,7 +64,8 @@ class RotatE(ScoringFunction):
         if fused is not None:
             return fused
         scores = query.new_empty(query.shape[0], views.shape[0])
-        block = max(1, _BLOCK_FLOATS // max(1, query.numel()))
+        floats = _BLOCK_FLOATS if query.device.type == "cpu" else _GPU_BLOCK_FLOATS
+        block = max(1, floats // max(1, query.numel()))
         for start in range(0, views.shape[0], block):
             part = views[start : start + block]
             re, im = (query.unsqueeze(1) - part).chunk(2, dim=-1)

@@ -75,17 +75,16 @@ class DenseAdam:
     def _step_on_cpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
         from nscaching.training import cpu_kernels
 
-        touched, place = torch.unique(ids, return_inverse=True)
-        gradient = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)
         slot = self._mark[name]
-        slot[touched] = torch.arange(len(touched), dtype=torch.int32)
+        gradient = rows.contiguous().numpy()
+        cpu_kernels.gather_rows(ids.numpy(), gradient, slot.numpy())
         count = int(self.count)
         cpu_kernels.adam(
             self.tables[name].numpy(),
             self.mean[name].numpy(),
             self.square[name].numpy(),
             slot.numpy(),
-            gradient.numpy(),
+            gradient,
             self.lr / (1 - BETA1**count),
             BETA1,
             BETA2,
@@ -93,7 +92,6 @@ class DenseAdam:
             EPSILON,
             self.weight_decay,
         )
-        slot[touched] = -1
 
     def _accumulate_on_gpu(self, gradients: Gradients) -> None:
         from nscaching.training import gpu_kernels

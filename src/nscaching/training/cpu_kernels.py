@@ -11,6 +11,22 @@ from numba import njit, prange
 Array = np.ndarray[Any, Any]
 
 
+@njit(cache=True, nogil=True, error_model="numpy")
+def gather_rows(ids: Array, gradient: Array, slot: Array) -> None:
+    """Add up the gradient rows of each id in its first row, and note that row in ``slot``.
+
+    Shapes: ids (m,), gradient (m, width); slot (n,) is -1 before, and again after ``adam``.
+    """
+    for i in range(ids.shape[0]):
+        row = ids[i]
+        first = slot[row]
+        if first < 0:
+            slot[row] = i
+        else:
+            for d in range(gradient.shape[1]):
+                gradient[first, d] += gradient[i, d]
+
+
 @njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
 def adam(
     table: Array,
@@ -25,7 +41,7 @@ def adam(
     epsilon: float,
     decay: float,
 ) -> None:
-    """Move every row; ``slot`` says which row of ``gradient`` is its own, or -1 for none.
+    """Move every row; ``slot`` says which row of ``gradient`` is its own, or -1, and becomes -1.
 
     ``step_size`` is lr / (1 - beta1^t), ``correction2`` is sqrt(1 - beta2^t).
     Shapes: table, mean, square (n, width); slot (n,); gradient (u, width).
@@ -36,6 +52,7 @@ def adam(
     c1, c2 = np.float32(1 - beta1), np.float32(1 - beta2)
     for row in prange(table.shape[0]):
         own = slot[row]
+        slot[row] = -1
         for d in range(width):
             g = wd * table[row, d]
             if own >= 0:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from nscaching.acceleration import HAVE_TRITON
 from nscaching.sampling import Batch, Sampler
 from nscaching.scoring import EmbeddingModel
 from nscaching.training.step import GradientStep
@@ -79,21 +80,21 @@ class GraphExecutor(Executor):
         self._steps_taken = 0
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}
         self._order = torch.zeros(columns.shape[1], dtype=torch.int64, device=device)
-        self._place = torch.arange(batch_size, device=device)
+        self._start = torch.zeros((), dtype=torch.int64, device=device)
         self._streams = [torch.cuda.Stream(device) for _ in range(2)]  # type: ignore[no-untyped-call]
 
     def begin_epoch(self, order: Tensor, first_step: int, loss_so_far: float = 0.0) -> None:
         """Put the order where the graph reads it."""
         super().begin_epoch(order, first_step, loss_so_far)
         self._order.copy_(order)
-        torch.arange(self.start, self.start + self.batch_size, out=self._place)
+        self._start.fill_(self.start)
 
     def step(self) -> None:
         """Replay the graph where there is one; else execute, and capture once warm."""
         whole = self.start + self.batch_size <= len(self.order)
         if not whole or self._steps_taken < _WARM_UP_STEPS:
             super().step()
-            self._place += self.batch_size
+            self._start += self.batch_size
         else:
             phase = self.sampler.phase()
             if phase not in self._graphs:
@@ -105,6 +106,9 @@ class GraphExecutor(Executor):
     def _capture(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
+        here = self._start.clone()
+        self._next_batch()  # compiles the one kernel that the steps so far have not used
+        self._start.copy_(here)
         torch.cuda.synchronize()
         with torch.cuda.graph(graph):
             self._captured_step()
@@ -112,9 +116,7 @@ class GraphExecutor(Executor):
 
     def _captured_step(self) -> None:
         main = torch.cuda.current_stream()
-        index = self._order.index_select(0, self._place)
-        self._place += self.batch_size
-        batch = Batch.of(self.columns, index)
+        batch = self._next_batch()
         negatives = self.sampler.sample(batch, self.model, self.generator)
         jobs = self.sampler.update_jobs(batch, self.model, self.generator)
         for number, job in enumerate(jobs):
@@ -129,6 +131,21 @@ class GraphExecutor(Executor):
         self.gradient_step.adam.apply(gradients)
         self.sampler.learn(batch, negatives, scores)
         self.total += loss
+
+    def _next_batch(self) -> Batch:
+        """Gather the batch at the place the device has reached, and move that place on."""
+        if HAVE_TRITON:
+            from nscaching.training import gpu_kernels
+
+            parts = gpu_kernels.gather_batch(
+                self._order, self._start, self.columns, self.batch_size
+            )
+            batch = Batch(*parts.unbind(0))
+        else:
+            place = self._start + torch.arange(self.batch_size, device=self._order.device)
+            batch = Batch.of(self.columns, self._order[place])
+        self._start += self.batch_size
+        return batch
 
 
 def make_executor(

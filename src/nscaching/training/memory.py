@@ -1,0 +1,90 @@
+"""How much memory a run will take, known before it starts.
+
+The sums follow the allocations one by one, so that what ``--dry-run`` prints is what a run takes;
+``benchmarks/growth.py`` measures the difference.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from nscaching.evaluation.ranking import chunk_rows
+from nscaching.graph import KnowledgeGraph
+from nscaching.training.config import TrainConfig
+
+#: Bytes of a short Python string in a list, and of its place in the dictionary of names.
+_NAME_BYTES = 70 + 8 + 100
+#: The interpreter, torch, Numba and Arrow, with nothing loaded yet.
+_PROGRAM_BYTES = 450 << 20
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes by what they are for, in the order of a run."""
+
+    parts: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(self.parts.values())
+
+
+def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
+    """Add up what a run of this configuration on this graph allocates at its peak."""
+    scoring = config.build_scoring()
+    triples, entities = len(graph.train), graph.num_entities
+    parameters = 4 * (
+        entities * scoring.entity_width + graph.num_relations * scoring.relation_width
+    )
+    rows = len(graph.rows.head.anchor) + len(graph.rows.tail.anchor)
+    parts = {
+        "program": program_bytes(),
+        "graph": _graph_bytes(graph),
+        "parameters": parameters,
+        "optimiser": 2 * parameters + 4 * entities,
+        "best model": parameters if len(graph.valid) and config.valid_every else 0,
+        "caches": 0,
+        "triples": triples * (5 * 4 + 8),
+        "known positives": 2 * 8 * triples if config.known_positives == "exclude" else 0,
+        "batch": _batch_bytes(config, scoring.entity_width),
+        "evaluation": 0,
+    }
+    if config.sampler == "nscaching":
+        parts["caches"] = rows * min(config.cache_size, entities) * (4 + 4)
+    if len(graph.valid) or len(graph.test):
+        queries = max(len(graph.valid), len(graph.test))
+        live = min(chunk_rows(entities, config.eval_memory), queries)
+        every = len(graph.train) + len(graph.valid) + len(graph.test)
+        parts["evaluation"] = 4 * entities * live + 5 * 8 * every
+    return MemoryPlan(parts)
+
+
+def program_bytes() -> int:
+    """Return what the interpreter and its libraries take now, the graph not counted."""
+    return min(peak_bytes(), _PROGRAM_BYTES)
+
+
+def peak_bytes() -> int:
+    """Return the most memory this process has held at once, 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _graph_bytes(graph: KnowledgeGraph) -> int:
+    total = sum(graph.split(split).nbytes for split in ("train", "valid", "test"))
+    for side in (graph.rows.head, graph.rows.tail):
+        total += side.of_triple.nbytes + side.anchor.nbytes + side.relation.nbytes
+        total += side.offsets.nbytes + side.answers.nbytes
+    return total + (graph.num_entities + graph.num_relations) * _NAME_BYTES
+
+
+def _batch_bytes(config: TrainConfig, width: int) -> int:
+    candidates = config.batch_size * (config.cache_size + config.candidates) * (8 + 8 + 4)
+    gradients = config.batch_size * (2 + config.negatives) * width * 4 * 2
+    return 2 * candidates + gradients
