@@ -47,11 +47,11 @@ demo: setup
 	@$(BIN)/nscaching train world $(DEMO_TRAIN) --out $(DEMO_OUT) --overwrite
 	@echo "== How well does it predict facts it has not seen? =="
 	@$(BIN)/nscaching evaluate $(DEMO_OUT)
-	@echo '== $(DEMO_ASK_1) =='
+	@echo '== predict $(DEMO_ASK_1) =='
 	@$(BIN)/nscaching predict $(DEMO_OUT) $(DEMO_ASK_1) -k $(DEMO_K) --known
-	@echo '== $(DEMO_ASK_2) =='
+	@echo '== predict $(DEMO_ASK_2) =='
 	@$(BIN)/nscaching predict $(DEMO_OUT) $(DEMO_ASK_2) -k $(DEMO_K) --known
-	@echo '== $(DEMO_ASK_3) =='
+	@echo '== predict $(DEMO_ASK_3) =='
 	@$(BIN)/nscaching predict $(DEMO_OUT) $(DEMO_ASK_3) -k $(DEMO_K) --known
 
 lint: setup

@@ -3,28 +3,26 @@
     pip install pykeen
     NSCACHING_DATA=... python benchmarks/side_by_side.py --out benchmarks/results/cpu.json
 
-WN18RR, SimplE. Ours and the eager one do NSCaching; PyKEEN does Bernoulli sampling with one negative,
-which has no cache. The evaluation is the filtered ranking of the test split, with the same parameters
-in ours and in PyKEEN, and the ranks are compared one by one.
+WN18RR, SimplE. Ours and the eager one do NSCaching; PyKEEN does Bernoulli sampling with one
+negative, which has no cache. The evaluation is the filtered ranking of the test split with the same
+parameters in ours and in PyKEEN, and the ranks are compared one by one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
-import nscaching as ns
-from nscaching.benchmarking import describe_machine, time_run
+import nscaching as ns  # before torch: it sets up threads
 
-sys.path.insert(0, str(Path(__file__).parent))
-
+# isort: split
 import numpy as np
 import torch
-from eager import EagerNSCaching
 
+from eager import EagerNSCaching
+from nscaching.benchmarking import describe_machine, time_run
 from nscaching.evaluation import rank_triples
 from nscaching.scoring import EmbeddingModel, Side
 

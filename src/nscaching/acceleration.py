@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from pathlib import Path
 
 # Threads that spin for long after every operation fight with any other process for the cores: with
 # two processes on two cores a step took ten times as long. A short spin costs nothing when alone.
@@ -17,3 +18,9 @@ _ALLOWED = not os.environ.get("NSCACHING_PLAIN")
 HAVE_NUMBA = _ALLOWED and importlib.util.find_spec("numba") is not None
 #: Whether the GPU kernels can be compiled.
 HAVE_TRITON = _ALLOWED and importlib.util.find_spec("triton") is not None
+
+
+def cpu_kernels_are_compiled() -> bool:
+    """Tell whether Numba finds kernels of an earlier run on disk."""
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent)
+    return any(folder.rglob("cpu_kernels.renew_rows*.nbi"))

@@ -7,7 +7,7 @@ from nscaching.sampling.cache import HARDEST, PADDING, QUANTILE, RAW, UNIFORM, C
 from nscaching.sampling.known import KnownAnswers
 from nscaching.scoring import Side
 from tests.conftest import graph_of, random_graph, seeded
-from tests.sampling.helpers import CPU, batch_of, present, sampler_of
+from tests.sampling.helpers import CPU, batch_of, sampler_of
 
 ROOM = "sampling"
 INF = float("inf")
@@ -223,14 +223,3 @@ def test_kept_entities_equal_those_of_the_kernel_of_the_cpu(weighting, kernels):
         cpu.renew(batch, 7, None, rows.score(batch), rows.alpha, seed)
         assert torch.equal(rows.kernel.ids, cpu.ids)
         assert torch.equal(rows.kernel.scores, cpu.scores)
-
-
-def test_rows_stay_sets_padded_at_the_end(kernels):
-    graph = crowded_graph()
-    rows = Rows(len(graph.rows.tail), 5, ENTITIES, "quantile", known_tails(graph))
-    for seed in seeds():
-        rows.renew_by(kernels, torch.arange(len(rows.plain)), 6, seed)
-    for ids, scores in zip(rows.kernel.ids.tolist(), rows.kernel.scores.tolist(), strict=True):
-        entities = present(ids)
-        assert len(set(entities)) == len(entities)
-        assert all(score == 0 for score in scores[len(entities) :])

@@ -15,6 +15,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from nscaching.acceleration import HAVE_NUMBA, cpu_kernels_are_compiled
 from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
@@ -109,6 +110,15 @@ class Trainer:
             if self.folder is not None:
                 self.folder.clear_metrics()
         self._clock = time.monotonic() - self.counters.seconds
+        if self.device.type == "cpu":
+            if not HAVE_NUMBA:
+                self.progress.say(
+                    "Numba is not installed; training without it is several times slower."
+                )
+            elif not cpu_kernels_are_compiled():
+                self.progress.say(
+                    "Compiling kernels for this machine; this takes half a minute, once."
+                )
         with StopRequest() as stop, self.progress.training(self.config.epochs) as bar:
             bar.advance(self.counters.epoch)
             while self.counters.epoch < self.config.epochs and not self._out_of_patience():
