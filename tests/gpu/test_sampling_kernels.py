@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from nscaching.sampling import cache as cache_module
 from nscaching.sampling.cache import HARDEST, PADDING, QUANTILE, RAW, UNIFORM, Cache
 from nscaching.sampling.known import KnownAnswers
 from nscaching.scoring import Side
@@ -43,8 +44,10 @@ class Rows:
         self.alpha, rescaling, self.weighting = WEIGHTINGS[weighting]
         self.known, self.entities = known, entities
         self.table = torch.randn(count, entities, generator=seeded(5))
-        self.plain, self.kernel = (Cache(count, size, entities, rescaling, CPU) for _ in range(2))
-        self.plain._renew = None
+        self.kernel = Cache(count, size, entities, rescaling, CPU)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cache_module, "HAVE_NUMBA", False)
+            self.plain = Cache(count, size, entities, rescaling, CPU)
         self.plain.fill(known.contains if known else None, seeded(6))
         self.kernel.ids.copy_(self.plain.ids)
         self.owner = torch.zeros(count, dtype=torch.int32)
@@ -62,10 +65,10 @@ class Rows:
         score = self.score(rows)
         self.plain.renew(rows, count, self.known, score, self.alpha, seed)
 
-    def renew_by(self, kernels, rows, count, seed):
+    def renew_by(self, kernels, rows, count, seed, claim=None):
         """Renew them by the kernels, as ``Cache.renew`` does; return what was offered."""
         cache = self.kernel
-        kernels.claim(self.owner, rows)
+        (claim or kernels.claim)(self.owner, rows)
         offered = kernels.offer(cache.ids, self.owner, rows, count, self.entities, seed, self.known)
         scores = self.score(rows)(offered)
         alpha, weighting = cache._weighting(self.alpha)
@@ -165,6 +168,21 @@ def test_a_row_that_stands_twice_is_renewed_once(weighting, kernels):
     graph = crowded_graph()
     rows = Rows(len(graph.rows.tail), 4, ENTITIES, weighting, known_tails(graph))
     renew_both(kernels, rows, [torch.tensor([3, 0, 7, 3, 3, 9, 0]), torch.tensor([9, 9, 9])], 5)
+
+
+@by_weighting
+def test_whichever_place_owns_a_row_renews_it(weighting, kernels):
+    """A GPU lets any place win; the interpreter, which runs them in order, always the last."""
+
+    def claim_first(owner, batch):
+        for place in reversed(range(len(batch))):
+            owner[batch[place]] = place
+
+    rows = Rows(9, 4, 20, weighting)
+    batch, seed = torch.tensor([3, 0, 7, 3, 3, 8, 0]), seeds()[0]
+    rows.renew_by(kernels, batch, 6, seed, claim_first)
+    rows.renew_plainly(batch, 6, seed)
+    rows.assert_same()
 
 
 def test_rows_of_a_long_batch_are_renewed_once(kernels):

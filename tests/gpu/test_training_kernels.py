@@ -1,4 +1,4 @@
-"""Adam of the Triton kernels, as ``DenseAdam`` calls them, against torch's own."""
+"""Batches and Adam of the Triton kernels against plain indexing and torch's own Adam."""
 
 import pytest
 import torch
@@ -22,6 +22,15 @@ def gpu_adam(monkeypatch):
         return adam
 
     return make
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 5), (7, 128), (40, 150), (199, 1)])
+def test_a_batch_is_a_part_of_the_order_and_the_columns_there(start, size, kernels):
+    columns = torch.randint(1000, (5, 200), generator=seeded(0))
+    order = torch.randperm(200, generator=seeded(1))
+    found = kernels.gather_batch(order, torch.tensor([start]), columns, size)
+    index = order[start : start + size]
+    assert torch.equal(found, torch.cat([index.unsqueeze(0), columns[:, index]]))
 
 
 def tables_of(width, seed=0):

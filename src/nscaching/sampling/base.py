@@ -37,6 +37,9 @@ class Scorer(Protocol):
     ) -> Tensor:
         """Score k candidates a query. Shapes: (b,), (b,), (b, k) -> (b, k)."""
 
+    def score_pool(self, side: Side, anchor: Tensor, relation: Tensor, pool: Tensor) -> Tensor:
+        """Score the same entities for each query. Shapes: (b,), (b,), (p,) -> (b, p)."""
+
     def score_all(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Score all entities. Shapes: (b,), (b,) -> (b, n)."""
 
@@ -125,6 +128,11 @@ class SamplerOptions(Options):
     )
     lazy: int = option(
         0, "n: epochs without an update between two with one.", group="NSCaching", low=0
+    )
+    pool: bool = option(
+        False,
+        "Offer all rows of a batch the same N2 fresh entities, scored by one matrix product.",
+        group="NSCaching",
     )
     rescale: str = option(
         "quantile",

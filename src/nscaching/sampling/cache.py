@@ -130,13 +130,17 @@ class Cache:
         if fresh_valid is not None:
             fresh = fresh.masked_fill(~fresh_valid, PADDING)
         candidates = torch.cat([self.ids[rows].long(), fresh], dim=1)
+        self._keep(rows, candidates, score(candidates.clamp_min(0)), alpha, seed)
+
+    def _keep(
+        self, rows: Tensor, candidates: Tensor, scores: Tensor, alpha: float, seed: Tensor
+    ) -> None:
+        """Keep N1 of the candidates of each row; -1 stands for what may not enter."""
         if self._fused_on_cpu:
-            self._renew_on_cpu(rows, candidates, score, alpha, seed)
+            self._keep_on_cpu(rows, candidates, scores, alpha, seed)
             return
-        valid = candidates != PADDING
-        valid &= ~repeats(candidates)
-        candidates.clamp_min_(0)
-        scores = score(candidates)
+        valid = (candidates != PADDING) & ~repeats(candidates)
+        candidates = candidates.clamp_min(0)
         noise = hashed_gumbel(seed, rows, candidates.shape[1])
         place, exists = keep_without_replacement(
             scores, valid, alpha, self.rescaling, self.size, noise
@@ -152,8 +156,16 @@ class Cache:
         score: Score,
         alpha: float,
         seed: Tensor,
+        score_pool: Score | None = None,
     ) -> None:
-        """Offer each row ``count`` fresh entities that are not known answers, and update it."""
+        """Offer each row ``count`` fresh entities that are not known answers, and update it.
+
+        With ``score_pool``, which scores the same entities (p,) for every row (b, p), all rows are
+        offered the same ones.
+        """
+        if score_pool is not None:
+            self._renew_from_pool(rows, count, known, score, alpha, seed, score_pool)
+            return
         width = self.size + min(count, self.num_entities)
         if self.ids.device.type == "cuda" and HAVE_TRITON and width <= _GPU_WIDTH:
             from nscaching.sampling import gpu_kernels
@@ -169,11 +181,31 @@ class Cache:
             return
         if self._fused_on_cpu:
             offered = self._offer_on_cpu(rows, count, known, seed)
-            self._renew_on_cpu(rows, offered, score, alpha, seed)
+            scores = score(offered.clamp_min(0))
+            self._keep_on_cpu(rows, offered, scores, alpha, seed)
             return
         fresh = self.fresh(rows, count, seed)
         proper = None if known is None else ~known.contains(rows, fresh)
         self.update(rows, fresh, proper, score, alpha, seed)
+
+    def _renew_from_pool(
+        self,
+        rows: Tensor,
+        count: int,
+        known: KnownAnswers | None,
+        score: Score,
+        alpha: float,
+        seed: Tensor,
+        score_pool: Score,
+    ) -> None:
+        pool = self.fresh(torch.zeros_like(rows[:1]), count, seed)[0]
+        fresh = pool.expand(len(rows), -1)
+        if known is not None:
+            fresh = fresh.masked_fill(known.contains(rows, fresh), PADDING)
+        kept = self.ids[rows].long()
+        candidates = torch.cat([kept, fresh], dim=1)
+        scores = torch.cat([score(kept.clamp_min(0)), score_pool(pool)], dim=1)
+        self._keep(rows, candidates, scores, alpha, seed)
 
     def _offer_on_cpu(
         self, rows: Tensor, count: int, known: KnownAnswers | None, seed: Tensor
@@ -195,13 +227,12 @@ class Cache:
         )
         return offered
 
-    def _renew_on_cpu(
-        self, rows: Tensor, candidates: Tensor, score: Score, alpha: float, seed: Tensor
+    def _keep_on_cpu(
+        self, rows: Tensor, candidates: Tensor, scores: Tensor, alpha: float, seed: Tensor
     ) -> None:
-        """Do what the rest of :meth:`update` does in one fused loop."""
+        """Do what :meth:`_keep` does in one fused loop."""
         from nscaching.sampling import cpu_kernels
 
-        scores = score(candidates.clamp_min(0))
         cpu_kernels.renew_rows(
             self.ids.numpy(),
             self.scores.numpy(),

@@ -138,6 +138,7 @@ class NSCachingSampler(Sampler):
             partial(scorer.score_candidates, side, anchor, relation),
             self.options.alpha3,
             seed,
+            partial(scorer.score_pool, side, anchor, relation) if self.options.pool else None,
         )
 
     def state(self) -> dict[str, Tensor]:

@@ -112,6 +112,14 @@ class EmbeddingModel:
         return scores
 
     @torch.no_grad()
+    def score_pool(self, side: Side, anchor: Tensor, relation: Tensor, pool: Tensor) -> Tensor:
+        """Score the same p entities for each query. Shapes: (b,), (b,), (p,) -> (b, p)."""
+        if self.scoring.relational_view:
+            return self.score_candidates(side, anchor, relation, pool.expand(len(anchor), -1))
+        query, r = self.query(side, anchor, relation)
+        return self.scoring.score_all(query, r, self.entity[pool])
+
+    @torch.no_grad()
     def score_all(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Score all entities for each query, without gradient. Shapes: (b,), (b,) -> (b, n)."""
         query, r = self.query(side, anchor, relation)

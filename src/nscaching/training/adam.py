@@ -2,7 +2,8 @@
 
 Every parameter moves in every step, as with ``torch.optim.Adam``; L2 enters as coupled weight
 decay. On the CPU and on CUDA one fused pass reads the row gradients where they are; elsewhere they
-are added into a table that is kept, and torch's own Adam reads that.
+are added into a table that is kept, and torch's own Adam reads that. Lazy Adam moves only the rows
+that have a gradient: for tables so large that moving all of them is most of a step.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ Gradients = dict[str, tuple[Tensor, Tensor]]
 class DenseAdam:
     """Adam over named tables; its state goes into checkpoints."""
 
-    def __init__(self, tables: dict[str, Tensor], lr: float, weight_decay: float) -> None:
-        self.tables, self.lr, self.weight_decay = tables, lr, weight_decay
+    def __init__(
+        self, tables: dict[str, Tensor], lr: float, weight_decay: float, *, lazy: bool = False
+    ) -> None:
+        self.tables, self.lr, self.weight_decay, self.lazy = tables, lr, weight_decay, lazy
         self.mean = {name: torch.zeros_like(table) for name, table in tables.items()}
         self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
         device = next(iter(tables.values())).device
@@ -40,7 +43,7 @@ class DenseAdam:
             name: torch.zeros_like(table) for name, table in tables.items() if not self._on_cpu
         }
         self._torch: torch.optim.Adam | None = None
-        if not self._on_cpu and not self._on_gpu:
+        if not self._on_cpu and not self._on_gpu and not lazy:
             self._torch = self._torch_adam(device)
 
     def step(self, gradients: Gradients) -> None:
@@ -69,8 +72,10 @@ class DenseAdam:
         for name, (ids, rows) in gradients.items():
             if self._on_cpu:
                 self._step_on_cpu(name, ids, rows)
-            else:
+            elif self._on_gpu:
                 self._step_on_gpu(name)
+            else:
+                self._lazy_step(name, ids, rows)
 
     def _step_on_cpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
         from nscaching.training import cpu_kernels
@@ -91,6 +96,7 @@ class DenseAdam:
             (1 - BETA2**count) ** 0.5,
             EPSILON,
             self.weight_decay,
+            self.lazy,
         )
 
     def _accumulate_on_gpu(self, gradients: Gradients) -> None:
@@ -114,7 +120,20 @@ class DenseAdam:
             (BETA1, BETA2),
             EPSILON,
             self.weight_decay,
+            self.lazy,
         )
+
+    def _lazy_step(self, name: str, ids: Tensor, rows: Tensor) -> None:
+        """Move the rows with a gradient, with plain torch."""
+        touched, place = torch.unique(ids, return_inverse=True)
+        table, count = self.tables[name], float(self.count)
+        gradient = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)
+        gradient += self.weight_decay * table[touched]
+        mean = self.mean[name][touched].mul_(BETA1).add_(gradient, alpha=1 - BETA1)
+        square = self.square[name][touched].mul_(BETA2).add_(gradient**2, alpha=1 - BETA2)
+        self.mean[name][touched], self.square[name][touched] = mean, square
+        root = square.sqrt() / (1 - BETA2**count) ** 0.5 + EPSILON
+        table[touched] -= self.lr / (1 - BETA1**count) * mean / root
 
     def _torch_adam(self, device: torch.device) -> torch.optim.Adam:
         """Return torch's Adam working on our tables and on our state."""

@@ -36,6 +36,12 @@ class TrainConfig(SamplerOptions, LossOptions, ScoringOptions):
     epochs: int = option(100, "Epochs at most.", group="Training", low=1)
     batch_size: int = option(1024, "Positive triples a step.", group="Training", low=1)
     lr: float = option(1e-3, "Learning rate of Adam.", group="Training", above=0)
+    optimizer: str = option(
+        "adam",
+        "Adam moves every row in each step; lazy-adam only rows with a gradient (large graphs).",
+        group="Training",
+        choices=("adam", "lazy-adam"),
+    )
     valid_every: int = option(
         5, "Epochs between two validations; 0 never validates.", group="Training", low=0
     )

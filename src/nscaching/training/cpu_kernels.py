@@ -40,8 +40,11 @@ def adam(
     correction2: float,
     epsilon: float,
     decay: float,
+    lazy: bool,
 ) -> None:
-    """Move every row; ``slot`` says which row of ``gradient`` is its own, or -1, and becomes -1.
+    """Move every row, or those with a gradient where ``lazy``.
+
+    ``slot`` says which row of ``gradient`` is a row's own, or -1, and becomes -1.
 
     ``step_size`` is lr / (1 - beta1^t), ``correction2`` is sqrt(1 - beta2^t).
     Shapes: table, mean, square (n, width); slot (n,); gradient (u, width).
@@ -52,6 +55,8 @@ def adam(
     c1, c2 = np.float32(1 - beta1), np.float32(1 - beta2)
     for row in prange(table.shape[0]):
         own = slot[row]
+        if lazy and own < 0:
+            continue
         slot[row] = -1
         for d in range(width):
             g = wd * table[row, d]

@@ -64,6 +64,7 @@ def _adam(
     epsilon,
     decay,
     width: tl.constexpr,
+    LAZY: tl.constexpr,
     LARGE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -76,6 +77,8 @@ def _adam(
     step_size = tl.load(scalars)
     root = tl.load(scalars + 1)
     hot = inside & (tl.load(stamp + place // width, mask=inside, other=-1) == step.to(tl.int32))
+    if LAZY:
+        inside = hot
     p = tl.load(table + place, mask=inside, other=0.0)
     g = tl.load(gradient + place, mask=hot, other=0.0) + decay * p
     m = beta1 * tl.load(mean + place, mask=inside, other=0.0) + (1.0 - beta1) * g
@@ -120,8 +123,9 @@ def adam(
     betas: tuple[float, float],
     epsilon: float,
     decay: float,
+    lazy: bool,
 ) -> None:
-    """Move every row of a table by one step."""
+    """Move every row of a table, or those with a gradient where ``lazy``, by one step."""
     size = table.numel()
     _adam[(triton.cdiv(size, _BLOCK),)](
         table,
@@ -136,6 +140,7 @@ def adam(
         epsilon,
         decay,
         table.shape[1],
+        lazy,
         size + _BLOCK >= 1 << 31,
         _BLOCK,
     )

@@ -54,6 +54,7 @@ class Trainer:
             config.build_loss(self.model.scoring.usual_loss),
             config.lr,
             config.l2 * min(config.batch_size, len(graph.train)) / len(graph.train),
+            lazy=config.optimizer == "lazy-adam",
         )
         self.executor = make_executor(
             triple_columns(graph, self.device),

@@ -19,10 +19,18 @@ from nscaching.training.adam import DenseAdam, Gradients
 class GradientStep:
     """The loss of a batch and its gradients, applied to the two tables of a model."""
 
-    def __init__(self, model: EmbeddingModel, loss: Loss, lr: float, weight_decay: float) -> None:
+    def __init__(
+        self,
+        model: EmbeddingModel,
+        loss: Loss,
+        lr: float,
+        weight_decay: float,
+        *,
+        lazy: bool = False,
+    ) -> None:
         self.model = model
         self.loss = loss
-        self.adam = DenseAdam(model.state(), lr, weight_decay)
+        self.adam = DenseAdam(model.state(), lr, weight_decay, lazy=lazy)
 
     def __call__(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
         """Take one step; return the summed loss and the scores of the negatives (b, k)."""
