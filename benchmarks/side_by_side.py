@@ -5,7 +5,8 @@
 
 WN18RR, SimplE. Ours and the eager one do NSCaching; PyKEEN does Bernoulli sampling with one
 negative, which has no cache. The evaluation is the filtered ranking of the test split with the same
-parameters in ours and in PyKEEN, and the ranks are compared one by one.
+parameters in ours and in PyKEEN, and the ranks are compared one by one. It uses DistMult with rows
+as wide as SimplE's, because PyKEEN 1.11.1 scores SimplE as <h1, r1, t1> + <h2, r2, t2>.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import torch
 from eager import EagerNSCaching
 from nscaching.benchmarking import describe_machine, time_run
 from nscaching.evaluation import rank_triples
-from nscaching.scoring import EmbeddingModel, Side
+from nscaching.scoring import SCORING, EmbeddingModel, Side
 
 
 def time_eager(graph, config, steps):
@@ -48,49 +49,47 @@ def time_eager(graph, config, steps):
     return (time.perf_counter() - started) / steps
 
 
-def pykeen_parts(graph, dim):
-    from pykeen.models import SimplE
+def pykeen_model(graph, kind, dim):
     from pykeen.triples import CoreTriplesFactory
 
-    def factory(triples):
-        return CoreTriplesFactory.create(
-            torch.from_numpy(triples).long(), graph.num_entities, graph.num_relations
-        )
-
-    training = factory(graph.train)
-    model = SimplE(triples_factory=training, embedding_dim=dim, random_seed=0)
-    return model, training
+    training = CoreTriplesFactory.create(
+        torch.from_numpy(graph.train).long(), graph.num_entities, graph.num_relations
+    )
+    return kind(triples_factory=training, embedding_dim=dim, random_seed=0), training
 
 
 def time_pykeen_training(graph, config):
+    """Return seconds an epoch: four epochs less one, so that the start does not count."""
+    from pykeen.models import SimplE
     from pykeen.training import SLCWATrainingLoop
 
-    model, training = pykeen_parts(graph, config.dim)
-    loop = SLCWATrainingLoop(
-        model=model,
-        triples_factory=training,
-        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
-        negative_sampler="bernoulli",
-        negative_sampler_kwargs={"num_negs_per_pos": 1},
-    )
-    options = {"batch_size": config.batch_size, "use_tqdm": False, "num_epochs": 1}
-    loop.train(training, **options)
-    started = time.perf_counter()
-    loop.train(training, **{**options, "num_epochs": 3})
-    return (time.perf_counter() - started) / 3
+    def train(epochs):
+        model, training = pykeen_model(graph, SimplE, config.dim)
+        loop = SLCWATrainingLoop(
+            model=model,
+            triples_factory=training,
+            optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
+            negative_sampler="bernoulli",
+            negative_sampler_kwargs={"num_negs_per_pos": 1},
+        )
+        started = time.perf_counter()
+        loop.train(training, num_epochs=epochs, batch_size=config.batch_size, use_tqdm=False)
+        return time.perf_counter() - started
+
+    train(1)
+    one = train(1)
+    return (train(4) - one) / 3
 
 
-def time_pykeen_evaluation(graph, dim, tables):
-    """Rank with PyKEEN; return seconds and its realistic ranks by side."""
+def time_pykeen_evaluation(graph, ours):
+    """Rank with PyKEEN's DistMult; return seconds and its realistic ranks by side."""
     from pykeen.evaluation import RankBasedEvaluator
+    from pykeen.models import DistMult
 
-    model, _ = pykeen_parts(graph, dim)
-    entity, relation = tables
+    model, _ = pykeen_model(graph, DistMult, ours.entity.shape[1])
     with torch.no_grad():
-        model.entity_representations[0]._embeddings.weight.copy_(entity[:, :dim])
-        model.entity_representations[1]._embeddings.weight.copy_(entity[:, dim:])
-        model.relation_representations[0]._embeddings.weight.copy_(relation[:, :dim])
-        model.relation_representations[1]._embeddings.weight.copy_(relation[:, dim:])
+        model.entity_representations[0]._embeddings.weight.copy_(ours.entity)
+        model.relation_representations[0]._embeddings.weight.copy_(ours.relation)
     ranks = {"head": [], "tail": []}
 
     class Keeping(RankBasedEvaluator):
@@ -148,18 +147,18 @@ def main():
     print(f"eager  epoch {eager:8.3f} s   {eager / ours.epoch_seconds:.1f} x ours", flush=True)
     if not asked.no_pykeen:
         seconds = time_pykeen_training(graph, config)
+        width = config.build_scoring().entity_width
         model = EmbeddingModel.initialised(
-            config.build_scoring(),
+            SCORING["distmult"](width),
             graph.num_entities,
             graph.num_relations,
             torch.Generator().manual_seed(0),
         )
         model.entity.mul_(20)
-        model.relation.mul_(20)
-        evaluation, theirs = time_pykeen_evaluation(
-            graph, config.dim, (model.entity, model.relation)
-        )
+        evaluation, theirs = time_pykeen_evaluation(graph, model)
+        started = time.perf_counter()
         mine = rank_triples(model, graph, graph.test)
+        ours_evaluation = time.perf_counter() - started
         same = [
             float(np.mean(mine[side].rank == theirs[name]))
             for side, name in ((Side.HEAD, "head"), (Side.TAIL, "tail"))
@@ -168,12 +167,11 @@ def main():
             "sampler": "bernoulli",
             "epoch_seconds": seconds,
             "evaluation_seconds": evaluation,
+            "ours_evaluation_seconds": ours_evaluation,
             "ranks_equal": {"head": same[0], "tail": same[1]},
         }
         print(f"pykeen epoch {seconds:8.3f} s   {seconds / ours.epoch_seconds:.1f} x ours")
-        print(
-            f"pykeen test  {evaluation:8.3f} s   {evaluation / ours.evaluation_seconds:.1f} x ours"
-        )
+        print(f"pykeen test  {evaluation:8.3f} s   {evaluation / ours_evaluation:.1f} x ours")
         print(f"ranks equal: heads {same[0]:.6f}, tails {same[1]:.6f}")
     if asked.out:
         asked.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.acceleration import HAVE_TRITON
+from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling.base import (
     Batch,
@@ -93,8 +94,10 @@ class NSCachingSampler(Sampler):
         count = self.options.negatives
         shape = (len(batch.index), 2 * count)
         uniform = torch.rand(shape, generator=generator, device=self.device)
-        if self.device.type == "cuda" and HAVE_TRITON and self.options.alpha2 == 0:
+        if self.options.alpha2 == 0 and self.device.type == "cuda" and HAVE_TRITON:
             return self._sample_on_gpu(batch, uniform)
+        if self.options.alpha2 == 0 and self.device.type == "cpu" and HAVE_NUMBA:
+            return self._sample_on_cpu(batch, uniform)
         replaces_head = self.choose_sides(batch, uniform[:, :count])
         (heads, head_valid), (tails, tail_valid) = (
             self.caches[side].sample_at(uniform[:, count:], batch.rows(side), self.options.alpha2)
@@ -103,6 +106,29 @@ class NSCachingSampler(Sampler):
         entities = torch.where(replaces_head, heads, tails)
         valid = torch.where(replaces_head, head_valid, tail_valid)
         return Negatives(entities, replaces_head, even_weights(valid))
+
+    def _sample_on_cpu(self, batch: Batch, uniform: Tensor) -> Negatives:
+        """Do the same in one loop, where the rows are sampled evenly."""
+        from nscaching.sampling import cpu_kernels
+
+        shape = (len(uniform), self.options.negatives)
+        entities = torch.empty(shape, dtype=torch.int64)
+        replaces_head, exists = torch.empty(2, *shape, dtype=torch.bool)
+        tensors = (
+            self.caches[Side.HEAD].ids,
+            self.caches[Side.TAIL].ids,
+            batch.head_rows,
+            batch.tail_rows,
+            batch.relations,
+            self.head_probability,
+            uniform,
+            entities,
+            replaces_head,
+            exists,
+        )
+        kernel: Any = cpu_kernels.sample_rows
+        kernel(*(tensor.numpy() for tensor in tensors))
+        return Negatives(entities, replaces_head, even_weights(exists))
 
     def _sample_on_gpu(self, batch: Batch, uniform: Tensor) -> Negatives:
         """Do the same in one kernel, where the rows are sampled evenly."""

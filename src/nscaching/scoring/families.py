@@ -46,14 +46,10 @@ class Bilinear(DotProduct):
     def query_ids(
         self, entity: Tensor, relation: Tensor, anchors: Tensor, relations: Tensor, tail: bool
     ) -> Tensor | None:
-        """Build queries in one pass on a GPU; a CPU gains nothing."""
-        if not (entity.device.type == "cuda" and HAVE_TRITON):
-            return None
-        from nscaching.scoring import gpu_kernels
-
-        return gpu_kernels.bilinear_query(
-            entity, relation, anchors, relations, self.kernel_kind, int(tail)
-        )
+        """Build queries in one pass."""
+        tables = (entity, relation, anchors, relations)
+        shape = (len(anchors), entity.shape[1])
+        return run_kernel("bilinear_query", tables, shape, self.kernel_kind, int(tail))
 
     def pair_gradients(
         self,
