@@ -8,6 +8,8 @@ each other, run side by side and meet before Adam.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -20,25 +22,27 @@ from nscaching.training.step import GradientStep
 _WARM_UP_STEPS = 3
 
 
+class StepParts(NamedTuple):
+    """What a step works with."""
+
+    columns: Tensor  #: of :func:`nscaching.sampling.triple_columns`
+    model: EmbeddingModel
+    sampler: Sampler
+    gradient_step: GradientStep
+    generator: torch.Generator
+    batch_size: int
+
+
 class Executor:
     """Takes the steps of an epoch, one operation after another."""
 
-    def __init__(
-        self,
-        columns: Tensor,
-        model: EmbeddingModel,
-        sampler: Sampler,
-        gradient_step: GradientStep,
-        generator: torch.Generator,
-        *,
-        batch_size: int,
-    ) -> None:
-        self.columns = columns
-        self.model, self.sampler = model, sampler
-        self.gradient_step, self.generator, self.batch_size = gradient_step, generator, batch_size
-        self.order = torch.empty(0, dtype=torch.int64, device=columns.device)
+    def __init__(self, parts: StepParts) -> None:
+        self.columns, self.model, self.sampler, self.gradient_step = parts[:4]
+        self.generator, self.batch_size = parts.generator, parts.batch_size
+        device = self.columns.device
+        self.order = torch.empty(0, dtype=torch.int64, device=device)
         self.start = 0
-        self.total = torch.zeros((), device=columns.device)
+        self.total = torch.zeros((), device=device)
 
     def begin_epoch(self, order: Tensor, first_step: int, loss_so_far: float = 0.0) -> None:
         """Take the order of an epoch's triples; steps before ``first_step`` are done already."""
@@ -65,21 +69,12 @@ class Executor:
 class GraphExecutor(Executor):
     """Replays whole batches as a CUDA graph; the last, smaller batch is executed as it comes."""
 
-    def __init__(
-        self,
-        columns: Tensor,
-        model: EmbeddingModel,
-        sampler: Sampler,
-        gradient_step: GradientStep,
-        generator: torch.Generator,
-        *,
-        batch_size: int,
-    ) -> None:
-        super().__init__(columns, model, sampler, gradient_step, generator, batch_size=batch_size)
-        device = columns.device
+    def __init__(self, parts: StepParts) -> None:
+        super().__init__(parts)
+        device = self.columns.device
         self._steps_taken = 0
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}
-        self._order = torch.zeros(columns.shape[1], dtype=torch.int64, device=device)
+        self._order = torch.zeros(self.columns.shape[1], dtype=torch.int64, device=device)
         self._start = torch.zeros((), dtype=torch.int64, device=device)
         self._streams = [torch.cuda.Stream(device) for _ in range(2)]  # type: ignore[no-untyped-call]
 
@@ -134,29 +129,14 @@ class GraphExecutor(Executor):
 
     def _next_batch(self) -> Batch:
         """Gather the batch at the place the device has reached, and move that place on."""
-        if HAVE_TRITON:
-            from nscaching.training import gpu_kernels
+        from nscaching.training import gpu_kernels
 
-            parts = gpu_kernels.gather_batch(
-                self._order, self._start, self.columns, self.batch_size
-            )
-            batch = Batch(*parts.unbind(0))
-        else:
-            place = self._start + torch.arange(self.batch_size, device=self._order.device)
-            batch = Batch.of(self.columns, self._order[place])
+        parts = gpu_kernels.gather_batch(self._order, self._start, self.columns, self.batch_size)
         self._start += self.batch_size
-        return batch
+        return Batch(*parts.unbind(0))
 
 
-def make_executor(
-    columns: Tensor,
-    model: EmbeddingModel,
-    sampler: Sampler,
-    gradient_step: GradientStep,
-    generator: torch.Generator,
-    *,
-    batch_size: int,
-) -> Executor:
-    """Return the fastest executor the device has."""
-    kind = GraphExecutor if columns.device.type == "cuda" else Executor
-    return kind(columns, model, sampler, gradient_step, generator, batch_size=batch_size)
+def make_executor(parts: StepParts) -> Executor:
+    """Return the fastest executor the device has; a graph needs the kernels, which never wait."""
+    on_gpu = parts.columns.device.type == "cuda" and HAVE_TRITON
+    return GraphExecutor(parts) if on_gpu else Executor(parts)

@@ -25,7 +25,7 @@ from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import pick_device
-from nscaching.training.execution import make_executor
+from nscaching.training.execution import StepParts, make_executor
 from nscaching.training.folder import RunFolder
 from nscaching.training.interrupt import StopRequest
 from nscaching.training.progress import Progress
@@ -56,13 +56,11 @@ class Trainer:
             config.l2 * min(config.batch_size, len(graph.train)) / len(graph.train),
             lazy=config.optimizer == "lazy-adam",
         )
+        columns = triple_columns(graph, self.device)
         self.executor = make_executor(
-            triple_columns(graph, self.device),
-            self.model,
-            self.sampler,
-            self.step,
-            self.generator,
-            batch_size=config.batch_size,
+            StepParts(
+                columns, self.model, self.sampler, self.step, self.generator, config.batch_size
+            )
         )
         self.counters = Counters(graph.fingerprint)
         self.best: dict[str, Tensor] = {}

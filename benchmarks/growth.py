@@ -1,0 +1,97 @@
+"""How time and memory grow: synthetic graphs of 1, 4 and 16 times a size, each in its own process.
+
+    python benchmarks/growth.py --out benchmarks/results/growth.json
+
+A graph has 10 triples an entity and 20 relations; heads and tails follow a power law. One epoch of
+NSCaching is timed, and the peak memory of the process is set beside what ``plan_memory`` said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import nscaching as ns
+from nscaching.benchmarking import describe_machine
+from nscaching.training import Progress, Trainer
+from nscaching.training.memory import peak_bytes, plan_memory
+
+
+def synthetic(entities: int, seed: int = 0) -> ns.KnowledgeGraph:
+    rng = np.random.default_rng(seed)
+    count = 10 * entities
+    skewed = (entities * rng.random((2, count)) ** 2).astype(np.int32)
+    triples = np.stack([skewed[0], rng.integers(0, 20, count, dtype=np.int32), skewed[1]], axis=1)
+    names = [f"e{i}" for i in range(entities)]
+    relations = [f"r{i}" for i in range(20)]
+    return ns.KnowledgeGraph(names, relations, triples[2000:], triples[:1000], triples[1000:2000])
+
+
+def measure(entities: int) -> dict[str, float]:
+    started = time.perf_counter()
+    graph = synthetic(entities)
+    config = ns.TrainConfig(
+        scoring="distmult",
+        dim=32,
+        cache_size=10,
+        candidates=10,
+        batch_size=16384,
+        optimizer="lazy-adam",
+        epochs=1,
+        device="cpu",
+        data="synthetic",
+    )
+    config.check()
+    planned = plan_memory(graph, config).total
+    trainer = Trainer(graph, config, None, Progress("none"))
+    ready = time.perf_counter()
+    trainer.run(resume=False)
+    trained = trainer.counters.epoch_seconds
+    trainer.evaluate(trainer.best_model(), "test")
+    return {
+        "entities": entities,
+        "triples": len(graph.train),
+        "prepare_seconds": ready - started,
+        "epoch_seconds": trained,
+        "microseconds_a_triple": 1e6 * trained / len(graph.train),
+        "planned_bytes": planned,
+        "peak_bytes": peak_bytes(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--base", type=int, default=125_000, help="entities of the smallest graph")
+    parser.add_argument("--entities", type=int, help="measure this size only, in this process")
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    if asked.entities:
+        print(json.dumps(measure(asked.entities)))
+        return
+    measure(1000)  # compiles the kernels, once for all
+    rows = []
+    for factor in (1, 4, 16):
+        command = [sys.executable, __file__, "--entities", str(factor * asked.base)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        row = json.loads(done.stdout.strip().split("\n")[-1])
+        rows.append(row)
+        each = row["microseconds_a_triple"]
+        print(
+            f"{row['entities']:>9,} entities {row['triples']:>10,} triples  "
+            f"epoch {row['epoch_seconds']:7.1f} s  {each:5.2f} us a triple  "
+            f"planned {row['planned_bytes'] / 1e9:5.2f} GB  peak {row['peak_bytes'] / 1e9:5.2f} GB",
+            flush=True,
+        )
+    if asked.out:
+        result = {"machine": describe_machine(), "rows": rows}
+        asked.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
