@@ -43,7 +43,9 @@ def train(
         if graph is None and settings.data != folder.read_config().data:
             graph = settings.data
         loaded = _resumed_graph(folder, graph, settings)
-        trainer = Trainer(loaded, settings, folder, shown)
+        # A checkpoint holds the parameters: the run they once came from may be gone.
+        start = replace(settings, init_from=None) if folder.checkpoint.exists() else settings
+        trainer = Trainer(loaded, start, folder, shown)
         folder.sweep()
         if settings != folder.read_config():  # more epochs, say: the file must repeat the run
             folder.write_config(settings)

@@ -26,9 +26,20 @@ class TrainingInterrupted(NSCachingError):
     """The run was asked to stop; its checkpoint is written."""
 
 
+#: With more names than this only those that begin alike and are about as long are compared.
+_MANY_NAMES = 20_000
+
+
 def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
     """Return ``'; did you mean a, b or c?'`` for the nearest known names, or ``''``."""
     candidates = list(known)
+    if len(candidates) > _MANY_NAMES:  # comparing with each would take seconds
+        start = name[:1].casefold()
+        candidates = [
+            other
+            for other in candidates
+            if other[:1].casefold() == start and abs(len(other) - len(name)) <= 3
+        ]
     by_folded = {candidate.casefold(): candidate for candidate in reversed(candidates)}
     folded = name.casefold()
     close = difflib.get_close_matches(folded, by_folded, n=count, cutoff=0.6)

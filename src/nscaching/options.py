@@ -130,12 +130,12 @@ def _check_range(name: str, value: float, rules: Mapping[str, Any], source: str)
     low, above, high, below = (rules[rule] for rule in ("low", "above", "high", "below"))
     broken = None
     if low is not None and value < low:
-        broken = f"at least {low:g}"
+        broken = f"at least {low:.10g}"
     elif above is not None and value <= above:
-        broken = f"above {above:g}"
+        broken = f"above {above:.10g}"
     elif high is not None and value > high:
-        broken = f"at most {high:g}"
+        broken = f"at most {high:.10g}"
     elif below is not None and value >= below:
-        broken = f"below {below:g}"
+        broken = f"below {below:.10g}"
     if broken is not None:
         raise UserError(f"{source}: {name} must be {broken}, not {value}.")

@@ -159,6 +159,10 @@ class Trainer:
         self._record({"event": "epoch", "epoch": epoch, "loss": loss, "seconds": self._seconds()})
         bar.epoch_done(epoch, loss)
 
+    def _check_parameters(self) -> None:
+        if not all(bool(table.isfinite().all()) for table in self.model.parameters()):
+            self._diverged("The parameters are not numbers any more")
+
     def _diverged(self, what: str) -> NoReturn:
         kept = "No checkpoint had been written."
         if self.folder is not None and self.folder.checkpoint.exists():
@@ -217,6 +221,7 @@ class Trainer:
         """Write the best model and the last checkpoint, from which a run can be prolonged."""
         counters = self.counters
         counters.seconds = self._seconds()
+        self._check_parameters()
         if not self.best:
             counters.best_epoch = counters.epoch
         if self.folder is None:
@@ -231,8 +236,7 @@ class Trainer:
 
     def _save_checkpoint(self) -> None:
         assert self.folder is not None
-        if not all(bool(table.isfinite().all()) for table in self.model.parameters()):
-            self._diverged("The parameters are not numbers any more")
+        self._check_parameters()
         self.counters.seconds = self._seconds()
         best = self.best_model()
         self.folder.write_model(best.entity, best.relation)
