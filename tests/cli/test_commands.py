@@ -266,3 +266,23 @@ def test_a_single_file_is_split_and_the_run_remembers_how(tmp_path):
     assert summary["test"]["count"] == 36
     resumed = only_json(invoke("train", *arguments, "--resume", "--json"))
     assert resumed["test"] == summary["test"]
+
+
+def test_a_dry_run_tells_sizes_and_memory_and_makes_nothing(tmp_path, data):
+    out = tmp_path / "R"
+    plan = only_json(invoke("train", data, *SMALL, "--out", out, "--dry-run", "--json"))
+    graph = ns.load_graph(data)
+    assert plan["entities"] == graph.num_entities
+    assert plan["head_rows"] == len(graph.rows.head.anchor)
+    assert plan["total_bytes"] == sum(plan["bytes"].values())
+    assert plan["bytes"]["parameters"] == 4 * 8 * (graph.num_entities + graph.num_relations)
+    assert not out.exists()
+    assert "in all" in invoke("train", data, *SMALL, "--dry-run").stdout
+
+
+def test_benchmark_tells_a_step_an_epoch_and_an_evaluation(data):
+    timing = only_json(invoke("benchmark", data, "--dim", 4, "--epochs", 1, "--json"))
+    assert timing["step_seconds"] > 0
+    assert timing["epoch_seconds"] >= timing["step_seconds"]
+    assert timing["evaluation_seconds"] > 0
+    assert timing["machine"]["cores"]
