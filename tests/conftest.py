@@ -11,7 +11,7 @@ from nscaching.evaluation import ranking
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling import cache
 from nscaching.sampling import nscaching as sampler
-from nscaching.scoring import SCORING, EmbeddingModel, families
+from nscaching.scoring import SCORING, EmbeddingModel, compact, families
 from nscaching.training import adam
 
 #: A statistical test with a fixed seed fails below this: a broken sampler is far below it.
@@ -31,7 +31,7 @@ def generator():
 @pytest.fixture(params=["kernel", "plain"])
 def path(request, monkeypatch):
     """Run a test with the fused loops of the CPU, and again with the torch they stand for."""
-    for module in (families, cache, sampler, ranking, adam):
+    for module in (families, compact, cache, sampler, ranking, adam):
         monkeypatch.setattr(module, "HAVE_NUMBA", request.param == "kernel")
     return request.param
 

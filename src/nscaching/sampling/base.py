@@ -134,6 +134,11 @@ class SamplerOptions(Options):
         "Offer all rows of a batch the same N2 fresh entities, scored by one matrix product.",
         group="NSCaching",
     )
+    compact: bool = option(
+        True,
+        "On a CPU, score candidates for the cache from a copy of the table with a byte a number.",
+        group="NSCaching",
+    )
     rescale: str = option(
         "quantile",
         "Rescale scores between their 20th and 80th percentile before a temperature, or none.",
@@ -146,6 +151,8 @@ class Sampler(ABC):
     """Base of all samplers: the side to replace, the known positives, the order of an epoch."""
 
     name: ClassVar[str]
+    #: Whether each step scores many candidates, so that a compact table pays for itself.
+    scores_candidates: ClassVar[bool] = False
 
     def __init__(
         self, graph: KnowledgeGraph, options: SamplerOptions, device: torch.device

@@ -19,6 +19,8 @@ Array = np.ndarray[Any, Any]
 
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(GOLDEN), np.uint64(MIX_1), np.uint64(MIX_2)
 _NOISE_STREAM = np.uint64(NOISE_STREAM)
+#: Rows renewed one after the other with the same working memory.
+_BLOCK = 32
 _inline = njit(cache=True, nogil=True, error_model="numpy")
 
 
@@ -36,20 +38,30 @@ def _ordered(bits: Any) -> Any:
 
 
 @_inline
-def _select(values: Array, length: int, k: int) -> Any:
-    """Return the k-th smallest int32 (from 0) by bisection: counting vectorises."""
-    low, high = np.int64(-(2**31)), np.int64(2**31 - 1)
-    while low < high:
-        middle = (low + high) >> 1
+def _split(values: Array, length: int, count: int) -> Any:
+    """Return a bound with ``count`` of the int32s at or below it, or the nearest that ties allow.
+
+    By bisection between the smallest and the largest: counting vectorises, and it ends as soon as
+    the bound falls between two neighbours. With ties the result is the value that is tied.
+    """
+    low, high = values[0], values[0]
+    for j in range(length):
+        low = min(low, values[j])
+        high = max(high, values[j])
+    least, most = np.int64(low), np.int64(high)
+    while least < most:
+        middle = (least + most) >> 1
         bound = np.int32(middle)
-        count = np.int32(0)
+        below = np.int32(0)
         for j in range(length):
-            count += np.int32(values[j] <= bound)
-        if count > k:
-            high = middle
+            below += np.int32(values[j] <= bound)
+        if below == count:
+            return bound
+        if below > count:
+            most = middle
         else:
-            low = middle + 1
-    return np.int32(low)
+            least = middle + 1
+    return np.int32(least)
 
 
 @_inline
@@ -60,12 +72,14 @@ def _quantile(values: Array, length: int, q: float, scratch: Array) -> Any:
     """
     place = np.float32((length - 1) * q)
     below = math.floor(place)
-    low = _select(values, length, below)
-    high = np.int32(2**31 - 1)
+    bound = _split(values, length, below + 1)
+    low, high = np.int32(-(2**31)), np.int32(2**31 - 1)
     count = np.int32(0)
     for j in range(length):
-        count += np.int32(values[j] <= low)
-        high = min(high, values[j] if values[j] > low else np.int32(2**31 - 1))
+        inside = values[j] <= bound
+        count += np.int32(inside)
+        low = max(low, values[j] if inside else np.int32(-(2**31)))
+        high = min(high, np.int32(2**31 - 1) if inside else values[j])
     if count > below + 1 or place == below:
         high = low
     scratch[0], scratch[1] = _ordered(low), _ordered(high)
@@ -180,6 +194,70 @@ def offer_rows(
             offered[i, size + j] = entity
 
 
+@_inline
+def _mark_distinct(candidates: Array, seen: Array, valid: Array) -> int:
+    """Mark the first place of each entity that may enter; return how many there are.
+
+    ``seen`` is a hash table with several times as many places as there are candidates, a power of
+    two.
+    """
+    seen[:] = -1
+    last = seen.shape[0] - 1
+    live = 0
+    for j in range(candidates.shape[0]):
+        entity = np.int32(candidates[j])
+        valid[j] = False
+        if entity < 0:
+            continue
+        slot = (np.int64(entity) * 2654435761) & last
+        while seen[slot] != -1 and seen[slot] != entity:
+            slot = (slot + 1) & last
+        if seen[slot] == -1:
+            seen[slot] = entity
+            valid[j] = True
+            live += 1
+    return live
+
+
+@_inline
+def _gumbel(stream: np.uint64, noise: Array) -> None:
+    """Fill in the negative of the standard Gumbel noise of a row."""
+    scale = np.float32(2.0**-23)
+    for j in range(noise.shape[0]):
+        bits = _mix(stream + (_NOISE_STREAM + np.uint64(j + 1)) * _GOLDEN)
+        noise[j] = (np.float32(np.int32(bits >> np.uint64(41))) + np.float32(0.5)) * scale
+    _log(noise, noise.view(np.int32), noise.shape[0])
+    for j in range(noise.shape[0]):
+        noise[j] = -noise[j]
+    _log(noise, noise.view(np.int32), noise.shape[0])
+
+
+@_inline
+def _rescaling(scores: Array, valid: Array, work: Array, scratch: Array) -> tuple[Any, Any]:
+    """Return the quantiles that become 0 and 1; equal ones where there is nothing to rescale."""
+    live = 0
+    for j in range(scores.shape[0]):
+        work[live] = scores[j]
+        live += np.int64(valid[j])
+    order = work.view(np.int32)
+    for j in range(live):
+        order[j] = _ordered(order[j])
+    low = np.float32(_quantile(order, live, LOW_QUANTILE, scratch))
+    return low, np.float32(_quantile(order, live, HIGH_QUANTILE, scratch))
+
+
+@_inline
+def _threshold(keys: Array, size: int, work: Array, scratch: Array) -> Any:
+    """Return a number that the ``size`` largest keys are above, or tied with where ties are."""
+    order = work.view(np.int32)
+    for j in range(keys.shape[0]):
+        work[j] = keys[j]
+    for j in range(keys.shape[0]):
+        order[j] = _ordered(order[j])
+    scratch[0] = _ordered(_split(order, keys.shape[0], keys.shape[0] - size))
+    return scratch.view(np.float32)[0]
+
+
 @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
 def renew_rows(
     ids: Array,
@@ -199,98 +277,50 @@ def renew_rows(
     size = ids.shape[1]
     count = candidates.shape[1]
     slots = 16
-    while slots < 2 * count:
+    while slots < 4 * count:
         slots *= 2
-    scale = np.float32(2.0**-23)
-    for i in prange(rows.shape[0]):
-        row = rows[i]
-        valid = np.ones(count, dtype=np.bool_)
-        table = np.full(slots, -1, dtype=np.int32)
-        live = 0
-        for j in range(count):
-            entity = np.int32(candidates[i, j])
-            if entity < 0:
-                valid[j] = False
-                continue
-            slot = (np.int64(entity) * 2654435761) & (slots - 1)
-            while table[slot] != -1 and table[slot] != entity:
-                slot = (slot + 1) & (slots - 1)
-            if table[slot] == entity:
-                valid[j] = False
-            else:
-                table[slot] = entity
-                live += 1
-        keys = np.full(count, -np.inf, dtype=np.float32)
-        work = np.empty(count, dtype=np.float32)
-        order = work.view(np.int32)
-        scratch = np.empty(2, dtype=np.int32)
+    temperature = np.float32(alpha)
+    for block in prange((rows.shape[0] + _BLOCK - 1) // _BLOCK):
+        valid = np.empty(count, dtype=np.bool_)
+        seen = np.empty(slots, dtype=np.int32)
         noise = np.empty(count, dtype=np.float32)
-        low = np.float32(0)
-        high = np.float32(0)
-        if weighting == 2 and live > 0:
-            used = 0
+        keys = np.empty(count, dtype=np.float32)
+        work = np.empty(count, dtype=np.float32)
+        scratch = np.empty(2, dtype=np.int32)
+        for i in range(block * _BLOCK, min(rows.shape[0], (block + 1) * _BLOCK)):
+            row = rows[i]
+            live = _mark_distinct(candidates[i], seen, valid)
+            low, high = np.float32(0), np.float32(0)
+            if weighting == 2 and live > 0:
+                low, high = _rescaling(candidate_scores[i], valid, work, scratch)
+            if weighting != 3:
+                _gumbel(_mix(seed + np.uint64(row) * _GOLDEN), noise)
             for j in range(count):
-                if valid[j]:
-                    work[used] = candidate_scores[i, j]
-                    used += 1
-            for j in range(live):
-                order[j] = _ordered(order[j])
-            low = np.float32(_quantile(order, live, LOW_QUANTILE, scratch))
-            high = np.float32(_quantile(order, live, HIGH_QUANTILE, scratch))
-        stream = _mix(seed + np.uint64(row) * _GOLDEN)
-        if weighting != 3:
-            for j in range(count):
-                bits = _mix(stream + (_NOISE_STREAM + np.uint64(j + 1)) * _GOLDEN)
-                noise[j] = (np.float32(np.int32(bits >> np.uint64(41))) + np.float32(0.5)) * scale
-            _log(noise, noise.view(np.int32), count)
-            for j in range(count):
-                noise[j] = -noise[j]
-            _log(noise, noise.view(np.int32), count)
-        for j in range(count):
-            if not valid[j]:
-                continue
-            score = candidate_scores[i, j]
-            if weighting == 3:
-                keys[j] = score
-                continue
-            key = -noise[j]
-            if weighting == 1:
-                key += np.float32(alpha) * score
-            elif weighting == 2:
-                if high > low:
+                score = candidate_scores[i, j]
+                key = score
+                if weighting != 3:
+                    key = -noise[j]
+                if weighting == 1:
+                    key += temperature * score
+                elif weighting == 2 and high > low:
                     scaled = (score - low) / (high - low)
-                    key += np.float32(alpha) * min(max(scaled, np.float32(0)), np.float32(1))
-                elif score > high:
-                    key += np.float32(alpha)
-            keys[j] = key
-        keep = min(size, live)
-        threshold = np.float32(-np.inf)
-        above = live
-        if live > size:
+                    key += temperature * min(max(scaled, np.float32(0)), np.float32(1))
+                elif weighting == 2 and score > high:
+                    key += temperature
+                keys[j] = key if valid[j] else -np.float32(np.inf)
+            threshold, above = -np.float32(np.inf), live
+            if live > size:
+                threshold, above = _threshold(keys, size, work, scratch), 0
+                for j in range(count):
+                    above += np.int64(keys[j] > threshold)
+            ties = min(size, live) - above
+            written = 0
             for j in range(count):
-                work[j] = keys[j]
-            for j in range(count):
-                order[j] = _ordered(order[j])
-            scratch[0] = _ordered(_select(order, count, count - size))
-            threshold = scratch.view(np.float32)[0]
-            above = 0
-            for j in range(count):
-                if keys[j] > threshold:
-                    above += 1
-        ties = keep - above
-        written = 0
-        for j in range(count):
-            if not valid[j]:
-                continue
-            if keys[j] < threshold:
-                continue
-            if keys[j] == threshold:
-                if ties <= 0:
-                    continue
-                ties -= 1
-            ids[row, written] = np.int32(candidates[i, j])
-            scores[row, written] = candidate_scores[i, j]
-            written += 1
-        for j in range(written, size):
-            ids[row, j] = -1
-            scores[row, j] = 0
+                tied = valid[j] & (keys[j] == threshold) & (ties > 0)
+                ties -= np.int64(tied)
+                seen[written] = candidates[i, j]
+                work[written] = candidate_scores[i, j]
+                written += np.int64((valid[j] & (keys[j] > threshold)) | tied)
+            for j in range(size):
+                ids[row, j] = seen[j] if j < written else -1
+                scores[row, j] = work[j] if j < written else np.float32(0)

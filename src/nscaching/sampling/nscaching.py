@@ -35,6 +35,7 @@ class NSCachingSampler(Sampler):
     """One cache row for every distinct (r, t), holding heads, and (h, r), holding tails."""
 
     name = "nscaching"
+    scores_candidates = True
 
     def __init__(
         self, graph: KnowledgeGraph, options: SamplerOptions, device: torch.device

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nscaching.options import Options, option
 from nscaching.scoring.base import ScoringFunction
+from nscaching.scoring.compact import CompactTable
 from nscaching.scoring.complex import ComplEx
 from nscaching.scoring.distmult import DistMult
 from nscaching.scoring.model import EmbeddingModel, Side
@@ -41,4 +42,4 @@ class ScoringOptions(Options):
         return SCORING[self.scoring](self.dim, self.norm)
 
 
-__all__ = ["SCORING", "EmbeddingModel", "ScoringFunction", "ScoringOptions", "Side"]
+__all__ = ["SCORING", "CompactTable", "EmbeddingModel", "ScoringFunction", "ScoringOptions", "Side"]

@@ -17,6 +17,8 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from nscaching.scoring.compact import CompactTable
+
 
 class PairGradients(NamedTuple):
     """What one pass over positives and their negatives gives."""
@@ -35,6 +37,8 @@ class ScoringFunction(ABC):
     usual_loss: ClassVar[str]
     #: Whether an entity looks different through each relation (TransH, TransD).
     relational_view: ClassVar[bool] = False
+    #: Whether :meth:`score_compact` has a kernel: candidates are then scored from bytes on a CPU.
+    compactable: ClassVar[bool] = False
 
     def __init__(self, dim: int, norm: int = 1) -> None:
         self.dim = dim
@@ -89,6 +93,10 @@ class ScoringFunction(ABC):
 
         Shapes: (b, q), (b, relation), (n, entity), (b, k) -> (b, k); None: use :meth:`score_each`.
         """
+        return None
+
+    def score_compact(self, query: Tensor, table: CompactTable, ids: Tensor) -> Tensor | None:
+        """Do what :meth:`score_ids` does from a copy with a byte a number."""
         return None
 
     def query_ids(

@@ -19,31 +19,6 @@ Array = np.ndarray[Any, Any]
 
 
 @_jit
-def dot_product(query: Array, table: Array, ids: Array, scores: Array) -> None:
-    """``q . x``; four rows at a time, so that their way from memory overlaps."""
-    width = query.shape[1]
-    k = ids.shape[1]
-    for i in prange(ids.shape[0]):
-        for j in range(0, k - 3, 4):
-            w, x, y, z = ids[i, j], ids[i, j + 1], ids[i, j + 2], ids[i, j + 3]
-            one, two, three, four = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-            for d in range(width):
-                q = query[i, d]
-                one += q * table[w, d]
-                two += q * table[x, d]
-                three += q * table[y, d]
-                four += q * table[z, d]
-            scores[i, j], scores[i, j + 1] = one, two
-            scores[i, j + 2], scores[i, j + 3] = three, four
-        for j in range(k - k % 4, k):
-            row = ids[i, j]
-            total = np.float32(0)
-            for d in range(width):
-                total += query[i, d] * table[row, d]
-            scores[i, j] = total
-
-
-@_jit
 def translational(
     query: Array, vector: Array, table: Array, ids: Array, scores: Array, norm: int, kind: int
 ) -> None:

@@ -10,6 +10,7 @@ from torch.nn.functional import normalize
 
 from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.scoring.base import PairGradients, ScoringFunction
+from nscaching.scoring.compact import CompactTable
 
 #: How a relation sees an entity in the kernels: as it is, on a hyperplane, or by projection.
 PLAIN, HYPERPLANE, PROJECTION = 0, 1, 2
@@ -19,6 +20,7 @@ class DotProduct(ScoringFunction):
     """Semantic matching: the score is linear in the entity (paper, Section 2.1)."""
 
     usual_loss = "logistic"
+    compactable = True
 
     def match(self, query: Tensor, view: Tensor) -> Tensor:
         """Row-wise dot product."""
@@ -35,6 +37,11 @@ class DotProduct(ScoringFunction):
     def score_ids(self, query: Tensor, r: Tensor, table: Tensor, ids: Tensor) -> Tensor | None:
         """Dot products fused with the gather."""
         return run_kernel("dot_product", (query, table, ids), ids.shape)
+
+    def score_compact(self, query: Tensor, table: CompactTable, ids: Tensor) -> Tensor | None:
+        """Dot products with rows of bytes."""
+        inputs = (query, table.values, table.scale, ids)
+        return run_kernel("compact_dot_product", inputs, ids.shape)
 
 
 class Bilinear(DotProduct):
@@ -164,10 +171,11 @@ def run_kernel(
         kernel = getattr(gpu_kernels, name, None)
         return None if kernel is None else cast(Tensor, kernel(*tensors, *rest))
     if query.device.type == "cpu" and HAVE_NUMBA:
-        from nscaching.scoring import cpu_kernels
+        from nscaching.scoring import cpu_kernels, dot_kernels
 
         scores = torch.empty(shape)
-        getattr(cpu_kernels, name)(*(tensor.numpy() for tensor in (*tensors, scores)), *rest)
+        module = dot_kernels if hasattr(dot_kernels, name) else cpu_kernels
+        getattr(module, name)(*(tensor.numpy() for tensor in (*tensors, scores)), *rest)
         return scores
     return None
 

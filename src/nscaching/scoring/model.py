@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from nscaching.scoring.base import ScoringFunction
+from nscaching.scoring.compact import CompactTable
 
 #: Floats gathered at once when candidates are scored: on a CPU the block stays in cache.
 _BLOCK_FLOATS = {"cpu": 1 << 19}
@@ -28,6 +29,8 @@ class EmbeddingModel:
         self.scoring = scoring
         self.entity = entity
         self.relation = relation
+        #: A copy for candidate scoring, kept fresh by who moves the parameters; else None.
+        self.compact: CompactTable | None = None
         self._buffer: Tensor | None = None
 
     @classmethod
@@ -91,9 +94,13 @@ class EmbeddingModel:
             query, r = ready, ready  # such a scoring function needs no more of the relation
         else:
             query, r = self.query(side, anchor, relation)
-        fused = self.scoring.score_ids(query, r, self.entity, candidates)
-        if fused is not None:
-            return fused
+        if self.compact is None:
+            fused = self.scoring.score_ids(query, r, self.entity, candidates)
+        else:
+            fused = self.scoring.score_compact(query, self.compact, candidates)
+        return self._score_gathered(query, r, candidates) if fused is None else fused
+
+    def _score_gathered(self, query: Tensor, r: Tensor, candidates: Tensor) -> Tensor:
         count, k = candidates.shape
         width = self.entity.shape[1]
         limit = _BLOCK_FLOATS.get(self.device.type, _BLOCK_FLOATS_DEVICE)
@@ -104,7 +111,10 @@ class EmbeddingModel:
         for start in range(0, count, block):
             ids = candidates[start : start + block]
             rows = self._buffer[: ids.numel() * width].view(ids.numel(), width)
-            torch.index_select(self.entity, 0, ids.reshape(-1), out=rows)
+            if self.compact is None:
+                torch.index_select(self.entity, 0, ids.reshape(-1), out=rows)
+            else:
+                rows.copy_(self.compact.rows(ids.reshape(-1)))
             part = slice(start, start + block)
             scores[part] = self.scoring.score_each(
                 query[part], r[part], rows.view(*ids.shape, width)

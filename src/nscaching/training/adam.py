@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
+from nscaching.scoring import CompactTable
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 #: For each table, ids (m,) and the gradients of those rows (m, width).
@@ -24,9 +25,16 @@ class DenseAdam:
     """Adam over named tables; its state goes into checkpoints."""
 
     def __init__(
-        self, tables: dict[str, Tensor], lr: float, weight_decay: float, *, lazy: bool = False
+        self,
+        tables: dict[str, Tensor],
+        lr: float,
+        weight_decay: float,
+        *,
+        lazy: bool = False,
+        copies: dict[str, CompactTable] | None = None,
     ) -> None:
         self.tables, self.lr, self.weight_decay, self.lazy = tables, lr, weight_decay, lazy
+        self.copies = copies or {}  #: of some tables, refreshed when they move
         self.mean = {name: torch.zeros_like(table) for name, table in tables.items()}
         self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
         device = next(iter(tables.values())).device
@@ -42,6 +50,7 @@ class DenseAdam:
         self._gradient = {
             name: torch.zeros_like(table) for name, table in tables.items() if not self._on_cpu
         }
+        self._no_copy = CompactTable(torch.empty(0, 1))
         self._torch: torch.optim.Adam | None = None
         if not self._on_cpu and not self._on_gpu and not lazy:
             self._torch = self._torch_adam(device)
@@ -68,6 +77,7 @@ class DenseAdam:
         """Do the second half of a step: move the tables."""
         if self._torch is not None:
             self._torch.step()
+            self._refresh_copies()
             return
         for name, (ids, rows) in gradients.items():
             if self._on_cpu:
@@ -76,6 +86,12 @@ class DenseAdam:
                 self._step_on_gpu(name)
             else:
                 self._lazy_step(name, ids, rows)
+        if not self._on_cpu:
+            self._refresh_copies()
+
+    def _refresh_copies(self) -> None:
+        for name, copy in self.copies.items():
+            copy.refresh(self.tables[name])
 
     def _step_on_cpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
         from nscaching.training import cpu_kernels
@@ -84,12 +100,15 @@ class DenseAdam:
         gradient = rows.contiguous().numpy()
         cpu_kernels.gather_rows(ids.numpy(), gradient, slot.numpy())
         count = int(self.count)
+        copy = self.copies.get(name, self._no_copy)
         cpu_kernels.adam(
             self.tables[name].numpy(),
             self.mean[name].numpy(),
             self.square[name].numpy(),
             slot.numpy(),
             gradient,
+            copy.values.numpy(),
+            copy.scale.numpy(),
             self.lr / (1 - BETA1**count),
             BETA1,
             BETA2,

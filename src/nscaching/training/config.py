@@ -12,8 +12,8 @@ from nscaching.errors import UserError
 from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB
 from nscaching.losses import LossOptions
 from nscaching.options import option
-from nscaching.sampling import SamplerOptions
-from nscaching.scoring import ScoringOptions
+from nscaching.sampling import SAMPLERS, SamplerOptions
+from nscaching.scoring import SCORING, ScoringOptions
 
 
 @dataclass(kw_only=True)
@@ -73,6 +73,11 @@ class TrainConfig(SamplerOptions, LossOptions, ScoringOptions):
         group="Training",
         low=0,
     )
+
+    def uses_compact_table(self, device_type: str) -> bool:
+        """Tell whether candidates are scored from a copy of the table with a byte a number."""
+        wanted = self.compact and SAMPLERS[self.sampler].scores_candidates
+        return wanted and SCORING[self.scoring].compactable and device_type == "cpu"
 
     @classmethod
     def from_file(cls, path: Path) -> TrainConfig:

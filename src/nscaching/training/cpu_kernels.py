@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
+from nscaching.scoring.dot_kernels import write_row
+
 Array = np.ndarray[Any, Any]
 
 
@@ -34,6 +36,8 @@ def adam(
     square: Array,
     slot: Array,
     gradient: Array,
+    copy: Array,
+    copy_scale: Array,
     step_size: float,
     beta1: float,
     beta2: float,
@@ -44,10 +48,11 @@ def adam(
 ) -> None:
     """Move every row, or those with a gradient where ``lazy``.
 
-    ``slot`` says which row of ``gradient`` is a row's own, or -1, and becomes -1.
+    ``slot`` says which row of ``gradient`` is a row's own, or -1, and becomes -1. ``copy`` and
+    ``copy_scale`` are those of a :class:`~nscaching.scoring.compact.CompactTable`, or empty.
 
     ``step_size`` is lr / (1 - beta1^t), ``correction2`` is sqrt(1 - beta2^t).
-    Shapes: table, mean, square (n, width); slot (n,); gradient (u, width).
+    Shapes: table, mean, square, copy (n, width); slot, copy_scale (n,); gradient (u, width).
     """
     width = table.shape[1]
     lr, eps, wd = np.float32(step_size), np.float32(epsilon), np.float32(decay)
@@ -67,3 +72,5 @@ def adam(
             mean[row, d] = m
             square[row, d] = v
             table[row, d] -= lr * m / (np.float32(math.sqrt(v)) * root + eps)
+        if copy.shape[0] > 0:
+            write_row(table[row], copy[row], copy_scale[row : row + 1])

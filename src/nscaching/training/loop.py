@@ -20,7 +20,7 @@ from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling import SAMPLERS, triple_columns
-from nscaching.scoring import EmbeddingModel
+from nscaching.scoring import CompactTable, EmbeddingModel
 from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
@@ -49,6 +49,8 @@ class Trainer:
         self.model = self._initial_model()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = SAMPLERS[config.sampler](graph, config, self.device)
+        if config.uses_compact_table(self.device.type):
+            self.model.compact = CompactTable(self.model.entity)
         self.step = GradientStep(
             self.model,
             config.build_loss(self.model.scoring.usual_loss),
@@ -211,9 +213,8 @@ class Trainer:
 
     def best_model(self) -> EmbeddingModel:
         """Return the model with the best validation MRR, or the last one without validation."""
-        if not self.best:
-            return self.model
-        return EmbeddingModel(self.model.scoring, self.best["entity"], self.best["relation"])
+        tables = self.best or self.model.state()
+        return EmbeddingModel(self.model.scoring, tables["entity"], tables["relation"])
 
     # Keeping -------------------------------------------------------------------------------------
 
@@ -262,6 +263,8 @@ class Trainer:
         try:
             for name, table in self.model.state().items():
                 table.copy_(parts["model"][name])
+            if self.model.compact is not None:
+                self.model.compact.refresh(self.model.entity)
             self.step.adam.load_state(parts["adam"])
             self.sampler.load_state(parts.get("sampler", {}))
             self.generator.set_state(parts["random"]["state"])

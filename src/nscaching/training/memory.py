@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from nscaching.evaluation.ranking import chunk_rows
 from nscaching.graph import KnowledgeGraph
 from nscaching.training.config import TrainConfig
+from nscaching.training.devices import pick_device
 
 #: Bytes of a short Python string in a list, and of its place in the dictionary of names.
 _NAME_BYTES = 70 + 8 + 100
@@ -44,6 +45,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "graph": _graph_bytes(graph),
         "parameters": parameters,
         "optimiser": 2 * parameters + 4 * entities,
+        "compact copy": 0,
         "best model": parameters if len(graph.valid) and config.valid_every else 0,
         "caches": 0,
         "triples": triples * (5 * 4 + 8),
@@ -51,6 +53,8 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "batch": _batch_bytes(config, scoring.entity_width),
         "evaluation": 0,
     }
+    if config.uses_compact_table(pick_device(config.device).type):
+        parts["compact copy"] = entities * (scoring.entity_width + 4)
     if config.sampler == "nscaching":
         parts["caches"] = rows * min(config.cache_size, entities) * (4 + 4)
     if len(graph.valid) or len(graph.test):

@@ -30,7 +30,8 @@ class GradientStep:
     ) -> None:
         self.model = model
         self.loss = loss
-        self.adam = DenseAdam(model.state(), lr, weight_decay, lazy=lazy)
+        copies = {} if model.compact is None else {"entity": model.compact}
+        self.adam = DenseAdam(model.state(), lr, weight_decay, lazy=lazy, copies=copies)
 
     def __call__(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
         """Take one step; return the summed loss and the scores of the negatives (b, k)."""
