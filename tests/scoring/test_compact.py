@@ -38,13 +38,13 @@ def test_adam_keeps_the_copy_as_fresh_as_a_new_one(lazy, generator):
 def test_candidate_scores_are_close_to_the_exact_ones(name, candidates):
     model = random_model(name, dim=64)
     rng = seeded(1)
-    anchor, relation = torch.randint(25, (12,), generator=rng), torch.randint(4, (12,))
+    anchor, relation = (torch.randint(n, (12,), generator=rng) for n in (25, 4))
     ids = torch.randint(25, (12, candidates), generator=rng)
     exact = model.score_candidates(Side.TAIL, anchor, relation, ids)
     everything = model.score_all(Side.TAIL, anchor, relation)
     model.compact = CompactTable(model.entity)
     close = model.score_candidates(Side.TAIL, anchor, relation, ids)
-    assert (close - exact).abs().max() < 0.03 * everything.std()
+    assert (close - exact).abs().max() < 0.05 * everything.std()
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ def _rescaling(scores: Array, valid: Array, work: Array, scratch: Array) -> tupl
     live = 0
     for j in range(scores.shape[0]):
         work[live] = scores[j]
-        live += np.int64(valid[j])
+        live += 1 if valid[j] else 0
     order = work.view(np.int32)
     for j in range(live):
         order[j] = _ordered(order[j])
@@ -312,15 +312,15 @@ def renew_rows(
             if live > size:
                 threshold, above = _threshold(keys, size, work, scratch), 0
                 for j in range(count):
-                    above += np.int64(keys[j] > threshold)
+                    above += 1 if keys[j] > threshold else 0
             ties = min(size, live) - above
             written = 0
             for j in range(count):
                 tied = valid[j] & (keys[j] == threshold) & (ties > 0)
-                ties -= np.int64(tied)
+                ties -= 1 if tied else 0
                 seen[written] = candidates[i, j]
                 work[written] = candidate_scores[i, j]
-                written += np.int64((valid[j] & (keys[j] > threshold)) | tied)
+                written += 1 if tied or (valid[j] and keys[j] > threshold) else 0
             for j in range(size):
                 ids[row, j] = seen[j] if j < written else -1
                 scores[row, j] = work[j] if j < written else np.float32(0)

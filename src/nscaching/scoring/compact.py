@@ -36,7 +36,7 @@ class CompactTable:
 
             write_rows(table.numpy(), self.values.numpy(), self.scale.numpy())
             return
-        blocks = (part.split(_BLOCK_ROWS) for part in (table, self.values, self.scale))
+        blocks = (torch.split(part, _BLOCK_ROWS) for part in (table, self.values, self.scale))
         for rows, values, scale in zip(*blocks, strict=True):
             largest = rows.abs().amax(1).clamp_min_(TINY)
             steps = largest.reciprocal().mul_(LARGEST).unsqueeze(1)
