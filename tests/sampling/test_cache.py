@@ -201,7 +201,16 @@ def test_update_stores_the_score_each_entity_has_now(alpha):
     cache, _, rows, _, _, table = random_update(alpha, "quantile")
     for i, row in enumerate(rows.tolist()):
         for entity, score in zip(cache.ids[row].tolist(), cache.scores[row].tolist(), strict=True):
-            assert score == (0 if entity == PADDING else table[i, entity].item())
+            assert score == (0 if entity == PADDING else table[i, entity].half().item())
+
+
+@on_both_paths
+def test_scores_beyond_half_precision_are_stored_as_its_largest():
+    cache = cache_of([[0, 1, 2]], [[0.0] * 3], 3)
+    scores = torch.tensor([1e9, -1e9, 0.5])
+    nothing = torch.empty(1, 0, dtype=torch.int64)
+    renew(cache, torch.tensor([0]), nothing, None, lambda ids: scores[ids], 0.0, seeded(0))
+    assert cache.scores.tolist() == [[65504.0, -65504.0, 0.5]]
 
 
 @on_both_paths
@@ -241,7 +250,7 @@ def test_update_without_fresh_entities_keeps_the_sets_and_renews_the_scores():
     for i, row in enumerate(rows.tolist()):
         kept = present(cache.ids[row].tolist())
         assert set(kept) == set(present(old[row].tolist()))
-        assert cache.scores[row, : len(kept)].tolist() == table[i, kept].tolist()
+        assert cache.scores[row, : len(kept)].tolist() == table[i, kept].half().tolist()
 
 
 @on_both_paths

@@ -1,4 +1,4 @@
-"""The cache: N1 entities a row with the score each had when it was put there.
+"""The cache: N1 entities a row with the score each had when it was put there (as float16).
 
 It knows nothing of scoring functions or relations: the knowledge-graph sampler keeps one for the
 (r, t) pairs and one for the (h, r) pairs, the skip-gram sampler one for the nodes. A row is a set:
@@ -17,7 +17,7 @@ from torch import Tensor
 from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.sampling.hashing import hashed_entities, hashed_gumbel, new_seed
 from nscaching.sampling.known import KnownAnswers
-from nscaching.sampling.softmax import draw_at, keep_without_replacement
+from nscaching.sampling.softmax import LARGEST_SCORE, draw_at, keep_without_replacement
 
 #: (ids of any shape (b, k)) -> scores of the same shape
 Score = Callable[[Tensor], Tensor]
@@ -43,7 +43,7 @@ class Cache:
         self.num_entities = num_entities
         self.rescaling = rescaling
         self.ids = torch.full((rows, self.size), PADDING, dtype=torch.int32, device=device)
-        self.scores = torch.zeros(rows, self.size, device=device)
+        self.scores = torch.zeros(rows, self.size, dtype=torch.float16, device=device)
         self._owner: Tensor | None = None
         if device.type == "cuda" and HAVE_TRITON:
             self._owner = torch.zeros(rows, dtype=torch.int32, device=device)
@@ -88,7 +88,7 @@ class Cache:
             rows = torch.arange(start, min(start + block_rows, len(self)), device=self.ids.device)
             ids = self.ids[rows].long()
             scores = score(rows, ids.clamp_min(0))
-            self.scores[rows] = scores.masked_fill(ids == PADDING, 0)
+            self.scores[rows] = _half(scores.masked_fill(ids == PADDING, 0))
 
     def sample(
         self, rows: Tensor, alpha: float, count: int, generator: torch.Generator
@@ -109,7 +109,7 @@ class Cache:
             held = valid.sum(1, keepdim=True)
             place = (uniform * held).long().minimum(held - 1).clamp_min(0)
         else:
-            place = draw_at(uniform, self.scores[rows], valid, alpha, self.rescaling)
+            place = draw_at(uniform, self.scores[rows].float(), valid, alpha, self.rescaling)
         drawn = ids.gather(1, place).long()
         return drawn.clamp_min(0), drawn != PADDING
 
@@ -146,7 +146,7 @@ class Cache:
             scores, valid, alpha, self.rescaling, self.size, noise
         )
         self.ids[rows] = candidates.gather(1, place).masked_fill_(~exists, PADDING).int()
-        self.scores[rows] = scores.gather(1, place).masked_fill_(~exists, 0)
+        self.scores[rows] = _half(scores.gather(1, place).masked_fill_(~exists, 0))
 
     def renew(
         self,
@@ -235,7 +235,7 @@ class Cache:
 
         cpu_kernels.renew_rows(
             self.ids.numpy(),
-            self.scores.numpy(),
+            self.scores.numpy().view(np.uint16),
             rows.numpy(),
             candidates.numpy(),
             scores.numpy(),
@@ -253,7 +253,12 @@ class Cache:
 
     def totals(self) -> Tensor:
         """Return the sum of the stored scores of each row. Shape: (rows,)."""
-        return self.scores.sum(1)
+        return self.scores.sum(1, dtype=torch.float32)
+
+
+def _half(scores: Tensor) -> Tensor:
+    """Round scores to what a row stores; those beyond its range become its largest."""
+    return scores.clamp(-LARGEST_SCORE, LARGEST_SCORE).half()
 
 
 def repeats(ids: Tensor) -> Tensor:

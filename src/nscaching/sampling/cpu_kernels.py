@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
+from nscaching.llvm import to_half
 from nscaching.sampling.hashing import GOLDEN, MIX_1, MIX_2, NOISE_STREAM
-from nscaching.sampling.softmax import HIGH_QUANTILE, LOW_QUANTILE
+from nscaching.sampling.softmax import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE
 
 Array = np.ndarray[Any, Any]
 
@@ -271,8 +272,9 @@ def renew_rows(
 ) -> None:
     """Write the kept candidates and their scores into the rows of the cache.
 
-    Shapes: ids, scores (all rows, N1); rows (b,); candidates, candidate_scores (b, k) with -1 for
-    what may not enter. ``weighting`` is one of those of :mod:`nscaching.sampling.cache`.
+    Shapes: ids, scores (all rows, N1), scores as the bits of float16; rows (b,); candidates,
+    candidate_scores (b, k) with -1 for what may not enter. ``weighting`` is one of those of
+    :mod:`nscaching.sampling.cache`.
     """
     size = ids.shape[1]
     count = candidates.shape[1]
@@ -323,4 +325,5 @@ def renew_rows(
                 written += 1 if tied or (valid[j] and keys[j] > threshold) else 0
             for j in range(size):
                 ids[row, j] = seen[j] if j < written else -1
-                scores[row, j] = work[j] if j < written else np.float32(0)
+                kept = min(max(work[j], np.float32(-LARGEST_SCORE)), np.float32(LARGEST_SCORE))
+                scores[row, j] = to_half(kept) if j < written else np.uint16(0)

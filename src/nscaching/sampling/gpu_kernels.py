@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nscaching.sampling.hashing import GOLDEN, MIX_1, MIX_2, NOISE_STREAM
 from nscaching.sampling.known import KnownAnswers
-from nscaching.sampling.softmax import HIGH_QUANTILE, LOW_QUANTILE
+from nscaching.sampling.softmax import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE
 
 _GOLDEN = tl.constexpr(GOLDEN)
 _MIX_1 = tl.constexpr(MIX_1)
@@ -23,6 +23,7 @@ _MIX_2 = tl.constexpr(MIX_2)
 _NOISE_STREAM = tl.constexpr(NOISE_STREAM)
 _LOW = tl.constexpr(LOW_QUANTILE)
 _HIGH = tl.constexpr(HIGH_QUANTILE)
+_LARGEST = tl.constexpr(LARGEST_SCORE)
 #: Rows up to this width are compared at once by one warp; wider ones in chunks by several.
 _NARROW, _CHUNK, _WARPS = 128, 32, 4
 
@@ -194,10 +195,11 @@ def _renew(
     place = tl.cumsum(keep.to(tl.int32), axis=0) - 1
     kept = tl.sum(keep.to(tl.int32), axis=0)
     tl.store(cache + row * n1 + place, entity, mask=keep)
-    tl.store(stored + row * n1 + place, score, mask=keep)
+    score = tl.minimum(tl.maximum(score, -_LARGEST), _LARGEST)
+    tl.store(stored + row * n1 + place, score.to(tl.float16), mask=keep)
     empty = (j >= kept) & (j < n1)
     tl.store(cache + row * n1 + j, tl.full([BLOCK], -1, tl.int32), mask=empty)
-    tl.store(stored + row * n1 + j, tl.zeros([BLOCK], tl.float32), mask=empty)
+    tl.store(stored + row * n1 + j, tl.zeros([BLOCK], tl.float16), mask=empty)
 
 
 @triton.jit

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 LOW_QUANTILE, HIGH_QUANTILE = 0.2, 0.8
+#: The largest float16: stored scores are kept in half precision.
+LARGEST_SCORE = 65504.0
 
 
 def rescale(scores: Tensor, valid: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from nscaching.prefetching import LINE_BYTES, prefetch
+from nscaching.llvm import LINE_BYTES, prefetch
 from nscaching.scoring.compact import LARGEST, TINY
 
 _jit = njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")

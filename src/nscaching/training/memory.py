@@ -56,7 +56,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
     if config.uses_compact_table(pick_device(config.device).type):
         parts["compact copy"] = entities * (scoring.entity_width + 4)
     if config.sampler == "nscaching":
-        parts["caches"] = rows * min(config.cache_size, entities) * (4 + 4)
+        parts["caches"] = rows * min(config.cache_size, entities) * (4 + 2)
     if len(graph.valid) or len(graph.test):
         queries = max(len(graph.valid), len(graph.test))
         live = min(chunk_rows(entities, config.eval_memory), queries)
