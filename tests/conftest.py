@@ -9,10 +9,10 @@ from scipy.stats import chisquare
 
 from nscaching.evaluation import ranking
 from nscaching.graph import KnowledgeGraph
+from nscaching.optimisation import adam
 from nscaching.sampling import cache
 from nscaching.sampling import nscaching as sampler
 from nscaching.scoring import SCORING, EmbeddingModel, compact, families
-from nscaching.training import adam
 
 #: A statistical test with a fixed seed fails below this: a broken sampler is far below it.
 UNLIKELY = 1e-4

@@ -13,7 +13,7 @@ from importlib import import_module
 import pytest
 import torch
 
-ROOMS = ("scoring", "sampling", "training")
+ROOMS = ("scoring", "optimisation", "sampling", "training")
 #: A part that Triton imports when it first runs a kernel, and that looks at the variable too.
 LATE_PART = "triton.experimental.gluon"
 

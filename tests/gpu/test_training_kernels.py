@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from nscaching.training import adam as adam_module
-from nscaching.training.adam import DenseAdam
+from nscaching.optimisation import DenseAdam
+from nscaching.optimisation import adam as adam_module
 from tests.conftest import seeded
 
 ROOM = "training"

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import nscaching as ns
+from nscaching.optimisation import DenseAdam
 from nscaching.scoring import CompactTable, Side
-from nscaching.training.adam import DenseAdam
 from tests.conftest import on_both_paths, random_graph, random_model, seeded
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nscaching.sampling.adversarial import IGANSampler, KBGANSampler
 from nscaching.sampling.base import (
     SAMPLERS,
     Batch,
@@ -14,14 +15,26 @@ from nscaching.sampling.base import (
 from nscaching.sampling.cache import Cache
 from nscaching.sampling.fixed import BernoulliSampler, UniformSampler
 from nscaching.sampling.nscaching import NSCachingSampler
+from nscaching.sampling.self_adversarial import SelfAdversarialSampler
 
 SAMPLERS.update(
-    {sampler.name: sampler for sampler in (UniformSampler, BernoulliSampler, NSCachingSampler)}
+    {
+        sampler.name: sampler
+        for sampler in (
+            UniformSampler,
+            BernoulliSampler,
+            SelfAdversarialSampler,
+            KBGANSampler,
+            IGANSampler,
+            NSCachingSampler,
+        )
+    }
 )
 
 __all__ = [
     "SAMPLERS",
     "Batch",
+    "BernoulliSampler",
     "Cache",
     "Negatives",
     "Sampler",

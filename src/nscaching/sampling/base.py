@@ -20,7 +20,7 @@ from torch import Tensor
 from nscaching.graph import KnowledgeGraph
 from nscaching.options import Options, option
 from nscaching.sampling.known import KnownAnswers
-from nscaching.scoring import Side
+from nscaching.scoring import EmbeddingModel, Side
 
 #: Samplers by name; ``nscaching.sampling`` fills it.
 SAMPLERS: dict[str, type[Sampler]] = {}
@@ -83,6 +83,7 @@ class Negatives:
     entities: Tensor  #: int64, what replaces the head or the tail
     replaces_head: Tensor  #: bool
     weight: Tensor  #: float; adds up to 1 over k, 0 where there is no negative
+    importance: Tensor | None = None  #: (b,): factor of each positive's gradients
 
 
 @dataclass(kw_only=True)
@@ -95,14 +96,24 @@ class SamplerOptions(Options):
         group="Sampler",
         choices=SAMPLERS,
     )
-    negatives: int = option(1, "Negatives a positive.", group="Sampler", low=1)
+    negatives: int | None = option(
+        None,
+        "Negatives a positive; left out, 1, and 16 for self-adversarial.",
+        group="Sampler",
+        low=1,
+    )
     known_positives: str = option(
         "exclude",
         "Keep training triples out of the negatives, or allow them (better on a few graphs).",
         group="Sampler",
         choices=("exclude", "allow"),
     )
-    cache_size: int = option(50, "N1: entities kept in each cache row.", group="NSCaching", low=1)
+    cache_size: int = option(
+        50,
+        "N1: entities kept in each cache row; KBGAN's candidates.",
+        group="NSCaching",
+        low=1,
+    )
     candidates: int = option(
         50, "N2: fresh entities a row is offered when it is updated.", group="NSCaching", low=0
     )
@@ -139,6 +150,35 @@ class SamplerOptions(Options):
         "On a CPU, score candidates for the cache from a copy of the table with a byte a number.",
         group="NSCaching",
     )
+    adversarial_temperature: float = option(
+        1.0, "Self-Adv: temperature of the weights of negatives.", group="Sampler", low=0
+    )
+    generator_dim: int = option(
+        100, "KBGAN, IGAN: dimension of the generator.", group="Generator", low=1
+    )
+    generator_lr: float = option(
+        1e-3, "KBGAN, IGAN: learning rate of the generator.", group="Generator", above=0
+    )
+    generator_epochs: int | None = option(
+        None,
+        "KBGAN, IGAN: epochs of TransE that warm-start the generator; left out, pretrain_epochs.",
+        group="Generator",
+        low=0,
+    )
+    generator_memory: int = option(
+        4096, "IGAN: megabytes its generator may take.", group="Generator", low=1
+    )
+    importance: bool = option(
+        False,
+        "With alpha1: weight a positive drawn with probability p by 1 / (n p), as the theory does.",
+        group="NSCaching",
+    )
+    nu: float = option(
+        0.0,
+        "Draw negatives by score + nu times the running deviation of their score.",
+        group="NSCaching",
+        low=0,
+    )
     rescale: str = option(
         "quantile",
         "Rescale scores between their 20th and 80th percentile before a temperature, or none.",
@@ -153,11 +193,16 @@ class Sampler(ABC):
     name: ClassVar[str]
     #: Whether each step scores many candidates, so that a compact table pays for itself.
     scores_candidates: ClassVar[bool] = False
+    #: Whether it is trained itself, and takes a warm start from a TransE.
+    has_generator: ClassVar[bool] = False
+    #: Negatives a positive where none are asked for.
+    usual_negatives: ClassVar[int] = 1
 
     def __init__(
         self, graph: KnowledgeGraph, options: SamplerOptions, device: torch.device
     ) -> None:
         self.options = options
+        self.negatives = options.negatives or self.usual_negatives
         self.device = device
         self.num_entities = graph.num_entities
         self.num_triples = len(graph.train)
@@ -204,6 +249,14 @@ class Sampler(ABC):
 
     def learn(self, batch: Batch, negatives: Negatives, scores: Tensor) -> None:  # noqa: B027
         """Learn from how the model scored the negatives. Shape of scores: (b, k)."""
+
+    def warm_start(self, model: EmbeddingModel) -> None:  # noqa: B027
+        """Take over what a TransE has learned, before :meth:`prepare`; for generators."""
+
+    @property
+    def extra_parameters(self) -> int:
+        """Count what is trained besides the model."""
+        return 0
 
     def state(self) -> dict[str, Tensor]:
         """Return everything a checkpoint must hold."""

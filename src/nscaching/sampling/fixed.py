@@ -16,7 +16,7 @@ class BernoulliSampler(Sampler):
 
     def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
         """Draw a side, then an entity."""
-        replaces_head = self.draw_sides(batch, self.options.negatives, generator)
+        replaces_head = self.draw_sides(batch, self.negatives, generator)
         entities, valid = self.uniform_negatives(batch, replaces_head, generator)
         return Negatives(entities, replaces_head, even_weights(valid))
 

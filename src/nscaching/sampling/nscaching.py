@@ -8,6 +8,7 @@ Algorithm ``alg-cache-sample`` is :meth:`NSCachingSampler.begin_epoch` (positive
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -52,6 +53,10 @@ class NSCachingSampler(Sampler):
         }
         self.row_of_triple = {side: _ids(pair.of_triple, device) for side, pair in pairs.items()}
         self._updating = torch.tensor(True)  # on the host, and part of the state
+        #: 1 / (n p) of each triple, where the theory's weights are asked for.
+        self._importance: Tensor | None = None
+        if options.importance and options.alpha1 > 0:
+            self._importance = torch.ones(self.num_triples, device=device)
 
     def prepare(self, scorer: Scorer, generator: torch.Generator) -> None:
         """Fill both caches with uniform negatives; score them where sigma2 will read the scores."""
@@ -87,12 +92,21 @@ class NSCachingSampler(Sampler):
         uniform = torch.rand(
             self.num_triples, generator=generator, device=self.device, dtype=precise
         )
+        if self._importance is not None:
+            share = cumulative.diff(prepend=cumulative.new_zeros(1)) / cumulative[-1]
+            self._importance.copy_(1 / (self.num_triples * share))
         drawn = torch.searchsorted(cumulative, uniform * cumulative[-1], right=True)
         return drawn.clamp_max_(self.num_triples - 1)
 
     def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
         """Draw a side for each negative, then one of that row's entities with sigma2."""
-        count = self.options.negatives
+        negatives = self._draw(batch, generator)
+        if self._importance is None:
+            return negatives
+        return replace(negatives, importance=self._importance[batch.index])
+
+    def _draw(self, batch: Batch, generator: torch.Generator) -> Negatives:
+        count = self.negatives
         shape = (len(batch.index), 2 * count)
         uniform = torch.rand(shape, generator=generator, device=self.device)
         if self.options.alpha2 == 0 and self.device.type == "cuda" and HAVE_TRITON:
@@ -112,7 +126,7 @@ class NSCachingSampler(Sampler):
         """Do the same in one loop, where the rows are sampled evenly."""
         from nscaching.sampling import cpu_kernels
 
-        shape = (len(uniform), self.options.negatives)
+        shape = (len(uniform), self.negatives)
         entities = torch.empty(shape, dtype=torch.int64)
         replaces_head, exists = torch.empty(2, *shape, dtype=torch.bool)
         tensors = (
@@ -142,7 +156,7 @@ class NSCachingSampler(Sampler):
             self.head_probability,
             uniform,
         )
-        weight = exists if self.options.negatives == 1 else even_weights(exists)
+        weight = exists if self.negatives == 1 else even_weights(exists)
         return Negatives(entities, replaces_head, weight)
 
     def update_jobs(
@@ -175,6 +189,8 @@ class NSCachingSampler(Sampler):
             for side, cache in self.caches.items()
             for part in ("ids", "scores")
         }
+        if self._importance is not None:
+            parts["importance"] = self._importance
         return {**parts, "updating": self._updating}
 
     def load_state(self, state: dict[str, Tensor]) -> None:

@@ -34,6 +34,12 @@ class TrainConfig(SamplerOptions, LossOptions, ScoringOptions):
         None, "Start from the parameters of this run instead of random ones.", group="Training"
     )
     epochs: int = option(100, "Epochs at most.", group="Training", low=1)
+    pretrain_epochs: int = option(
+        0,
+        "How many of the epochs, at the start, take Bernoulli negatives: the paper's 'pretrain'.",
+        group="Training",
+        low=0,
+    )
     batch_size: int = option(1024, "Positive triples a step.", group="Training", low=1)
     lr: float = option(1e-3, "Learning rate of Adam.", group="Training", above=0)
     optimizer: str = option(

@@ -19,13 +19,13 @@ from nscaching.acceleration import HAVE_NUMBA, cpu_kernels_are_compiled
 from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
-from nscaching.sampling import SAMPLERS, triple_columns
+from nscaching.sampling import SAMPLERS, BernoulliSampler, Sampler, triple_columns
 from nscaching.scoring import CompactTable, EmbeddingModel
 from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import pick_device
-from nscaching.training.execution import StepParts, make_executor
+from nscaching.training.execution import Executor, StepParts, make_executor
 from nscaching.training.folder import RunFolder
 from nscaching.training.interrupt import StopRequest
 from nscaching.training.progress import Progress
@@ -48,7 +48,8 @@ class Trainer:
         self.device = pick_device(config.device)
         self.model = self._initial_model()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
-        self.sampler = SAMPLERS[config.sampler](graph, config, self.device)
+        self.counters = Counters(graph.fingerprint, pretraining=config.pretrain_epochs > 0)
+        self.sampler = self._make_sampler()
         if config.uses_compact_table(self.device.type):
             self.model.compact = CompactTable(self.model.entity)
         self.step = GradientStep(
@@ -58,13 +59,8 @@ class Trainer:
             config.l2 * min(config.batch_size, len(graph.train)) / len(graph.train),
             lazy=config.optimizer == "lazy-adam",
         )
-        columns = triple_columns(graph, self.device)
-        self.executor = make_executor(
-            StepParts(
-                columns, self.model, self.sampler, self.step, self.generator, config.batch_size
-            )
-        )
-        self.counters = Counters(graph.fingerprint)
+        self.columns = triple_columns(graph, self.device)
+        self.executor = self._make_executor()
         self.best: dict[str, Tensor] = {}
         self.order: Tensor | None = None
         self._clock = time.monotonic()
@@ -82,6 +78,15 @@ class Trainer:
             torch.Generator().manual_seed(config.seed),
         )
         return _on(self.device, model)
+
+    def _make_sampler(self) -> Sampler:
+        """Return Bernoulli's while pretraining, then the one that was chosen."""
+        name = BernoulliSampler.name if self.counters.pretraining else self.config.sampler
+        return SAMPLERS[name](self.graph, self.config, self.device)
+
+    def _make_executor(self) -> Executor:
+        parts = (self.columns, self.model, self.sampler, self.step, self.generator)
+        return make_executor(StepParts(*parts, self.config.batch_size))
 
     def _warm_start(self, folder: RunFolder) -> EmbeddingModel:
         """Take the parameters of another run on the same entities and relations."""
@@ -107,7 +112,7 @@ class Trainer:
         if resume and self.folder is not None and self.folder.checkpoint.exists():
             self._load_checkpoint(self.folder)
         else:
-            self.sampler.prepare(self.model, self.generator)
+            self._prepare_sampler()
             if self.folder is not None:
                 self.folder.clear_metrics()
         self._clock = time.monotonic() - self.counters.seconds
@@ -123,6 +128,8 @@ class Trainer:
         with StopRequest() as stop, self.progress.training(self.config.epochs) as bar:
             bar.advance(self.counters.epoch)
             while self.counters.epoch < self.config.epochs and not self._out_of_patience():
+                if self.counters.pretraining and self._pretrained():
+                    self._end_pretraining()
                 started = time.monotonic()
                 loss = self._train_epoch(stop, bar)
                 self.counters.epoch += 1
@@ -136,11 +143,50 @@ class Trainer:
                     self._save_checkpoint()
         self._finish()
 
+    def _pretrained(self) -> bool:
+        return self.order is None and self.counters.epoch >= self.config.pretrain_epochs
+
+    def _end_pretraining(self) -> None:
+        """Go on from the parameters that Bernoulli gave, with a fresh Adam."""
+        self.counters.pretraining = False
+        self.counters.validations_without_gain = 0
+        self.sampler = self._make_sampler()
+        self.step.adam.forget()
+        self.executor = self._make_executor()
+        self._prepare_sampler()
+
+    def _prepare_sampler(self) -> None:
+        """Let the sampler fill what it keeps; a generator starts from a TransE of its own."""
+        epochs = self.config.generator_epochs
+        epochs = self.config.pretrain_epochs if epochs is None else epochs
+        if self.sampler.has_generator and epochs > 0:
+            self.progress.say(f"Warm-starting the generator: {epochs} epochs of TransE.")
+            self.sampler.warm_start(self._trained_transe(epochs))
+        self.sampler.prepare(self.model, self.generator)
+
+    def _trained_transe(self, epochs: int) -> EmbeddingModel:
+        config = TrainConfig(
+            scoring="transe",
+            sampler=BernoulliSampler.name,
+            dim=self.config.generator_dim,
+            margin=self.config.margin,
+            lr=self.config.lr,
+            batch_size=self.config.batch_size,
+            epochs=epochs,
+            valid_every=0,
+            seed=self.config.seed,
+            device=self.config.device,
+        )
+        trainer = Trainer(self.graph, config, None, self.progress)
+        trainer.run(resume=False)
+        return trainer.best_model()
+
     def _train_epoch(self, stop: StopRequest, bar: Progress.Bar) -> float:
         """Run the rest of the current epoch; return its mean loss."""
         counters = self.counters
         if self.order is None:
-            self.order = self.sampler.begin_epoch(counters.epoch, self.generator)
+            since = 0 if counters.pretraining else self.config.pretrain_epochs
+            self.order = self.sampler.begin_epoch(counters.epoch - since, self.generator)
         steps = math.ceil(len(self.order) / self.config.batch_size)
         self.executor.begin_epoch(self.order, counters.steps_into_epoch, counters.loss_sum)
         while counters.steps_into_epoch < steps:
@@ -176,7 +222,8 @@ class Trainer:
 
     def _out_of_patience(self) -> bool:
         patience = self.config.patience
-        return 0 < patience <= self.counters.validations_without_gain
+        spent = 0 < patience <= self.counters.validations_without_gain
+        return spent and not self.counters.pretraining
 
     # Validation ----------------------------------------------------------------------------------
 
@@ -260,6 +307,10 @@ class Trainer:
                 f"{folder.path} was trained on another graph: its triples or names differ from "
                 "those given now. Resume with the same data, or choose another --out."
             )
+        if counters.pretraining != self.counters.pretraining:
+            self.counters = counters
+            self.sampler = self._make_sampler()
+            self.executor = self._make_executor()
         try:
             for name, table in self.model.state().items():
                 table.copy_(parts["model"][name])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from nscaching.evaluation.ranking import chunk_rows
 from nscaching.graph import KnowledgeGraph
+from nscaching.sampling import SAMPLERS
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import pick_device
 
@@ -48,6 +49,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "compact copy": 0,
         "best model": parameters if len(graph.valid) and config.valid_every else 0,
         "caches": 0,
+        "generator": 0,
         "triples": triples * (5 * 4 + 8),
         "known positives": 2 * 8 * triples if config.known_positives == "exclude" else 0,
         "batch": _batch_bytes(config, scoring.entity_width),
@@ -57,6 +59,8 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         parts["compact copy"] = entities * (scoring.entity_width + 4)
     if config.sampler == "nscaching":
         parts["caches"] = rows * min(config.cache_size, entities) * (4 + 2)
+    if SAMPLERS[config.sampler].has_generator:
+        parts["generator"] = _generator_bytes(graph, config)
     if len(graph.valid) or len(graph.test):
         queries = max(len(graph.valid), len(graph.test))
         live = min(chunk_rows(entities, config.eval_memory), queries)
@@ -88,7 +92,16 @@ def _graph_bytes(graph: KnowledgeGraph) -> int:
     return total + (graph.num_entities + graph.num_relations) * _NAME_BYTES
 
 
+def _generator_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
+    if config.sampler == "igan":
+        return config.generator_memory * 2**20
+    rows = graph.num_entities + graph.num_relations
+    candidates = config.batch_size * config.cache_size * config.generator_dim
+    return 3 * 4 * rows * config.generator_dim + 6 * 4 * candidates
+
+
 def _batch_bytes(config: TrainConfig, width: int) -> int:
     candidates = config.batch_size * (config.cache_size + config.candidates) * (8 + 8 + 4)
-    gradients = config.batch_size * (2 + config.negatives) * width * 4 * 2
+    negatives = config.negatives or SAMPLERS[config.sampler].usual_negatives
+    gradients = config.batch_size * (2 + negatives) * width * 4 * 2
     return 2 * candidates + gradients

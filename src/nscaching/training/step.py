@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from nscaching.losses import Loss
+from nscaching.optimisation import DenseAdam, Gradients
 from nscaching.sampling import Batch, Negatives
 from nscaching.scoring import EmbeddingModel
-from nscaching.training.adam import DenseAdam, Gradients
 
 
 class GradientStep:
@@ -40,7 +40,26 @@ class GradientStep:
         return loss, scores
 
     def gradients(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor, Gradients]:
-        """Return loss, scores of the negatives, and for each table ids and gradient rows."""
+        """Return loss, scores of the negatives, and for each table ids and gradient rows.
+
+        Gradients, but not the loss that is reported, carry the importance of each positive.
+        """
+        loss, scores, gradients = self._plain_gradients(batch, negatives)
+        if negatives.importance is not None:
+            factor = negatives.importance.unsqueeze(1)
+            k = negatives.entities.shape[1]
+            factors = {
+                "entity": torch.cat([factor, factor, factor.repeat_interleave(k, dim=0)]),
+                "relation": factor,
+            }
+            gradients = {
+                name: (ids, rows * factors[name]) for name, (ids, rows) in gradients.items()
+            }
+        return loss, scores, gradients
+
+    def _plain_gradients(
+        self, batch: Batch, negatives: Negatives
+    ) -> tuple[Tensor, Tensor, Gradients]:
         entity, relation = self.model.entity, self.model.relation
         count = len(batch.heads)
         entity_ids = torch.cat([batch.heads, batch.tails, negatives.entities.reshape(-1)])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nscaching.training.adam import DenseAdam
+from nscaching.optimisation import DenseAdam
 
 from ..conftest import on_both_paths, seeded
 

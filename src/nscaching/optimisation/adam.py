@@ -94,7 +94,7 @@ class DenseAdam:
             copy.refresh(self.tables[name])
 
     def _step_on_cpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
-        from nscaching.training import cpu_kernels
+        from nscaching.optimisation import cpu_kernels
 
         slot = self._mark[name]
         gradient = rows.contiguous().numpy()
@@ -119,14 +119,14 @@ class DenseAdam:
         )
 
     def _accumulate_on_gpu(self, gradients: Gradients) -> None:
-        from nscaching.training import gpu_kernels
+        from nscaching.optimisation import gpu_kernels
 
         gpu_kernels.begin(self.count, self._scalars, self.lr, (math.log(BETA1), math.log(BETA2)))
         for name, (ids, rows) in gradients.items():
             gpu_kernels.accumulate(self._gradient[name], self._mark[name], self.count, ids, rows)
 
     def _step_on_gpu(self, name: str) -> None:
-        from nscaching.training import gpu_kernels
+        from nscaching.optimisation import gpu_kernels
 
         gpu_kernels.adam(
             self.tables[name],
@@ -173,6 +173,12 @@ class DenseAdam:
                 "exp_avg_sq": self.square[name],
             }
         return adam
+
+    def forget(self) -> None:
+        """Start again: no moments, no steps."""
+        for tensor in self.state().values():
+            tensor.zero_()
+        self.load_state(self.state())
 
     def state(self) -> dict[str, Tensor]:
         """Return the moments and the number of steps as named tensors."""
