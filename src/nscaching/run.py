@@ -17,6 +17,7 @@ from torch.nn.functional import normalize
 from nscaching.errors import UserError
 from nscaching.evaluation import (
     ClassificationReport,
+    Drawing,
     RankingReport,
     Thresholds,
     Verdicts,
@@ -84,7 +85,7 @@ class Run:
         self.config, self.graph, self.model, self.folder = config, graph, model, folder
         #: Epochs, best epoch, seconds and final metrics, as ``train --json`` prints them.
         self.summary = summary or {}
-        self._thresholds: dict[int, Thresholds] = {}
+        self._thresholds: dict[Drawing, Thresholds] = {}
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | None = None) -> Run:
@@ -133,24 +134,28 @@ class Run:
         seconds = time.monotonic() - started
         return RankingReport.build(self.graph, triples, ranks, split=split, seconds=seconds)
 
-    def classification(self, split: str = "test", *, seed: int = 0) -> ClassificationReport:
+    def classification(
+        self, split: str = "test", *, seed: int = 0, replaced: str = "tail"
+    ) -> ClassificationReport:
         """Tell the facts of a split from negatives, by a threshold a relation learnt on valid.
 
-        The negatives are the data set's own where it has them, else one is drawn for each fact;
-        ``seed`` fixes which. See :class:`nscaching.ClassificationReport`.
+        The negatives are the data set's own where it has them. Else one is drawn for each fact:
+        ``replaced`` is the side that is replaced, ``"tail"``, ``"head"`` or ``"either"``.
         """
         self.graph.split(split)  # an unknown split is named before any work
         started = time.monotonic()
+        thresholds = self.thresholds(seed=seed, replaced=replaced)
         report = classification_report(
-            self.model, self.graph, self.thresholds(seed), split=split, seed=seed
+            self.model, self.graph, thresholds, split, Drawing(seed, replaced)
         )
         return replace(report, seconds=time.monotonic() - started)
 
-    def thresholds(self, seed: int = 0) -> Thresholds:
+    def thresholds(self, *, seed: int = 0, replaced: str = "tail") -> Thresholds:
         """Return the score from which on each relation takes a triple as true; kept once found."""
-        if seed not in self._thresholds:
-            self._thresholds[seed] = learn_thresholds(self.model, self.graph, seed)
-        return self._thresholds[seed]
+        drawing = Drawing(seed, replaced)
+        if drawing not in self._thresholds:
+            self._thresholds[drawing] = learn_thresholds(self.model, self.graph, drawing)
+        return self._thresholds[drawing]
 
     # Questions -----------------------------------------------------------------------------------
 
@@ -158,14 +163,15 @@ class Run:
         """Score triples of names or ids: higher is more plausible. Shape: (n,)."""
         return score_triples(self.model, self._triple_ids(triples))
 
-    def classify(self, triples: Triples, *, seed: int = 0) -> Verdicts:
+    def classify(self, triples: Triples, *, seed: int = 0, replaced: str = "tail") -> Verdicts:
         """Say of triples of names or ids whether each is true, and by what margin.
 
         The margin is the score less the threshold of the relation; a triple is true from 0 on.
-        Unpack it, ``labels, margins = run.classify(triples)``; shapes: (n,), (n,).
+        Unpack it, ``labels, margins = run.classify(triples)``; shapes: (n,), (n,). ``seed`` and
+        ``replaced`` are those of :meth:`classification`.
         """
         ids = self._triple_ids(triples)
-        return classify_triples(self.model, self.thresholds(seed), ids)
+        return classify_triples(self.model, self.thresholds(seed=seed, replaced=replaced), ids)
 
     def predict_tails(
         self, head: Reference, relation: Reference, k: int = 10, *, known: bool = False

@@ -10,7 +10,7 @@ import typer
 from nscaching.api import load_run
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
 from nscaching.errors import UserError
-from nscaching.evaluation import ClassificationReport
+from nscaching.evaluation import ClassificationReport, Verdicts
 from nscaching.graph import read_triples
 from nscaching.run import Run
 
@@ -29,6 +29,9 @@ def command(
     seed: Annotated[
         int, typer.Option(help="Which negatives are drawn, where the data has none.", min=0)
     ] = 0,
+    replaced: Annotated[
+        str, typer.Option(help="Side that drawn negatives replace: tail, head or either.")
+    ] = "tail",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     as_json: JsonFlag = False,
 ) -> None:
@@ -37,9 +40,11 @@ def command(
         raise UserError("Give --split or --file, not both.")
     loaded = load_run(run, device)
     if file is not None:
-        _label(loaded, file, seed, as_json)
+        triples = read_triples(file)
+        verdicts = loaded.classify(triples, seed=seed, replaced=replaced)
+        _label(file.name, triples, verdicts, as_json)
         return
-    report = loaded.classification(split or "test", seed=seed)
+    report = loaded.classification(split or "test", seed=seed, replaced=replaced)
     if as_json:
         print_json(report.as_dict())
     else:
@@ -62,15 +67,17 @@ def _show(run: Run, report: ClassificationReport) -> None:
         cells = f"{part.accuracy:.2%}", f"{part.count:,}", f"{part.threshold:.3f}{mark}"
         made.add_row(name, *cells)
     console.print(made)
-    drawn = f"drawn with seed {report.seed}" if report.negatives == "seeded" else "the data set's"
-    console.print(f"\n{report.facts:,} facts; the negatives are {drawn}.")
+    drawn = f"drawn with seed {report.seed}, {report.replaced} replaced"
+    source = drawn if report.negatives == "seeded" else "those of the data set"
+    console.print(f"\n{report.facts:,} facts; the negatives are {source}.")
     for note in report.notes:
         console.print(note)
 
 
-def _label(run: Run, file: Path, seed: int, as_json: bool) -> None:
-    triples = read_triples(file)
-    labels, margins = run.classify(triples, seed=seed)
+def _label(
+    name: str, triples: list[tuple[str, str, str]], verdicts: Verdicts, as_json: bool
+) -> None:
+    labels, margins = verdicts
     rows = list(zip(triples, labels.tolist(), margins.tolist(), strict=True))
     if as_json:
         print_json(
@@ -82,7 +89,7 @@ def _label(run: Run, file: Path, seed: int, as_json: bool) -> None:
             }
         )
         return
-    made = table(f"{file.name}, {sum(labels.tolist()):,} of {len(rows):,} true", "", "", "margin")
+    made = table(f"{name}, {labels.sum():,} of {len(rows):,} true", "", "", "margin")
     for (h, r, t), label, margin in rows:
         made.add_row(f"{h} · {r} · {t}", "true" if label else "false", f"{margin:+.3f}")
     stdout().print(made)

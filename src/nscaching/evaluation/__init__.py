@@ -13,12 +13,13 @@ from nscaching.evaluation.classification import (
     score_triples,
 )
 from nscaching.evaluation.metrics import RankingMetrics, RankingReport
-from nscaching.evaluation.negatives import SeededNegatives, seeded_negatives
+from nscaching.evaluation.negatives import Drawing, SeededNegatives, seeded_negatives
 from nscaching.evaluation.ranking import Ranks, rank_triples
 from nscaching.evaluation.thresholds import Thresholds, fit_thresholds
 
 __all__ = [
     "ClassificationReport",
+    "Drawing",
     "RankingMetrics",
     "RankingReport",
     "Ranks",

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from nscaching.errors import UserError
-from nscaching.evaluation.negatives import seeded_negatives
+from nscaching.evaluation.negatives import Drawing, seeded_negatives
 from nscaching.evaluation.thresholds import Thresholds, fit_thresholds
 from nscaching.graph import KnowledgeGraph
 from nscaching.scoring import EmbeddingModel
@@ -59,7 +59,8 @@ class ClassificationReport:
     facts: int
     split: str
     negatives: str  #: ``"data set"`` or ``"seeded"``
-    seed: int
+    seed: int  #: of seeded negatives
+    replaced: str  #: the side that seeded negatives replace
     threshold: float  #: the best one for all relations together
     per_relation: dict[str, RelationAccuracy]
     notes: tuple[str, ...] = ()
@@ -77,13 +78,15 @@ class ClassificationReport:
         }
 
 
-def labelled_triples(graph: KnowledgeGraph, split: str, seed: int = 0) -> LabelledTriples:
+def labelled_triples(
+    graph: KnowledgeGraph, split: str, drawing: Drawing | None = None
+) -> LabelledTriples:
     """Return the labelled triples of a split: the data set's own, else each fact and a negative."""
     facts = graph.split(split)
     if split in graph.labelled:
         rows = graph.labelled[split]
         return LabelledTriples(rows[:, :3], rows[:, 3] == 1, seeded=False)
-    drawn = seeded_negatives(graph, split, seed)
+    drawn = seeded_negatives(graph, split, drawing)
     notes = []
     if drawn.out_of_place:
         notes.append(
@@ -114,9 +117,11 @@ def score_triples(model: EmbeddingModel, triples: npt.NDArray[np.integer]) -> np
     return scores
 
 
-def learn_thresholds(model: EmbeddingModel, graph: KnowledgeGraph, seed: int = 0) -> Thresholds:
+def learn_thresholds(
+    model: EmbeddingModel, graph: KnowledgeGraph, drawing: Drawing | None = None
+) -> Thresholds:
     """Return the thresholds of highest accuracy on the valid split."""
-    valid = labelled_triples(graph, "valid", seed)
+    valid = labelled_triples(graph, "valid", drawing)
     if len(valid.triples) == 0:
         raise UserError(
             f"The graph '{graph.name}' has no valid triples, and the thresholds come from them; "
@@ -138,12 +143,11 @@ def classification_report(
     model: EmbeddingModel,
     graph: KnowledgeGraph,
     thresholds: Thresholds,
-    *,
     split: str,
-    seed: int,
+    drawing: Drawing,
 ) -> ClassificationReport:
     """Classify the facts and negatives of a split; relations without a triple are left out."""
-    given = labelled_triples(graph, split, seed)
+    given = labelled_triples(graph, split, drawing)
     relations = given.triples[:, 1]
     right = classify_triples(model, thresholds, given.triples).labels == given.true
     counts = np.bincount(relations, minlength=graph.num_relations)
@@ -161,7 +165,8 @@ def classification_report(
         facts=int(given.true.sum()),
         split=split,
         negatives="seeded" if given.seeded else "data set",
-        seed=seed,
+        seed=drawing.seed,
+        replaced=drawing.replaced,
         threshold=thresholds.overall,
         per_relation={
             graph.relations[r]: RelationAccuracy(

@@ -1,8 +1,9 @@
 """One fixed negative for each fact of a split, for data sets that come without any.
 
-As Socher et al. (2013) and Wang et al. (2014) made theirs: one entity is replaced by another that
-occurs at that place of the relation, anywhere in the data set, and the result is no known fact of
-any split. "Lyon, in country, Spain" is such a negative; "Lyon, in country, Lyon" is too easy.
+They are made like the negatives that FB13 comes with (Socher et al. 2013), which the paper's source
+(Wang et al. 2014) follows: the tail is replaced by another entity that the relation has as a tail
+somewhere in the data set. "Lyon, in country, Spain" is such a negative; "Lyon, in country, Lyon"
+would be too easy.
 """
 
 from __future__ import annotations
@@ -18,8 +19,27 @@ from nscaching.graph import KnowledgeGraph, PairRows, pair_rows
 from nscaching.graph.knowledge_graph import SPLITS
 from nscaching.graph.rows import Side
 
+#: Which entity of a fact a negative may replace.
+REPLACED = ("tail", "head", "either")
+
 _Longs = npt.NDArray[np.int64]
 _COLUMNS: dict[Side, int] = {"head": 0, "tail": 2}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How negatives are drawn: the seed, and the side that is replaced."""
+
+    seed: int = 0
+    replaced: str = "tail"  #: ``"tail"``, ``"head"`` or ``"either"``, a fair coin for each fact
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UserError(f"The seed must be at least 0, not {self.seed}.")
+        if self.replaced not in REPLACED:
+            raise UserError(
+                f"The side replaced is one of {', '.join(REPLACED)}, not '{self.replaced}'."
+            )
 
 
 @dataclass(frozen=True)
@@ -31,26 +51,32 @@ class SeededNegatives:
     missing: int  #: facts for which any other entity makes a known fact too
 
 
-def seeded_negatives(graph: KnowledgeGraph, split: str, seed: int = 0) -> SeededNegatives:
-    """Draw a negative for each fact of a split, the same for the same graph and seed.
+def seeded_negatives(
+    graph: KnowledgeGraph, split: str, drawing: Drawing | None = None
+) -> SeededNegatives:
+    """Draw a negative for each fact of a split, the same for the same graph and drawing.
 
-    A fair coin chooses the side; the entity is uniform among those allowed. Where a side has none,
-    the other is taken. Where neither has, any entity will do that makes no known fact; a fact for
-    which there is none either gets no negative.
+    The entity is uniform among those that the relation has at that place, in any split, and that
+    make no known fact of any split. Where there is none, the other side is replaced. Where that
+    cannot be either, any entity will do that makes no known fact; a fact without such an entity
+    gets no negative.
     """
-    if seed < 0:
-        raise UserError(f"The seed must be at least 0, not {seed}.")
+    drawing = drawing or Drawing()
     facts = graph.split(split)
     everything = np.concatenate([graph.split(name) for name in SPLITS])
     first = sum(len(graph.split(name)) for name in SPLITS[: SPLITS.index(split)])
     here = slice(first, first + len(facts))
     pools = [_among_seen(graph, everything, side) for side in _COLUMNS]
     pools += [_among_all(graph, pool) for pool in pools]
-    random = np.random.default_rng([seed, SPLITS.index(split)])
-    coin, share = random.integers(2, size=len(facts)), random.random(len(facts))
+    random = np.random.default_rng([drawing.seed, SPLITS.index(split)])
+    share, coin = random.random(len(facts)), random.integers(2, size=len(facts))
+    tail = np.full_like(coin, drawing.replaced == "tail")
+    wanted = coin if drawing.replaced == "either" else tail
+        coin if drawing.replaced == "either" else np.full_like(coin, drawing.replaced == "tail")
+    )
 
     free = np.stack([pool.free[pool.pairs.of_triple[here]] for pool in pools])
-    order = np.stack([coin, 1 - coin, 2 + coin, 3 - coin])  # the side drawn, then the other
+    order = np.stack([wanted, 1 - wanted, 2 + wanted, 3 - wanted])  # pools, the best first
     possible = np.take_along_axis(free, order, axis=0) > 0
     chosen = np.take_along_axis(order, possible.argmax(axis=0)[None], axis=0)[0]
     found = possible.any(axis=0)
