@@ -72,8 +72,6 @@ def seeded_negatives(
     share, coin = random.random(len(facts)), random.integers(2, size=len(facts))
     tail = np.full_like(coin, drawing.replaced == "tail")
     wanted = coin if drawing.replaced == "either" else tail
-        coin if drawing.replaced == "either" else np.full_like(coin, drawing.replaced == "tail")
-    )
 
     free = np.stack([pool.free[pool.pairs.of_triple[here]] for pool in pools])
     order = np.stack([wanted, 1 - wanted, 2 + wanted, 3 - wanted])  # pools, the best first
