@@ -175,6 +175,55 @@ def test_changing_embeddings_does_not_change_the_run(run):
     assert run.score([(1, 1, 2)]) == before
 
 
+# Classification -----------------------------------------------------------------------------------
+
+
+def test_classify_gives_labels_and_margins_to_the_threshold(run):
+    names = [
+        (run.graph.entities[h], run.graph.relations[r], run.graph.entities[t])
+        for h, r, t in run.graph.test.tolist()
+    ]
+    labels, margins = run.classify(names)
+    assert labels.dtype == bool
+    thresholds = run.thresholds().values[run.graph.test[:, 1]]
+    assert np.allclose(margins, run.score(names) - thresholds, atol=1e-6)
+    assert np.array_equal(labels, margins >= 0)
+    by_id = run.classify(run.graph.test)
+    assert np.array_equal(by_id.margins, margins)
+    assert run.classify([]).labels.shape == (0,)
+
+
+def test_classify_agrees_with_the_report(run):
+    report = run.classification("test", seed=4)
+    labels, _ = run.classify(run.graph.test, seed=4)
+    negatives = ns.evaluation.seeded_negatives(run.graph, "test", ns.evaluation.Drawing(4))
+    wrong, _ = run.classify(negatives.triples, seed=4)
+    right = labels.sum() + (~wrong).sum()
+    assert report.accuracy == pytest.approx(right / (len(labels) + len(wrong)))
+    assert report.split == "test"
+    assert report.seconds > 0
+
+
+def test_thresholds_are_found_once_for_each_way_to_draw(run):
+    assert run.thresholds(seed=1) is run.thresholds(seed=1)
+    assert run.thresholds(seed=1) is not run.thresholds(seed=2)
+    assert run.thresholds(seed=1) is not run.thresholds(seed=1, replaced="head")
+
+
+def test_what_cannot_be_classified(run):
+    with pytest.raises(UserError, match="no relation 'r9'"):
+        run.classify([("e1", "r9", "e2")])
+    with pytest.raises(UserError, match="list of"):
+        run.classify(["e1"])
+    with pytest.raises(UserError, match="no split 'tests'"):
+        run.classification("tests")
+    with pytest.raises(UserError, match="seed"):
+        run.classification("test", seed=-1)
+    without = run_of(KnowledgeGraph(["a", "b"], ["r"], [[0, 0, 1]], None, [[1, 0, 0]]))
+    with pytest.raises(UserError, match="no valid triples"):
+        without.classification("test")
+
+
 # The folder ---------------------------------------------------------------------------------------
 
 

@@ -13,12 +13,13 @@ from nscaching import acceleration  # noqa: F401  (first: it sets up threads bef
 from nscaching._version import __version__
 from nscaching.api import load_run, train
 from nscaching.errors import NSCachingError, TrainingDiverged, TrainingInterrupted, UserError
-from nscaching.evaluation import RankingMetrics, RankingReport
+from nscaching.evaluation import ClassificationReport, RankingMetrics, RankingReport, Verdicts
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.run import Neighbour, Prediction, Run
 from nscaching.training import Progress, TrainConfig
 
 __all__ = [
+    "ClassificationReport",
     "KnowledgeGraph",
     "NSCachingError",
     "Neighbour",
@@ -31,6 +32,7 @@ __all__ = [
     "TrainingDiverged",
     "TrainingInterrupted",
     "UserError",
+    "Verdicts",
     "__version__",
     "load_graph",
     "load_run",

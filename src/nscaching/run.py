@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,18 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from nscaching.errors import UserError
-from nscaching.evaluation import RankingReport, rank_triples
+from nscaching.evaluation import (
+    ClassificationReport,
+    Drawing,
+    RankingReport,
+    Thresholds,
+    Verdicts,
+    classification_report,
+    classify_triples,
+    learn_thresholds,
+    rank_triples,
+    score_triples,
+)
 from nscaching.export import export_embeddings
 from nscaching.graph import KnowledgeGraph
 from nscaching.scoring import EmbeddingModel, Side
@@ -23,6 +34,8 @@ from nscaching.training import Progress, RunFolder, TrainConfig
 
 #: An entity or relation, by name or by id.
 Reference = str | int
+#: Triples of names or ids, or an array of ids.
+Triples = Iterable[tuple[Reference, Reference, Reference]] | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,7 @@ class Run:
         self.config, self.graph, self.model, self.folder = config, graph, model, folder
         #: Epochs, best epoch, seconds and final metrics, as ``train --json`` prints them.
         self.summary = summary or {}
+        self._thresholds: dict[Drawing, Thresholds] = {}
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | None = None) -> Run:
@@ -120,17 +134,44 @@ class Run:
         seconds = time.monotonic() - started
         return RankingReport.build(self.graph, triples, ranks, split=split, seconds=seconds)
 
+    def classification(
+        self, split: str = "test", *, seed: int = 0, replaced: str = "tail"
+    ) -> ClassificationReport:
+        """Tell the facts of a split from negatives, by a threshold a relation learnt on valid.
+
+        The negatives are the data set's own where it has them. Else one is drawn for each fact:
+        ``replaced`` is the side that is replaced, ``"tail"``, ``"head"`` or ``"either"``.
+        """
+        self.graph.split(split)  # an unknown split is named before any work
+        started = time.monotonic()
+        thresholds = self.thresholds(seed=seed, replaced=replaced)
+        report = classification_report(
+            self.model, self.graph, thresholds, split, Drawing(seed, replaced)
+        )
+        return replace(report, seconds=time.monotonic() - started)
+
+    def thresholds(self, *, seed: int = 0, replaced: str = "tail") -> Thresholds:
+        """Return the score from which on each relation takes a triple as true; kept once found."""
+        drawing = Drawing(seed, replaced)
+        if drawing not in self._thresholds:
+            self._thresholds[drawing] = learn_thresholds(self.model, self.graph, drawing)
+        return self._thresholds[drawing]
+
     # Questions -----------------------------------------------------------------------------------
 
-    def score(
-        self, triples: Iterable[tuple[Reference, Reference, Reference]] | np.ndarray
-    ) -> np.ndarray:
+    def score(self, triples: Triples) -> np.ndarray:
         """Score triples of names or ids: higher is more plausible. Shape: (n,)."""
-        ids = np.array([self._triple(triple) for triple in triples], dtype=np.int64).reshape(-1, 3)
-        columns = torch.from_numpy(ids).to(self.model.device).unbind(1)
-        with torch.no_grad():
-            scores: np.ndarray = self.model.score(*columns).cpu().numpy()
-        return scores
+        return score_triples(self.model, self._triple_ids(triples))
+
+    def classify(self, triples: Triples, *, seed: int = 0, replaced: str = "tail") -> Verdicts:
+        """Say of triples of names or ids whether each is true, and by what margin.
+
+        The margin is the score less the threshold of the relation; a triple is true from 0 on.
+        Unpack it, ``labels, margins = run.classify(triples)``; shapes: (n,), (n,). ``seed`` and
+        ``replaced`` are those of :meth:`classification`.
+        """
+        ids = self._triple_ids(triples)
+        return classify_triples(self.model, self.thresholds(seed=seed, replaced=replaced), ids)
 
     def predict_tails(
         self, head: Reference, relation: Reference, k: int = 10, *, known: bool = False
@@ -222,9 +263,13 @@ class Run:
     def _relation(self, reference: Reference) -> int:
         return _resolve(reference, self.graph.relations, self.graph.relation_id, "relation")
 
+    def _triple_ids(self, triples: Triples) -> np.ndarray:
+        ids = [self._triple(triple) for triple in triples]
+        return np.array(ids, dtype=np.int64).reshape(-1, 3)
+
     def _triple(self, triple: Sequence[Reference]) -> tuple[int, int, int]:
         if isinstance(triple, str) or len(triple) != 3:
-            raise UserError(f"score takes a list of (head, relation, tail); {triple!r} is none.")
+            raise UserError(f"Give a list of (head, relation, tail); {triple!r} is none.")
         head, relation, tail = triple
         return self._entity(head), self._relation(relation), self._entity(tail)
 

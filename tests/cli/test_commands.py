@@ -187,7 +187,8 @@ def test_every_option_has_its_flag_and_sentence(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "evaluate", "predict", "export", "datasets list", "datasets info"]
+    "command",
+    ["train", "evaluate", "classify", "predict", "export", "datasets list", "datasets info"],
 )
 def test_every_command_explains_itself_and_speaks_json(command):
     shown = invoke(*command.split(), "--help")
@@ -197,7 +198,7 @@ def test_every_command_explains_itself_and_speaks_json(command):
 
 def test_no_command_shows_the_commands():
     shown = invoke()
-    for command in ("train", "evaluate", "predict", "export", "datasets"):
+    for command in ("train", "evaluate", "classify", "predict", "export", "datasets"):
         assert command in shown.stdout + shown.stderr
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from nscaching._version import __version__
-from nscaching.cli import benchmark, datasets, evaluate, export, predict, train
+from nscaching.cli import benchmark, classify, datasets, evaluate, export, predict, train
 from nscaching.cli.output import DEBUG_VARIABLE
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.command("train")(train.command)
 app.command("evaluate")(evaluate.command)
+app.command("classify")(classify.command)
 app.command("predict")(predict.command)
 app.command("export")(export.command)
 app.command("benchmark")(benchmark.command)

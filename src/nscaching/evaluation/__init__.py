@@ -1,8 +1,38 @@
-"""Link prediction and, later, triplet classification."""
+"""Link prediction and triplet classification."""
 
 from __future__ import annotations
 
+from nscaching.evaluation.classification import (
+    ClassificationReport,
+    RelationAccuracy,
+    Verdicts,
+    classification_report,
+    classify_triples,
+    labelled_triples,
+    learn_thresholds,
+    score_triples,
+)
 from nscaching.evaluation.metrics import RankingMetrics, RankingReport
+from nscaching.evaluation.negatives import Drawing, SeededNegatives, seeded_negatives
 from nscaching.evaluation.ranking import Ranks, rank_triples
+from nscaching.evaluation.thresholds import Thresholds, fit_thresholds
 
-__all__ = ["RankingMetrics", "RankingReport", "Ranks", "rank_triples"]
+__all__ = [
+    "ClassificationReport",
+    "Drawing",
+    "RankingMetrics",
+    "RankingReport",
+    "Ranks",
+    "RelationAccuracy",
+    "SeededNegatives",
+    "Thresholds",
+    "Verdicts",
+    "classification_report",
+    "classify_triples",
+    "fit_thresholds",
+    "labelled_triples",
+    "learn_thresholds",
+    "rank_triples",
+    "score_triples",
+    "seeded_negatives",
+]

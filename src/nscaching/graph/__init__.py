@@ -8,9 +8,9 @@ from nscaching.graph.datasets import (
     verify_dataset,
 )
 from nscaching.graph.knowledge_graph import KnowledgeGraph
-from nscaching.graph.loading import load_graph
+from nscaching.graph.loading import load_graph, read_triples
 from nscaching.graph.registry import DatasetInfo
-from nscaching.graph.rows import PairRows, TrainingRows
+from nscaching.graph.rows import PairRows, TrainingRows, pair_rows
 from nscaching.graph.splitting import split_triples
 from nscaching.graph.statistics import RelationStatistics
 
@@ -25,6 +25,8 @@ __all__ = [
     "find_dataset",
     "list_datasets",
     "load_graph",
+    "pair_rows",
+    "read_triples",
     "split_triples",
     "verify_dataset",
 ]

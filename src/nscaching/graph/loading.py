@@ -76,6 +76,13 @@ def _read(path: Path) -> Reading:
     return read_delimited(path)
 
 
+def read_triples(path: str | Path) -> list[tuple[str, str, str]]:
+    """Read the named triples of one file, in its order and with its repetitions."""
+    named = _read(Path(path).expanduser()).triples
+    columns = (column.to_pylist() for column in (named.head, named.relation, named.tail))
+    return list(zip(*columns, strict=True))
+
+
 def _load_folder(folder: Path, name: str) -> KnowledgeGraph:
     """Load a folder that holds train and maybe valid, test and labelled files."""
     files = folder_files(folder)

@@ -1,0 +1,159 @@
+"""One fixed negative for each fact of a split, for data sets that come without any.
+
+They are made like the negatives that FB13 comes with (Socher et al. 2013), which the paper's source
+(Wang et al. 2014) follows: the tail is replaced by another entity that the relation has as a tail
+somewhere in the data set. "Lyon, in country, Spain" is such a negative; "Lyon, in country, Lyon"
+would be too easy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph, PairRows, pair_rows
+from nscaching.graph.knowledge_graph import SPLITS
+from nscaching.graph.rows import Side
+
+#: Which entity of a fact a negative may replace.
+REPLACED = ("tail", "head", "either")
+
+_Longs = npt.NDArray[np.int64]
+_COLUMNS: dict[Side, int] = {"head": 0, "tail": 2}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How negatives are drawn: the seed, and the side that is replaced."""
+
+    seed: int = 0
+    replaced: str = "tail"  #: ``"tail"``, ``"head"`` or ``"either"``, a fair coin for each fact
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UserError(f"The seed must be at least 0, not {self.seed}.")
+        if self.replaced not in REPLACED:
+            raise UserError(
+                f"The side replaced is one of {', '.join(REPLACED)}, not '{self.replaced}'."
+            )
+
+
+@dataclass(frozen=True)
+class SeededNegatives:
+    """Negatives of a split, and how often the rule had to give way."""
+
+    triples: npt.NDArray[np.int32]  #: (n, 3), in the order of the split; facts without one left out
+    out_of_place: int  #: negatives whose entity the relation never has at that place
+    missing: int  #: facts for which any other entity makes a known fact too
+
+
+def seeded_negatives(
+    graph: KnowledgeGraph, split: str, drawing: Drawing | None = None
+) -> SeededNegatives:
+    """Draw a negative for each fact of a split, the same for the same graph and drawing.
+
+    The entity is uniform among those that the relation has at that place, in any split, and that
+    make no known fact of any split. Where there is none, the other side is replaced. Where that
+    cannot be either, any entity will do that makes no known fact; a fact without such an entity
+    gets no negative.
+    """
+    drawing = drawing or Drawing()
+    facts = graph.split(split)
+    everything = np.concatenate([graph.split(name) for name in SPLITS])
+    first = sum(len(graph.split(name)) for name in SPLITS[: SPLITS.index(split)])
+    here = slice(first, first + len(facts))
+    pools = [_among_seen(graph, everything, side) for side in _COLUMNS]
+    pools += [_among_all(graph, pool) for pool in pools]
+    random = np.random.default_rng([drawing.seed, SPLITS.index(split)])
+    share, coin = random.random(len(facts)), random.integers(2, size=len(facts))
+    tail = np.full_like(coin, drawing.replaced == "tail")
+    wanted = coin if drawing.replaced == "either" else tail
+
+    free = np.stack([pool.free[pool.pairs.of_triple[here]] for pool in pools])
+    order = np.stack([wanted, 1 - wanted, 2 + wanted, 3 - wanted])  # pools, the best first
+    possible = np.take_along_axis(free, order, axis=0) > 0
+    chosen = np.take_along_axis(order, possible.argmax(axis=0)[None], axis=0)[0]
+    found = possible.any(axis=0)
+
+    negatives = facts.copy()
+    for number, pool in enumerate(pools):
+        mine = np.flatnonzero(found & (chosen == number))
+        rows = pool.pairs.of_triple[here][mine].astype(np.int64)
+        negatives[mine, pool.column] = pool.draw(rows, share[mine])
+    return SeededNegatives(
+        triples=np.ascontiguousarray(negatives[found]),
+        out_of_place=int((found & (chosen >= 2)).sum()),
+        missing=int((~found).sum()),
+    )
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """The entities that may replace one side of a fact, relation by relation.
+
+    Relation r has ``size[r]`` of ``entities``, from ``start[r]`` on, ascending. ``places`` says
+    where in the pool of its relation every answer of ``pairs`` stands: those are left out.
+    """
+
+    pairs: PairRows
+    column: int
+    entities: _Longs
+    start: _Longs
+    size: _Longs
+    places: _Longs
+
+    @cached_property
+    def free(self) -> _Longs:
+        """How many entities of the pool complete a pair to no known fact; shape: (rows,)."""
+        return self.size[self.pairs.relation] - np.diff(self.pairs.offsets)
+
+    def draw(self, rows: _Longs, share: npt.NDArray[np.float64]) -> _Longs:
+        """Return the free entity of each row that stands at this share, in [0, 1), of them."""
+        nth = (share * self.free[rows]).astype(np.int64)
+        # An answer stands before the nth free entity if at most n free ones stand before it.
+        place = np.searchsorted(self._keys, rows * self._width + nth, side="right")
+        answers_before = place - self.pairs.offsets[rows]
+        return self.entities[self.start[self.pairs.relation[rows]] + nth + answers_before]
+
+    @property
+    def _width(self) -> int:
+        return int(self.size.max(initial=0)) + 1
+
+    @cached_property
+    def _keys(self) -> _Longs:
+        """For every answer its row and how many free entities stand before it, as one number."""
+        row = np.repeat(np.arange(len(self.pairs)), np.diff(self.pairs.offsets))
+        free_before = self.places - (np.arange(len(row)) - self.pairs.offsets[row])
+        return row * self._width + free_before
+
+
+def _among_seen(graph: KnowledgeGraph, facts: npt.NDArray[np.int32], side: Side) -> _Pool:
+    """Return the entities that a relation has on this side of its facts."""
+    pairs = pair_rows(facts, side, graph.num_entities, graph.num_relations)
+    relation = np.repeat(pairs.relation, np.diff(pairs.offsets)).astype(np.int64)
+    used = relation * graph.num_entities + pairs.answers
+    seen = np.unique(used)
+    start = np.searchsorted(seen, np.arange(graph.num_relations) * graph.num_entities)
+    return _Pool(
+        pairs,
+        _COLUMNS[side],
+        entities=seen % graph.num_entities,
+        start=start,
+        size=np.diff(start, append=len(seen)),
+        places=np.searchsorted(seen, used) - start[relation],
+    )
+
+
+def _among_all(graph: KnowledgeGraph, seen: _Pool) -> _Pool:
+    """Return all entities, for the side of another pool."""
+    return replace(
+        seen,
+        entities=np.arange(graph.num_entities),
+        start=np.zeros(graph.num_relations, dtype=np.int64),
+        size=np.full(graph.num_relations, graph.num_entities),
+        places=seen.pairs.answers.astype(np.int64),
+    )
