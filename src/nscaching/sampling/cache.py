@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -36,6 +37,11 @@ _FILL_BLOCK = 1 << 22
 class Cache:
     """``rows`` sets of at most ``size`` entities out of ``num_entities``, with scores."""
 
+    #: The tensors that a checkpoint must hold.
+    parts: ClassVar[tuple[str, ...]] = ("ids", "scores")
+    #: Whether the kernels may do the work; what they do not know of, a subclass does without them.
+    has_kernels: ClassVar[bool] = True
+
     def __init__(
         self, rows: int, size: int, num_entities: int, rescaling: str, device: torch.device
     ) -> None:
@@ -45,9 +51,9 @@ class Cache:
         self.ids = torch.full((rows, self.size), PADDING, dtype=torch.int32, device=device)
         self.scores = torch.zeros(rows, self.size, dtype=torch.float16, device=device)
         self._owner: Tensor | None = None
-        if device.type == "cuda" and HAVE_TRITON:
+        if device.type == "cuda" and HAVE_TRITON and self.has_kernels:
             self._owner = torch.zeros(rows, dtype=torch.int32, device=device)
-        self._fused_on_cpu = device.type == "cpu" and HAVE_NUMBA
+        self._fused_on_cpu = device.type == "cpu" and HAVE_NUMBA and self.has_kernels
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -109,9 +115,13 @@ class Cache:
             held = valid.sum(1, keepdim=True)
             place = (uniform * held).long().minimum(held - 1).clamp_min(0)
         else:
-            place = draw_at(uniform, self.scores[rows].float(), valid, alpha, self.rescaling)
+            place = draw_at(uniform, self.drawing_scores(rows), valid, alpha, self.rescaling)
         drawn = ids.gather(1, place).long()
         return drawn.clamp_min(0), drawn != PADDING
+
+    def drawing_scores(self, rows: Tensor) -> Tensor:
+        """Return the scores by which negatives are drawn from rows. Shapes: (b,) -> (b, N1)."""
+        return self.scores[rows].float()
 
     def update(
         self,
@@ -146,7 +156,11 @@ class Cache:
             scores, valid, alpha, self.rescaling, self.size, noise
         )
         self.ids[rows] = candidates.gather(1, place).masked_fill_(~exists, PADDING).int()
-        self.scores[rows] = _half(scores.gather(1, place).masked_fill_(~exists, 0))
+        self._store_scores(rows, scores.gather(1, place).masked_fill_(~exists, 0), place)
+
+    def _store_scores(self, rows: Tensor, kept: Tensor, place: Tensor) -> None:
+        """Store the scores of what was kept; ``place`` is where each stood among the candidates."""
+        self.scores[rows] = _half(kept)
 
     def renew(
         self,
@@ -167,11 +181,10 @@ class Cache:
             self._renew_from_pool(rows, count, known, score, alpha, seed, score_pool)
             return
         width = self.size + min(count, self.num_entities)
-        if self.ids.device.type == "cuda" and HAVE_TRITON and width <= _GPU_WIDTH:
+        owner = self._owner
+        if owner is not None and width <= _GPU_WIDTH:
             from nscaching.sampling import gpu_kernels
 
-            owner = self._owner
-            assert owner is not None
             gpu_kernels.claim(owner, rows)
             entities = self.num_entities
             offered = gpu_kernels.offer(self.ids, owner, rows, count, entities, seed, known)

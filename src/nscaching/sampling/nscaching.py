@@ -29,6 +29,7 @@ from nscaching.sampling.base import (
 from nscaching.sampling.cache import Cache
 from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.softmax import log_weights
+from nscaching.sampling.variance import VarianceCache
 from nscaching.scoring import Side
 
 
@@ -46,9 +47,7 @@ class NSCachingSampler(Sampler):
         self.anchor = {side: _ids(pair.anchor, device) for side, pair in pairs.items()}
         self.relation = {side: _ids(pair.relation, device) for side, pair in pairs.items()}
         self.caches = {
-            side: Cache(
-                len(pair.anchor), options.cache_size, graph.num_entities, options.rescale, device
-            )
+            side: self._make_cache(len(pair.anchor), graph.num_entities)
             for side, pair in pairs.items()
         }
         self.row_of_triple = {side: _ids(pair.of_triple, device) for side, pair in pairs.items()}
@@ -57,6 +56,11 @@ class NSCachingSampler(Sampler):
         self._importance: Tensor | None = None
         if options.importance and options.alpha1 > 0:
             self._importance = torch.ones(self.num_triples, device=device)
+
+    def _make_cache(self, rows: int, num_entities: int) -> Cache:
+        options = self.options
+        shape = (rows, options.cache_size, num_entities, options.rescale, self.device)
+        return VarianceCache(*shape, nu=options.nu) if options.nu > 0 else Cache(*shape)
 
     def prepare(self, scorer: Scorer, generator: torch.Generator) -> None:
         """Fill both caches with uniform negatives; score them where sigma2 will read the scores."""
@@ -187,7 +191,7 @@ class NSCachingSampler(Sampler):
         parts = {
             f"{side.name.lower()}_{part}": getattr(cache, part)
             for side, cache in self.caches.items()
-            for part in ("ids", "scores")
+            for part in cache.parts
         }
         if self._importance is not None:
             parts["importance"] = self._importance

@@ -1,0 +1,192 @@
+"""KBGAN and IGAN: the distribution of what is picked, and that the generator learns."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from nscaching.errors import UserError
+from nscaching.sampling.generators import FullGenerator, Pairs, TransEGenerator
+from tests.conftest import assert_follows, graph_of, random_graph, random_model, seeded
+from tests.sampling.helpers import CPU, TableScorer, batch_of, sampler_of
+
+NAMES = ("kbgan", "igan")
+
+
+def prepared(graph, name, **options):
+    sampler = sampler_of(graph, name, **{"generator_dim": 8, **options})
+    generator = seeded(3)
+    sampler.prepare(TableScorer(graph.num_entities), generator)
+    return sampler, generator
+
+
+def reward_of(scorer, batch, drawn):
+    """Score negatives as the model does: by side, anchor and entity of a fixed table."""
+    anchor = torch.where(drawn.replaces_head, batch.tails[:, None], batch.heads[:, None])
+    return scorer.table[(~drawn.replaces_head).long(), anchor, drawn.entities]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_mean_reward_rises_while_the_model_stands_still(name):
+    graph = random_graph()
+    sampler, generator = prepared(graph, name, cache_size=8, generator_lr=0.02)
+    scorer, batch = TableScorer(25), batch_of(graph)
+    rewards = []
+    for _ in range(150):
+        drawn = sampler.sample(batch, scorer, generator)
+        reward = reward_of(scorer, batch, drawn)
+        sampler.learn(batch, drawn, reward)
+        rewards.append(reward.mean().item())
+    before, after = np.mean(rewards[:10]), np.mean(rewards[-10:])
+    assert after > before + 0.15  # five standard deviations of the difference
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_known_positives_are_not_negatives(name):
+    graph = random_graph()
+    sampler, generator = prepared(graph, name)
+    batch = batch_of(graph)
+    known = {tuple(triple) for triple in graph.train.tolist()}
+    for _ in range(20):
+        drawn = sampler.sample(batch, TableScorer(25), generator)
+        for i, (entity, swaps, weight) in enumerate(
+            zip(drawn.entities[:, 0], drawn.replaces_head[:, 0], drawn.weight[:, 0], strict=True)
+        ):
+            h, r, t = graph.train[i].tolist()
+            triple = (entity.item(), r, t) if swaps else (h, r, entity.item())
+            assert weight == 0 or triple not in known
+
+
+def test_kbgan_picks_by_a_softmax_of_the_generators_scores():
+    copies = 4000
+    graph = graph_of([(0, r, 1) for r in range(copies)], entities=6)
+    sampler, generator = prepared(graph, "kbgan", cache_size=3)
+    entity = sampler.generator.tables["entity"]
+    entity.copy_(torch.randn(entity.shape, generator=seeded(5)))
+    sampler.generator.tables["relation"].zero_()
+    batch = batch_of(graph)
+    drawn = sampler.sample(batch, TableScorer(6), generator)
+    pairs, candidates, valid, picked = sampler._drawn
+    logits = sampler.generator.logits(pairs, candidates).masked_fill(~valid, -math.inf)
+    chances = logits.softmax(1)
+    # The place that is picked, by rank of its chance: each row has chances of its own.
+    order = chances.argsort(1)
+    rank = (order == picked).float().argmax(1)
+    assert_follows(rank, chances.gather(1, order).double().mean(0).numpy())
+    assert torch.equal(drawn.entities, candidates.gather(1, picked))
+
+
+def pairs_of(count, relations=3, seed=0):
+    rng = seeded(seed)
+    return Pairs(
+        torch.randint(7, (count,), generator=rng),
+        torch.randint(relations, (count,), generator=rng),
+        torch.rand(count, generator=rng) < 0.5,
+    )
+
+
+def full_generator(chunk):
+    made = FullGenerator((7, 3), 4, 0.01, chunk, CPU)
+    made.initialise(seeded(1))
+    for table in made.tables.values():
+        table.mul_(3)
+    return made
+
+
+def slow_logits(made, pairs):
+    rows = []
+    for anchor, relation, swaps in zip(*(part.tolist() for part in pairs), strict=True):
+        sign = -1 if swaps else 1
+        e, r = made.tables["entity"][anchor, :4], made.tables["relation"][relation]
+        rows.append((torch.tanh(e + sign * r[:4]) + sign * r[4:]) @ made.tables["entity"][:, 4:].T)
+    return torch.stack(rows)
+
+
+def test_igan_draws_from_its_whole_distribution():
+    made = full_generator(chunk=100)
+    pairs = Pairs(torch.tensor([2]), torch.tensor([1]), torch.tensor([True]))
+    uniform = torch.rand(1, 20000, generator=seeded(0))
+    chances = slow_logits(made, pairs)[0].softmax(0)
+    assert_follows(made.draw(pairs, uniform), chances.double().numpy())
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 50])
+def test_igan_learns_by_the_gradient_of_the_expected_advantage(chunk):
+    made, pairs = full_generator(chunk), pairs_of(11)
+    picked = torch.randint(7, (11, 2), generator=seeded(4))
+    advantage = torch.randn(11, 2, generator=seeded(5))
+    tables = {name: table.clone().requires_grad_() for name, table in made.tables.items()}
+    twin = full_generator(chunk)
+    twin.tables = tables
+    objective = (advantage * slow_logits(twin, pairs).log_softmax(1).gather(1, picked)).sum()
+    expected = torch.autograd.grad(-objective, list(tables.values()))
+    seen = {}
+    made.adam.step = lambda gradients: seen.update(gradients)
+    made.reinforce(pairs, picked, advantage)
+    for (name, (ids, rows)), wanted in zip(seen.items(), expected, strict=True):
+        dense = torch.zeros_like(made.tables[name]).index_add_(0, ids, rows)
+        torch.testing.assert_close(dense, wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_kbgan_learns_by_the_gradient_of_the_expected_advantage():
+    made = TransEGenerator((7, 3), 4, 0.01, CPU)
+    made.initialise(seeded(1))
+    pairs = pairs_of(6)
+    candidates = torch.randint(7, (6, 3), generator=seeded(2))
+    valid = torch.ones(6, 3, dtype=torch.bool)
+    picked = torch.randint(3, (6, 1), generator=seeded(3))
+    advantage = torch.randn(6, 1, generator=seeded(4))
+    before = made.logits(pairs, candidates).log_softmax(1).gather(1, picked)
+    made.reinforce(pairs, candidates, valid, picked, advantage)
+    after = made.logits(pairs, candidates).log_softmax(1).gather(1, picked)
+    assert (advantage * (after - before)).sum() > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_taken_over_goes_on_the_same_way(name):
+    graph = random_graph()
+    one, generator = prepared(graph, name)
+    scorer, batch = TableScorer(25), batch_of(graph)
+
+    def step(sampler, rng):
+        drawn = sampler.sample(batch, scorer, rng)
+        sampler.learn(batch, drawn, reward_of(scorer, batch, drawn))
+        return drawn.entities
+
+    step(one, generator)
+    two, _ = prepared(graph, name)
+    two.load_state({key: tensor.clone() for key, tensor in one.state().items()})
+    for _ in range(3):
+        state = generator.get_state()
+        other = torch.Generator()
+        other.set_state(state)
+        assert torch.equal(step(one, generator), step(two, other))
+    for key, tensor in one.state().items():
+        assert torch.equal(tensor, two.state()[key]), key
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_warm_start_ranks_as_the_transe_did(name):
+    graph = random_graph()
+    transe = random_model("transe", dim=8, norm=2)
+    sampler = sampler_of(graph, name, generator_dim=8)
+    sampler.warm_start(transe)
+    sampler.prepare(TableScorer(25), seeded(0))
+    assert sampler.generator.tables["entity"].abs().sum() > 0
+    if name == "kbgan":
+        assert torch.equal(sampler.generator.tables["entity"], transe.entity)
+
+
+def test_extra_parameters_are_counted_as_in_the_papers_table():
+    graph = random_graph(entities=25, relations=4)
+    assert sampler_of(graph, "bernoulli").extra_parameters == 0
+    assert sampler_of(graph, "nscaching").extra_parameters == 0
+    assert sampler_of(graph, "kbgan", generator_dim=10).extra_parameters == 29 * 10
+    assert sampler_of(graph, "igan", generator_dim=10).extra_parameters == 2 * 29 * 10
+
+
+def test_igan_refuses_what_does_not_fit():
+    graph = graph_of([(0, 0, 1)], entities=20_000)
+    with pytest.raises(UserError, match=r"20,000 entities needs .* MB; generator_memory allows 3"):
+        sampler_of(graph, "igan", generator_memory=3)

@@ -1,0 +1,65 @@
+"""Welford's variance of cached scores, and drawing by score + nu std."""
+
+import numpy as np
+import pytest
+import torch
+
+from nscaching.sampling.cache import PADDING
+from nscaching.sampling.hashing import new_seed
+from nscaching.sampling.variance import VarianceCache
+from tests.conftest import assert_follows, random_graph, seeded
+from tests.sampling.helpers import CPU, TableScorer, batch_of, sampler_of, sigma
+
+
+def renewed(cache, generator, updates=6):
+    """Update all rows a few times with other scores each time; return what each entity scored."""
+    seen = {}
+    for _ in range(updates):
+        rows = torch.arange(len(cache))
+        fresh = torch.randint(cache.num_entities, (len(cache), 2), generator=generator)
+        table = torch.randn(len(cache), cache.num_entities, generator=generator)
+        held = [set(row) - {PADDING} for row in cache.ids.tolist()]
+        cache.update(
+            rows, fresh, None, lambda ids, t=table: t.gather(1, ids), 1.0, new_seed(generator)
+        )
+        for i, row in enumerate(cache.ids.tolist()):
+            past = {e: seen[i, e] for e in held[i] if (i, e) in seen}
+            for entity in set(row) - {PADDING}:
+                seen[i, entity] = [*past.get(entity, []), table[i, entity].item()]
+    return seen
+
+
+def test_deviations_are_those_of_the_scores_while_an_entity_stays(generator):
+    cache = VarianceCache(5, 4, 9, "quantile", CPU, nu=1.0)
+    cache.fill(None, generator)
+    seen = renewed(cache, generator)
+    std = cache.std(torch.arange(5))
+    for i, row in enumerate(cache.ids.tolist()):
+        for j, entity in enumerate(row):
+            if entity != PADDING:
+                assert cache.count[i, j] == len(seen[i, entity])
+                assert std[i, j].item() == pytest.approx(np.std(seen[i, entity]), abs=1e-5)
+
+
+def test_negatives_are_drawn_by_score_plus_nu_deviations(generator):
+    cache = VarianceCache(1, 4, 9, "none", CPU, nu=2.0)
+    cache.fill(None, generator)
+    renewed(cache, generator)
+    scores = (cache.scores[0].float() + 2.0 * cache.std(torch.tensor([0]))[0]).double().numpy()
+    rows = torch.zeros(20000, dtype=torch.int64)
+    drawn, _ = cache.sample(rows, 1.5, 1, generator)
+    place = (cache.ids[0] == drawn).float().argmax(1)
+    assert_follows(place, sigma(scores, 1.5, "none"))
+
+
+def test_the_sampler_keeps_the_past_in_its_state():
+    graph = random_graph()
+    sampler = sampler_of(graph, "nscaching", nu=0.5, alpha2=1.0, cache_size=4)
+    rng = seeded(0)
+    sampler.prepare(TableScorer(25), rng)
+    sampler.update(batch_of(graph), TableScorer(25), rng)
+    state = {name: tensor.clone() for name, tensor in sampler.state().items()}
+    assert state["head_count"].max() == 1
+    other = sampler_of(graph, "nscaching", nu=0.5, alpha2=1.0, cache_size=4)
+    other.load_state(state)
+    assert all(torch.equal(other.state()[name], tensor) for name, tensor in state.items())
