@@ -17,6 +17,7 @@ from nscaching.evaluation import RankingMetrics, RankingReport
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.run import Neighbour, Prediction, Run
 from nscaching.training import Progress, TrainConfig
+from nscaching.tuning import SearchResult, tune
 
 __all__ = [
     "KnowledgeGraph",
@@ -27,6 +28,7 @@ __all__ = [
     "RankingMetrics",
     "RankingReport",
     "Run",
+    "SearchResult",
     "TrainConfig",
     "TrainingDiverged",
     "TrainingInterrupted",
@@ -35,4 +37,5 @@ __all__ = [
     "load_graph",
     "load_run",
     "train",
+    "tune",
 ]

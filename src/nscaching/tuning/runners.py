@@ -1,0 +1,118 @@
+"""Who trains the trials: this process, or SMAC's own Dask runner with local or remote workers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from ConfigSpace import Configuration
+from dask.distributed import Client, LocalCluster
+from smac import Scenario
+from smac.runhistory import StatusType
+from smac.runner.abstract_runner import AbstractRunner
+from smac.runner.abstract_serial_runner import AbstractSerialRunner
+from smac.runner.dask_runner import DaskParallelRunner
+
+from nscaching.errors import UserError
+from nscaching.tuning.journal import SUCCESS
+from nscaching.tuning.trial import TrialPlace, train_trial
+
+#: How workers of this machine are made; auto is threads on a GPU, which they share from one
+#: process, and processes on the CPU.
+WORKERS_AS = ("auto", "processes", "threads")
+
+
+class TrialRunner(AbstractSerialRunner):
+    """Trains what SMAC asks for; SMAC's Dask runner sends it to workers as it is."""
+
+    def __init__(self, scenario: Scenario, place: TrialPlace) -> None:
+        super().__init__(scenario)
+        self._place = place
+
+    def run(
+        self,
+        config: Configuration,
+        instance: str | None = None,
+        budget: float | None = None,
+        seed: int | None = None,
+        additional_info: dict[str, Any] | None = None,
+    ) -> tuple[StatusType, float | list[float], float, float, dict[str, Any]]:
+        """Train a trial; what it is comes with the question, not from SMAC."""
+        assert additional_info is not None
+        answer = train_trial(self._place, **additional_info)
+        status = StatusType.SUCCESS if answer.status == SUCCESS else StatusType.CRASHED
+        return status, answer.cost, answer.seconds, 0.0, {**additional_info, "answer": answer}
+
+
+@contextlib.contextmanager
+def make_runner(
+    scenario: Scenario,
+    folder: Path,
+    *,
+    workers: int,
+    dask: str | None,
+    workers_as: str,
+    device: str,
+) -> Iterator[AbstractRunner]:
+    """Yield the runner of a search; its workers end with it."""
+    where = str(folder.resolve())
+    if dask is not None:
+        with _scheduler(dask) as client:
+            runner = TrialRunner(scenario, TrialPlace(where))
+            yield DaskParallelRunner(runner, dask_client=client)
+    elif workers == 1:
+        yield TrialRunner(scenario, TrialPlace(where))
+    else:
+        threads = workers_as == "threads" or (workers_as == "auto" and device == "cuda")
+        if threads and device == "cpu":
+            raise UserError(
+                "Workers as threads need a GPU: the CPU kernels use threads of their own. "
+                "Leave --workers-as out."
+            )
+        share = max(1, (os.cpu_count() or 1) // workers)
+        place = TrialPlace(where, threads=0 if threads else share, own_stream=threads)
+        with _local_client(workers, threads) as client:
+            yield DaskParallelRunner(TrialRunner(scenario, place), dask_client=client)
+
+
+@contextlib.contextmanager
+def _local_client(workers: int, threads: bool) -> Iterator[Client]:
+    """Start a Dask cluster on this machine: one process with threads, or a process a worker."""
+    cluster = LocalCluster(
+        n_workers=1 if threads else workers,
+        threads_per_worker=workers if threads else 1,
+        processes=not threads,
+        dashboard_address=None,
+        memory_limit=0,
+        silence_logs="ERROR",
+    )
+    with cluster, Client(cluster) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def _scheduler(address: str) -> Iterator[Client]:
+    """Connect to a cluster by the address of its scheduler or by its scheduler file."""
+    named = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
+    try:
+        client = Client(**named, timeout="10s")
+    except (OSError, ValueError, TimeoutError) as error:
+        raise UserError(
+            f"No Dask scheduler answers at {address}. Start one with 'dask scheduler' and workers "
+            "with 'dask worker', and give its address, such as tcp://host:8786."
+        ) from error
+    with client:
+        if not client.nthreads():
+            raise UserError(f"The Dask scheduler at {address} has no workers; start some first.")
+        yield client
+
+
+def device_type(name: str) -> str:
+    """Return the kind of device that trials will train on."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name
