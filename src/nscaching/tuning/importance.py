@@ -3,8 +3,8 @@
 The random forest is fitted to the trials and asked about thousands of random points. *Alone* is
 the share of its variance that an option explains by itself, the others averaged out (Sobol's first
 order, the main effect of functional ANOVA); *total* adds what it does together with others
-(Jansen's estimate). ``fit`` says how far to believe it: the correlation between the trials' MRR and what
-forests say that have not seen them.
+(Jansen's estimate). ``fit`` says how far to believe it: the correlation between the trials' MRR and
+what forests say that have not seen them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from ConfigSpace import Configuration
 from dask.distributed import Client, LocalCluster
 from smac import Scenario
@@ -109,10 +108,3 @@ def _scheduler(address: str) -> Iterator[Client]:
         if not client.nthreads():
             raise UserError(f"The Dask scheduler at {address} has no workers; start some first.")
         yield client
-
-
-def device_type(name: str) -> str:
-    """Return the kind of device that trials will train on."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return name

@@ -1,10 +1,10 @@
 """What is searched: named spaces of training options, free of any optimiser.
 
 Every parameter has a *position*, which the optimiser moves, and a *value*, which training takes.
-The two differ only for :class:`ZeroOrLog`: a temperature whose logarithm is searched and whose
-exact zero must be reachable. The lowest tenth of its positions means zero, the rest runs
-logarithmically from ``low`` to ``high``. One number a temperature keeps the five of the paper
-five, which a switch beside each logarithm would not.
+The two differ for the temperatures: their exact zero is another algorithm (a plain shuffle, a
+uniform choice) and must be reachable. The lowest fifth of the positions means zero; the rest runs
+evenly, or evenly in the logarithm, over the range. One number a temperature keeps the five of the
+paper five, which a switch beside each would not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nscaching.scoring import SCORING
 from nscaching.training import TrainConfig
 
 #: Share of a temperature's positions that mean exactly zero.
-ZERO_SHARE = 0.1
+ZERO_SHARE = 0.2
 
 Position = float | str
 
@@ -46,29 +46,12 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Real(Parameter):
-    """A number between two bounds, searched evenly."""
+class ZeroOr(Parameter):
+    """Zero, or a number between two bounds, searched evenly or on a logarithmic scale."""
 
     low: float
     high: float
-
-    def hyperparameter(self) -> Any:
-        """Return a uniform float."""
-        from ConfigSpace import Float
-
-        return Float(self.name, (self.low, self.high), default=self.first)
-
-    def value(self, position: Position) -> float:
-        """Return the number with four digits: a search needs no more, a file reads better."""
-        return _rounded(float(position))
-
-
-@dataclass(frozen=True)
-class ZeroOrLog(Parameter):
-    """Zero, or a number between two bounds searched on a logarithmic scale."""
-
-    low: float
-    high: float
+    log: bool
 
     def hyperparameter(self) -> Any:
         """Return a uniform float over positions."""
@@ -77,17 +60,24 @@ class ZeroOrLog(Parameter):
         return Float(self.name, (0.0, 1.0), default=self.position(self.first))
 
     def value(self, position: Position) -> float:
-        """Return 0 for the lowest positions, else the number with four digits."""
+        """Return 0 for the lowest positions, else the number with the four digits that matter."""
         above = (float(position) - ZERO_SHARE) / (1 - ZERO_SHARE)
         if above <= 0:
             return 0.0
-        return _rounded(self.low * (self.high / self.low) ** above)
+        if self.log:
+            number = self.low * (self.high / self.low) ** above
+        else:
+            number = self.low + (self.high - self.low) * above
+        return float(f"{number:.4g}")
 
     def position(self, value: Any) -> float:
-        """Return the position of a value."""
+        """Return the position of a value; what is out of range goes to its end."""
         if value <= 0:
             return 0.0
-        above = math.log(value / self.low) / math.log(self.high / self.low)
+        if self.log:
+            above = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            above = (value - self.low) / (self.high - self.low)
         return ZERO_SHARE + (1 - ZERO_SHARE) * min(1.0, max(0.0, above))
 
 
@@ -117,17 +107,13 @@ class Choice(Parameter):
         return Categorical(self.name, list(self.values), default=self.first)
 
 
-def _rounded(number: float) -> float:
-    return float(f"{number:.4g}")
-
-
 _SIZES = (10, 30, 50, 70, 90)
 
 #: The paper's five, with its first trial: as near to Bernoulli sampling as a cache comes.
 SAMPLER = (
-    Real("alpha1", 0.0, 0.0, 1.0),
-    ZeroOrLog("alpha2", 0.0, 0.01, 100.0),
-    ZeroOrLog("alpha3", 0.0, 0.01, 100.0),
+    ZeroOr("alpha1", 0.0, 0.0, 1.0, log=False),
+    ZeroOr("alpha2", 0.0, 0.01, 100.0, log=True),
+    ZeroOr("alpha3", 0.0, 0.01, 100.0, log=True),
     Grid("cache_size", 50, _SIZES),
     Grid("candidates", 50, _SIZES),
 )
