@@ -19,7 +19,7 @@ from nscaching.tuning.importance import measure
 from nscaching.tuning.progress import SearchProgress
 from nscaching.tuning.result import SearchResult
 from nscaching.tuning.search import Search, SearchFailed
-from nscaching.tuning.settings import MAY_CHANGE, SearchOptions, as_record
+from nscaching.tuning.settings import MAY_CHANGE, WORKERS_AS, SearchOptions, as_record
 from nscaching.tuning.space import SearchSpace
 
 
@@ -221,11 +221,10 @@ def default_out(config: TrainConfig) -> Path:
 
 
 def _check_workers(workers: int, workers_as: str) -> None:
-    kinds = ("auto", "processes", "threads")
     if workers < 1:
         raise UserError(f"workers must be at least 1, not {workers}.")
-    if workers_as not in kinds:
-        raise UserError(f"workers_as must be one of {', '.join(kinds)}, not '{workers_as}'.")
+    if workers_as not in WORKERS_AS:
+        raise UserError(f"workers_as must be one of {', '.join(WORKERS_AS)}, not '{workers_as}'.")
 
 
 def _require_smac() -> None:

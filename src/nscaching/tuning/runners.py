@@ -11,7 +11,7 @@ from typing import Any
 from ConfigSpace import Configuration
 from dask.distributed import Client, LocalCluster
 from smac import Scenario
-from smac.runhistory import StatusType
+from smac.runhistory import StatusType, TrialInfo, TrialValue
 from smac.runner.abstract_runner import AbstractRunner
 from smac.runner.abstract_serial_runner import AbstractSerialRunner
 from smac.runner.dask_runner import DaskParallelRunner
@@ -20,9 +20,8 @@ from nscaching.errors import UserError
 from nscaching.tuning.journal import SUCCESS
 from nscaching.tuning.trial import TrialPlace, train_trial
 
-#: How workers of this machine are made; auto is threads on a GPU, which they share from one
-#: process, and processes on the CPU.
-WORKERS_AS = ("auto", "processes", "threads")
+#: What Dask says of a trial that it will not finish.
+_GIVEN_UP = ("error", "lost", "cancelled")
 
 
 class TrialRunner(AbstractSerialRunner):
@@ -47,6 +46,31 @@ class TrialRunner(AbstractSerialRunner):
         return status, answer.cost, answer.seconds, 0.0, {**additional_info, "answer": answer}
 
 
+class LastingDaskRunner(DaskParallelRunner):
+    """SMAC's Dask runner, for which a worker that dies is one failed trial and not the end.
+
+    The kernel kills a process that takes too much memory; Dask then starts the worker and the trial
+    again a few times, from its last checkpoint, before it gives the trial up.
+    """
+
+    def __init__(self, single_worker: TrialRunner, client: Client) -> None:
+        super().__init__(single_worker, dask_client=client)
+        self._submitted: dict[Any, TrialInfo] = {}
+
+    def submit_trial(self, trial_info: TrialInfo, **dask_data_to_scatter: dict[str, Any]) -> None:
+        """Send a trial to a worker."""
+        super().submit_trial(trial_info, **dask_data_to_scatter)
+        self._submitted[self._pending_trials[-1].key] = trial_info
+
+    def _process_pending_trials(self) -> None:
+        for future in [each for each in self._pending_trials if each.status in _GIVEN_UP]:
+            self._pending_trials.remove(future)
+            error = f"its worker died ({future.exception() or future.status})"
+            value = TrialValue(1.0, status=StatusType.CRASHED, additional_info={"error": error})
+            self._results_queue.append((self._submitted[future.key], value))
+        super()._process_pending_trials()
+
+
 @contextlib.contextmanager
 def make_runner(
     scenario: Scenario,
@@ -62,7 +86,7 @@ def make_runner(
     if dask is not None:
         with _scheduler(dask) as client:
             runner = TrialRunner(scenario, TrialPlace(where))
-            yield DaskParallelRunner(runner, dask_client=client)
+            yield LastingDaskRunner(runner, client)
     elif workers == 1:
         yield TrialRunner(scenario, TrialPlace(where))
     else:
@@ -75,7 +99,7 @@ def make_runner(
         share = max(1, (os.cpu_count() or 1) // workers)
         place = TrialPlace(where, threads=0 if threads else share, own_stream=threads)
         with _local_client(workers, threads) as client:
-            yield DaskParallelRunner(TrialRunner(scenario, place), dask_client=client)
+            yield LastingDaskRunner(TrialRunner(scenario, place), client)
 
 
 @contextlib.contextmanager

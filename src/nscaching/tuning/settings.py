@@ -9,6 +9,9 @@ from nscaching.options import Options, option
 from nscaching.tuning.space import SPACES
 
 METHODS = ("smac", "random", "smac-mf")
+#: How workers of this machine are made; auto is threads on a GPU, which they share from one
+#: process, and processes on the CPU.
+WORKERS_AS = ("auto", "processes", "threads")
 
 
 @dataclass(kw_only=True)

@@ -19,6 +19,7 @@ from nscaching.api import make_trainer
 from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.training import Progress, RunFolder
+from nscaching.training.execution import CAPTURE_LOCK
 from nscaching.tuning.journal import FAILED, SUCCESS, Answer
 
 
@@ -27,7 +28,7 @@ class TrialPlace:
     """Where trials are kept, and how a worker trains them; small, so that it travels."""
 
     folder: str  #: of the search
-    threads: int = 0  #: CPU threads a trial may use; 0 leaves them alone
+    threads: int = 0  #: CPU threads a trial may use; 0 is what torch was given
     own_stream: bool = False  #: several trials share the GPU from one process
 
     def base(self) -> RunFolder:
@@ -60,7 +61,8 @@ def train_trial(place: TrialPlace, number: int, options: dict[str, Any], epochs:
         answer = Answer(FAILED, error=f"{kind}: {error}")
     if torch.cuda.is_available():
         gc.collect()  # the captured graphs of the trial hold memory of the device
-        torch.cuda.empty_cache()
+        with CAPTURE_LOCK:
+            torch.cuda.empty_cache()
     epochs = answer.epochs or _epochs_done(place.run_folder(number))
     return replace(answer, epochs=epochs, seconds=time.monotonic() - started)
 
@@ -104,13 +106,14 @@ def _graph(base: str) -> KnowledgeGraph:
 
 @contextlib.contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Keep a trial to its share of the cores."""
+    """Keep a trial to its share of the cores; Dask gives torch one, and Numba asks for all."""
     if count > 0:
         torch.set_num_threads(count)
-        if HAVE_NUMBA:
-            import numba
+    if HAVE_NUMBA:
+        import numba
 
-            numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+        most = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+        numba.set_num_threads(min(torch.get_num_threads(), most))
     yield
 
 
