@@ -80,7 +80,8 @@ def train(asked: argparse.Namespace) -> None:
             test = row["test"]
             print(
                 f"{name:18s} seed {seed}: valid {row['valid']['mrr']:.4f}  "
-                f"test {test['mrr']:.4f} / {test['hits@10']:.4f}  best epoch {row['best_epoch']}  {row['seconds']:.1f} s",
+                f"test {test['mrr']:.4f} / {test['hits@10']:.4f}  "
+                f"best epoch {row['best_epoch']}  {row['seconds']:.1f} s",
                 flush=True,
             )
 

@@ -124,7 +124,8 @@ class Optimiser:
 
     def _take_in(self, events: list[Event]) -> None:
         self._start()
-        seed = self._smac.intensifier.get_instance_seed_keys_of_interest()[0].seed
+        seed = self._smac.ask().seed  # the one seed of all questions is known only from one
+        self._start()
         for question, answer in events:
             if answer is not None:
                 self.tell(question, answer)

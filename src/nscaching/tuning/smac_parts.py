@@ -13,6 +13,7 @@ from typing import Any
 
 from ConfigSpace import Configuration, ConfigurationSpace
 from smac import HyperparameterOptimizationFacade, MultiFidelityFacade, RandomFacade, Scenario
+from smac.acquisition.maximizer import LocalAndSortedRandomSearch, LocalSearch
 from smac.facade.abstract_facade import AbstractFacade
 from smac.initial_design import SobolInitialDesign
 from smac.intensifier.hyperband_utils import determine_HB
@@ -38,6 +39,28 @@ class FirstThenSobol(SobolInitialDesign):
     def _select_configurations(self) -> list[Configuration]:
         first = self._configspace.get_default_configuration()
         return [first, *super()._select_configurations()]
+
+
+class OrderedLocalSearch(LocalSearch):
+    """SMAC's local search from the same points in the same order, in every process.
+
+    SMAC takes them from a set, whose order follows the random hashes of a Python process: the same
+    seed would ask other questions after a restart.
+    """
+
+    def _get_init_points_from_previous_configs(self, *given: Any, **named: Any) -> Any:
+        points = super()._get_init_points_from_previous_configs(*given, **named)
+        return sorted(points, key=lambda point: tuple(point.get_array()))
+
+
+def acquisition_maximizer(scenario: Scenario) -> LocalAndSortedRandomSearch:
+    """Return the maximizer of SMAC's facade with an ordered local search."""
+    configspace, seed = scenario.configspace, scenario.seed
+    maximizer = LocalAndSortedRandomSearch(configspace, challengers=10_000, seed=seed)
+    maximizer._local_search = OrderedLocalSearch(
+        configspace, max_steps=None, n_steps_plateau_walk=10, seed=seed
+    )
+    return maximizer
 
 
 def configuration_space(space: SearchSpace, seed: int) -> ConfigurationSpace:
@@ -103,7 +126,8 @@ def build(scenario: Scenario, method: str, trials: int) -> AbstractFacade:
         scenario,
         None,
         model=surrogate(scenario.configspace, scenario.seed, log_cost=True),
-        initial_design=FirstThenSobol(scenario, n_configs=initial - 1),
+        acquisition_maximizer=acquisition_maximizer(scenario),
+        initial_design=FirstThenSobol(scenario, n_configs=initial - 1, max_ratio=1.0),
         config_selector=ConfigSelector(scenario, **selector),
         **common,
     )
