@@ -48,7 +48,7 @@ def search(asked: argparse.Namespace, method: str) -> None:
         else:
             settings = {"trials": asked.trials, "method": method, "space": asked.space}
             result = ns.tune(asked.data, out=out, **settings, **kept, **_training(asked))
-    except KeyboardInterrupt:
+    except ns.TrainingInterrupted:
         print(f"stopped after {asked.seconds} s; the same command goes on", flush=True)
         return
     finally:

@@ -10,6 +10,7 @@ from dask.distributed import LocalCluster
 
 import nscaching as ns
 from nscaching import UserError
+from nscaching.tuning import runners
 
 from ..training.helpers import finish, flags, run_command, start
 from .helpers import SMALL, search, untimed, untimed_result
@@ -52,7 +53,8 @@ def test_a_stopped_parallel_search_repeats_nothing(cluster, graph, tmp_path):
     assert max(trial.epochs for trial in again.trials) == 9
 
 
-def test_a_scheduler_that_is_not_there_is_named(graph, tmp_path):
+def test_a_scheduler_that_is_not_there_is_named(graph, tmp_path, monkeypatch):
+    monkeypatch.setattr(runners, "_CONNECT_SECONDS", 0.5)
     with pytest.raises(UserError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:9"):
         search(graph, tmp_path / "S", dask="tcp://127.0.0.1:9")
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import nscaching as ns
-from nscaching import TrainConfig, TrainingDiverged, UserError
+from nscaching import TrainConfig, TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.training import RunFolder
 from nscaching.tuning import trial as trial_module
 from nscaching.tuning.search import SearchFailed
@@ -94,7 +94,7 @@ def test_a_stopped_search_ends_with_the_same_trials(graph, tmp_path, method, mon
     unbroken = search(graph, tmp_path / "whole", **settings)
     with monkeypatch.context() as patch:
         stop_in_trial(5, patch)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(TrainingInterrupted, match="tune --resume --out"):
             search(graph, tmp_path / "S", **settings)
     with (tmp_path / "S" / "trials.jsonl").open("a") as file:
         file.write('{"event": "answ')  # what a killed process half wrote

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -11,12 +9,10 @@ import typer
 
 from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import JsonFlag, print_json, stdout, table
-from nscaching.errors import TrainingInterrupted
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.progress import duration
 from nscaching.tuning import SearchResult, tune
-from nscaching.tuning.folder import SearchFolder
 from nscaching.tuning.settings import SearchOptions
 
 
@@ -66,7 +62,7 @@ def tune_command(
     nscaching train --config OUT/best.yaml
     """
     given = {name: value for name, value in options.items() if value is not None}
-    with _resumable(out):
+    with terminate_as_interrupt():
         result = tune(
             data,
             out=out,
@@ -83,21 +79,6 @@ def tune_command(
         print_json(result.as_dict())
     else:
         _show(result)
-
-
-@contextlib.contextmanager
-def _resumable(out: Path | None) -> Iterator[None]:
-    """Say how to go on after a stop."""
-    try:
-        with terminate_as_interrupt():
-            yield
-    except KeyboardInterrupt as error:
-        if out is not None and not SearchFolder(out).is_search():
-            raise TrainingInterrupted("Stopped before the search began.") from error
-        where = f" --out {out}" if out is not None else " --out FOLDER"
-        raise TrainingInterrupted(
-            f"Stopped; all finished trials are kept. Go on with:\n  nscaching tune --resume{where}"
-        ) from error
 
 
 def _show(result: SearchResult) -> None:

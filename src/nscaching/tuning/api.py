@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nscaching.api import make_config, open_graph, plain_options
-from nscaching.errors import UserError
+from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import pick_device
@@ -84,7 +84,14 @@ def _run(
         ) as runner,
         search.progress.showing(search),
     ):
-        search.run(runner)
+        try:
+            search.run(runner)
+        except KeyboardInterrupt as error:
+            raise TrainingInterrupted(
+                f"Stopped after {search.done} of {search.limit} trials; they are kept, and so is "
+                "what was being trained. Go on with:\n"
+                f"  nscaching tune --resume --out {search.folder.path}"
+            ) from error
 
 
 def _make_search(

@@ -45,7 +45,7 @@ class SearchFolder:
         if not self.path.exists():
             return
         if self.is_search():
-            if not overwrite:
+            if not overwrite and self.journal.path.exists():  # else nothing was trained yet
                 raise UserError(
                     f"{self.path} holds a search already. Add --resume to go on with it, "
                     "--overwrite to replace it, or choose another --out."

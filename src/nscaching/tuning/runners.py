@@ -20,6 +20,8 @@ from nscaching.errors import UserError
 from nscaching.tuning.journal import SUCCESS
 from nscaching.tuning.trial import TrialPlace, train_trial
 
+#: How long a scheduler may take to answer.
+_CONNECT_SECONDS = 10.0
 #: What Dask says of a trial that it will not finish.
 _GIVEN_UP = ("error", "lost", "cancelled")
 
@@ -122,7 +124,7 @@ def _scheduler(address: str) -> Iterator[Client]:
     """Connect to a cluster by the address of its scheduler or by its scheduler file."""
     named = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
     try:
-        client = Client(**named, timeout="10s")
+        client = Client(**named, timeout=_CONNECT_SECONDS)
     except (OSError, ValueError, TimeoutError) as error:
         raise UserError(
             f"No Dask scheduler answers at {address}. Start one with 'dask scheduler' and workers "
