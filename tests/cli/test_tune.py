@@ -12,19 +12,6 @@ SMALL = (
     *("--epochs", 2, "--dim", 4, "--batch-size", 32, "--valid-every", 1),
     *("--device", "cpu", "--method", "random"),
 )
-    "--epochs",
-    "2",
-    "--dim",
-    "4",
-    "--batch-size",
-    "32",
-    "--valid-every",
-    "1",
-    "--device",
-    "cpu",
-    "--method",
-    "random",
-]
 
 
 def test_json_is_one_object_with_trials_and_best(data, tmp_path):
