@@ -47,6 +47,7 @@ def search(asked: argparse.Namespace, method: str) -> None:
             result = ns.tune(out=out, resume=True, **kept)
         else:
             settings = {"trials": asked.trials, "method": method, "space": asked.space}
+            settings["min_epochs"] = asked.min_epochs
             result = ns.tune(asked.data, out=out, **settings, **kept, **_training(asked))
     except ns.TrainingInterrupted:
         print(f"stopped after {asked.seconds} s; the same command goes on", flush=True)
@@ -217,6 +218,7 @@ def main() -> None:
     parser.add_argument("--space", default="sampler")
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--epochs", type=int, default=150)
+    parser.add_argument("--min-epochs", type=int, default=0, help="for smac-mf")
     parser.add_argument("--final-epochs", type=int, help="for train; as in the search if not given")
     parser.add_argument("--valid-every", type=int, default=5)
     parser.add_argument("--dim", type=int, default=100)

@@ -21,7 +21,8 @@ def test_curve_has_top1_and_top3_of_trials_not_of_answers():
     assert [point.epochs for point in curve.points] == [5, 8, 14, 17]
     assert [point.seconds for point in curve.points] == [4.0, 6.0, 8.0, 10.0]
     assert [point.top1 for point in curve.points] == [0.3, 0.3, 0.5, 0.5]
-    assert [point.top3 for point in curve.points] == pytest.approx([0.3, 0.2, 0.3, 0.8 / 3])
+    assert [point.top3 for point in curve.points[:3]] == [None, None, None]
+    assert curve.points[3].top3 == pytest.approx((0.5 + 0.2 + 0.1) / 3)
 
 
 def made_up(count, function, epochs=10):

@@ -104,5 +104,10 @@ def test_rungs_fit_the_trials_and_the_epochs(trials, epochs, rungs):
     assert hyperband_rungs(trials, epochs) == rungs
 
 
+def test_fewer_rungs_keep_the_shortest_trials_longer():
+    assert hyperband_rungs(50, 150, min_epochs=5) == 3
+    assert hyperband_rungs(50, 150, min_epochs=6) == 2
+
+
 def test_a_question_knows_its_key():
     assert Question(3, {}, 9).key == (3, 9)

@@ -31,6 +31,7 @@ def tune(
     trials: int | None = None,
     method: str | None = None,
     space: str | None = None,
+    min_epochs: int | None = None,
     workers: int = 1,
     workers_as: str = "auto",
     dask: str | None = None,
@@ -52,8 +53,8 @@ def tune(
     _check_workers(workers, workers_as)
     started = time.monotonic()
     shown = progress if isinstance(progress, Progress) else Progress(progress)
-    given = {"trials": trials, "method": method, "space": space}
-    given = {name: value for name, value in given.items() if value is not None}
+    asked = {"trials": trials, "method": method, "space": space, "min_epochs": min_epochs}
+    given = {name: value for name, value in asked.items() if value is not None}
     if resume:
         folder = _existing(out, graph, base)
         settings, fixed, planned = _resumed(folder, given, options)
@@ -110,6 +111,7 @@ def _make_search(
         method=settings.method,
         trials=planned,
         epochs=config.epochs,
+        min_epochs=settings.min_epochs,
         seed=config.seed,
         folder=folder.path,
     )

@@ -16,7 +16,7 @@ class CurvePoint:
     epochs: int  #: trained so far, in all
     seconds: float  #: spent training so far, over all workers
     top1: float  #: the best validation MRR of a trial
-    top3: float  #: the mean of the three best trials, of fewer at the start
+    top3: float | None  #: the mean of the three best trials, once there are three
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values."""
@@ -43,6 +43,5 @@ class Curve:
         if not self._best:
             return
         top = sorted(self._best.values(), reverse=True)[:3]
-        self.points.append(
-            CurvePoint(len(self._seen), self._epochs, self._seconds, top[0], sum(top) / len(top))
-        )
+        top3 = sum(top) / 3 if len(top) == 3 else None
+        self.points.append(CurvePoint(len(self._seen), self._epochs, self._seconds, top[0], top3))

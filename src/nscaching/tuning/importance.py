@@ -93,14 +93,14 @@ def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importanc
         total = float(((said - predict(changed)) ** 2).mean()) / (2 * variance)
         levels = np.unique(sample[:, column])
         if len(levels) > _LEVELS:
-            levels = np.linspace(0.0, 1.0, _LEVELS)
+            levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
         marginal = []
         for level in levels:
             changed[:, column] = level
             marginal.append(float(predict(changed).mean()))
         positions = [configspace[name].to_value(level) for level in levels]
         values = [parameter.value(_plain(position)) for position in positions]
-        alone = float(np.var(marginal)) / variance
+        alone = min(total, float(np.var(marginal)) / variance)  # both are estimates
         effects.append(Effect(name, alone, total, values, marginal))
     effects.sort(key=lambda effect: -effect.total)
     return Importance(effects, _held_out_fit(forest, points, mrr), len(chosen), epochs)

@@ -33,12 +33,19 @@ class Optimiser:
         method: str,
         trials: int,
         epochs: int,
+        min_epochs: int = 0,
         seed: int,
         folder: Path,
     ) -> None:
         self.space, self.method, self.trials, self.epochs = space, method, trials, epochs
         self.scenario: Scenario = smac_parts.make_scenario(
-            space, method=method, trials=trials, epochs=epochs, seed=seed, folder=folder
+            space,
+            method=method,
+            trials=trials,
+            epochs=epochs,
+            min_epochs=min_epochs,
+            seed=seed,
+            folder=folder,
         )
         self._start()
 

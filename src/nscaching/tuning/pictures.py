@@ -39,16 +39,11 @@ def curves_picture(
     """Draw top1 (solid) and top3 (dashed) of some searches over trials, epochs or seconds."""
     figure, axes = _figure(6.4, 4.0)
     for colour, (name, curve) in zip(_COLOURS * len(curves), curves.items(), strict=False):
-        x = [getattr(point, over) for point in curve]
-        axes.step(x, [p.top1 for p in curve], where="post", color=colour, label=f"{name}, top1")
-        axes.step(
-            x,
-            [p.top3 for p in curve],
-            where="post",
-            color=colour,
-            linestyle="--",
-            label=f"{name}, top3",
-        )
+        for top, line in (("top1", "-"), ("top3", "--")):
+            points = [point for point in curve if getattr(point, top) is not None]
+            x = [getattr(point, over) for point in points]
+            y = [getattr(point, top) for point in points]
+            axes.step(x, y, where="post", color=colour, linestyle=line, label=f"{name}, {top}")
     if reference is not None:
         axes.axhline(reference[1], color="black", linestyle=":", label=reference[0])
     names = {"epochs": "training epochs, all trials", "seconds": "training seconds, all trials"}

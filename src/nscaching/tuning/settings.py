@@ -32,6 +32,12 @@ class SearchOptions(Options):
         group="Search",
         choices=SPACES,
     )
+    min_epochs: int = option(
+        0,
+        "For smac-mf: the fewest epochs a trial gets; 0 is as few as the trials allow.",
+        group="Search",
+        low=0,
+    )
 
 
 #: What a resumed search may change: how long it goes on.

@@ -86,13 +86,20 @@ def surrogate(configspace: ConfigurationSpace, seed: int, log_cost: bool) -> Ran
 
 
 def make_scenario(
-    space: SearchSpace, *, method: str, trials: int, epochs: int, seed: int, folder: Path
+    space: SearchSpace,
+    *,
+    method: str,
+    trials: int,
+    epochs: int,
+    min_epochs: int,
+    seed: int,
+    folder: Path,
 ) -> Scenario:
     """Return the frame of a search; failures cost as much as an MRR of zero."""
     budgets: dict[str, Any] = {}
     questions = trials
     if method == "smac-mf":
-        rungs = hyperband_rungs(trials, epochs)
+        rungs = hyperband_rungs(trials, epochs, min_epochs)
         budgets = {"min_budget": epochs / ETA**rungs, "max_budget": float(epochs)}
         questions = trials * (rungs + 1)
     return Scenario(
@@ -133,13 +140,14 @@ def build(scenario: Scenario, method: str, trials: int) -> AbstractFacade:
     )
 
 
-def hyperband_rungs(trials: int, epochs: int) -> int:
+def hyperband_rungs(trials: int, epochs: int, min_epochs: int = 0) -> int:
     """Return how often the epochs are divided: as often as one round of Hyperband has trials for.
 
     With too few trials a round would end before any of them had earned all epochs.
     """
     rungs = 0
-    while ETA ** (rungs + 1) <= epochs and _settings_of_a_round(rungs + 1) <= trials:
+    fewest = max(1, min_epochs)
+    while fewest * ETA ** (rungs + 1) <= epochs and _settings_of_a_round(rungs + 1) <= trials:
         rungs += 1
     return rungs
 
