@@ -10,11 +10,7 @@ def search(graph, out, **options):
     return ns.tune(graph, out=out, progress="none", **{"trials": 4, **SMALL, **options})
 
 
-def untimed(trials):
-    """Return trials without what a clock or a place decides."""
-    kept = ("number", "config", "status", "mrr", "best_epoch", "epochs", "error")
-    return [{key: trial[key] for key in kept} for trial in trials]
-
-
 def untimed_result(result):
-    return untimed(result.as_dict()["trials"])
+    """Return the trials without what a clock or a place decides."""
+    kept = ("number", "config", "status", "mrr", "best_epoch", "epochs", "error")
+    return [{key: trial[key] for key in kept} for trial in result.as_dict()["trials"]]

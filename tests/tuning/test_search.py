@@ -18,7 +18,8 @@ from .helpers import SMALL, search, untimed_result
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, graph):
     """A search that was never stopped; it has enough trials for importance."""
-    return search(graph, tmp_path_factory.mktemp("search") / "S", trials=9)
+    folder = tmp_path_factory.mktemp("search") / "S"
+    return search(graph, folder, trials=9, method="random")
 
 
 def test_the_first_trial_is_the_papers_and_all_settings_differ(whole):
@@ -67,11 +68,11 @@ def test_files_say_what_the_result_says(whole):
 
 
 def test_a_search_with_more_trials_goes_on(graph, tmp_path):
-    short = search(graph, tmp_path / "S", trials=3)
-    more = ns.tune(out=tmp_path / "S", resume=True, trials=5, progress="none")
-    assert untimed_result(more)[:3] == untimed_result(short)
-    assert len(more.trials) == 5
-    once = ns.tune(out=tmp_path / "S", resume=True, trials=5, progress="none")
+    short = search(graph, tmp_path / "S", trials=2)
+    more = ns.tune(out=tmp_path / "S", resume=True, trials=3, progress="none")
+    assert untimed_result(more)[:2] == untimed_result(short)
+    assert len(more.trials) == 3
+    once = ns.tune(out=tmp_path / "S", resume=True, trials=3, progress="none")
     assert untimed_result(once) == untimed_result(more)
     assert once.curve[-1].seconds == more.curve[-1].seconds  # nothing was trained
 
@@ -185,8 +186,8 @@ def test_mistakes_are_named(graph, tmp_path, whole):
         search(graph, done)
     with pytest.raises(UserError, match="no search to resume"):
         ns.tune(out=tmp_path / "none", resume=True)
-    with pytest.raises(UserError, match="begun with method smac, not random"):
-        ns.tune(out=done, resume=True, method="random")
+    with pytest.raises(UserError, match="begun with method random, not smac"):
+        ns.tune(out=done, resume=True, method="smac")
     with pytest.raises(UserError, match="begun with dim 4, not 8"):
         ns.tune(out=done, resume=True, dim=8)
     with pytest.raises(UserError, match="not on this graph"):
