@@ -49,7 +49,7 @@ def search(asked: argparse.Namespace, method: str) -> None:
             settings = {"trials": asked.trials, "method": method, "space": asked.space}
             settings["min_epochs"] = asked.min_epochs
             result = ns.tune(asked.data, out=out, **settings, **kept, **_training(asked))
-    except ns.TrainingInterrupted:
+    except (ns.TrainingInterrupted, KeyboardInterrupt):
         print(f"stopped after {asked.seconds} s; the same command goes on", flush=True)
         return
     finally:

@@ -17,6 +17,7 @@ from smac.runner.abstract_serial_runner import AbstractSerialRunner
 from smac.runner.dask_runner import DaskParallelRunner
 
 from nscaching.errors import UserError
+from nscaching.training.interrupt import interrupts_ignored
 from nscaching.tuning.journal import SUCCESS
 from nscaching.tuning.trial import TrialPlace, train_trial
 
@@ -107,14 +108,15 @@ def make_runner(
 @contextlib.contextmanager
 def _local_client(workers: int, threads: bool) -> Iterator[Client]:
     """Start a Dask cluster on this machine: one process with threads, or a process a worker."""
-    cluster = LocalCluster(
-        n_workers=1 if threads else workers,
-        threads_per_worker=workers if threads else 1,
-        processes=not threads,
-        dashboard_address=None,
-        memory_limit=0,
-        silence_logs="ERROR",
-    )
+    with interrupts_ignored():  # workers inherit that: Ctrl-C is for this process, which ends them
+        cluster = LocalCluster(
+            n_workers=1 if threads else workers,
+            threads_per_worker=workers if threads else 1,
+            processes=not threads,
+            dashboard_address=None,
+            memory_limit=0,
+            silence_logs="ERROR",
+        )
     with cluster, Client(cluster) as client:
         yield client
 
