@@ -17,6 +17,7 @@ from nscaching.evaluation import ClassificationReport, RankingMetrics, RankingRe
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.run import Neighbour, Prediction, Run
 from nscaching.training import Progress, TrainConfig
+from nscaching.tuning import SearchResult, tune
 
 __all__ = [
     "ClassificationReport",
@@ -28,6 +29,7 @@ __all__ = [
     "RankingMetrics",
     "RankingReport",
     "Run",
+    "SearchResult",
     "TrainConfig",
     "TrainingDiverged",
     "TrainingInterrupted",
@@ -37,4 +39,5 @@ __all__ = [
     "load_graph",
     "load_run",
     "train",
+    "tune",
 ]

@@ -36,31 +36,63 @@ def train(
     and is read back by :func:`load_run`.
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
+    trainer = make_trainer(
+        graph,
+        out=out,
+        config=config,
+        overwrite=overwrite,
+        resume=resume,
+        progress=shown,
+        **options,
+    )
+    trainer.run(resume)
+    return _finished(trainer, shown)
+
+
+def make_trainer(
+    graph: KnowledgeGraph | str | Path | None,
+    *,
+    out: str | Path | None,
+    config: TrainConfig | str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: Progress,
+    **options: Any,
+) -> Trainer:
+    """Check everything :func:`train` is given and return what trains; the run folder is made."""
     folder = RunFolder(out) if out is not None else None
     given = {**plain_options(config), **options}
     if resume and folder is not None and folder.is_run():
-        settings = _resumed_config(folder, given)
-        if graph is None and settings.data != folder.read_config().data:
-            graph = settings.data
-        loaded = _resumed_graph(folder, graph, settings)
-        # A checkpoint holds the parameters: the run they once came from may be gone.
-        start = replace(settings, init_from=None) if folder.checkpoint.exists() else settings
-        trainer = Trainer(loaded, start, folder, shown)
-        folder.sweep()
-        if settings != folder.read_config():  # more epochs, say: the file must repeat the run
-            folder.write_config(settings)
-    else:
-        settings = make_config(graph, given)
-        if folder is not None:
-            _refuse_occupied(folder, overwrite)
-        loaded = graph if isinstance(graph, KnowledgeGraph) else open_graph(settings)
-        for note in loaded.notes:
-            shown.say(note)
-        trainer = Trainer(loaded, settings, folder, shown)
-        if folder is not None:  # only now: whatever could be wrong has been looked at
-            folder.create(settings, loaded)
-    trainer.run(resume)
-    return _finished(trainer, shown)
+        return _resumed_trainer(folder, graph, given, progress)
+    settings = make_config(graph, given)
+    if folder is not None:
+        _refuse_occupied(folder, overwrite)
+    loaded = graph if isinstance(graph, KnowledgeGraph) else open_graph(settings)
+    for note in loaded.notes:
+        progress.say(note)
+    trainer = Trainer(loaded, settings, folder, progress)
+    if folder is not None:  # only now: whatever could be wrong has been looked at
+        folder.create(settings, loaded)
+    return trainer
+
+
+def _resumed_trainer(
+    folder: RunFolder,
+    graph: KnowledgeGraph | str | Path | None,
+    given: dict[str, Any],
+    progress: Progress,
+) -> Trainer:
+    settings = _resumed_config(folder, given)
+    if graph is None and settings.data != folder.read_config().data:
+        graph = settings.data
+    loaded = _resumed_graph(folder, graph, settings)
+    # A checkpoint holds the parameters: the run they once came from may be gone.
+    start = replace(settings, init_from=None) if folder.checkpoint.exists() else settings
+    trainer = Trainer(loaded, start, folder, progress)
+    folder.sweep()
+    if settings != folder.read_config():  # more epochs, say: the file must repeat the run
+        folder.write_config(settings)
+    return trainer
 
 
 def load_run(path: str | Path, device: str = "auto") -> Run:

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,30 @@ def sweep_temporary(folder: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically, in UTF-8 and with the line ends as they are."""
     write_atomically(path, lambda temporary: temporary.write_bytes(text.encode("utf-8")))
+
+
+def append_json_line(path: Path, line: Mapping[str, Any]) -> None:
+    """Add one line of JSON to a file."""
+    with explained_writes(path), path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a JSON-lines file; one that a killed process half wrote is left out."""
+    if not path.exists():
+        return []
+    lines = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            continue
+    return lines
+
+
+def write_json_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Write a JSON-lines file atomically."""
+    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def write_tensors(

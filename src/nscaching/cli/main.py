@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from nscaching._version import __version__
-from nscaching.cli import benchmark, classify, datasets, evaluate, export, predict, train
+from nscaching.cli import benchmark, classify, datasets, evaluate, export, predict, train, tune
 from nscaching.cli.output import DEBUG_VARIABLE
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("evaluate")(evaluate.command)
 app.command("classify")(classify.command)
 app.command("predict")(predict.command)
 app.command("export")(export.command)
+app.command("tune")(tune.command)
 app.command("benchmark")(benchmark.command)
 app.add_typer(datasets.app, name="datasets")
 

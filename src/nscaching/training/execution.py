@@ -8,6 +8,7 @@ each other, run side by side and meet before Adam.
 
 from __future__ import annotations
 
+import threading
 from typing import NamedTuple
 
 import torch
@@ -20,6 +21,9 @@ from nscaching.training.step import GradientStep
 
 #: Steps executed one by one, for real, before a graph is captured: kernels get compiled.
 _WARM_UP_STEPS = 3
+#: Several runs may train in threads of one process: while one captures, no other may capture or
+#: give memory back to the device.
+CAPTURE_LOCK = threading.Lock()
 
 
 class StepParts(NamedTuple):
@@ -104,9 +108,10 @@ class GraphExecutor(Executor):
         here = self._start.clone()
         self._next_batch()  # compiles the one kernel that the steps so far have not used
         self._start.copy_(here)
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph):
-            self._captured_step()
+        with CAPTURE_LOCK:
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._captured_step()
         return graph
 
     def _captured_step(self) -> None:

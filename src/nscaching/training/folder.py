@@ -9,7 +9,6 @@ line an evaluation; ``checkpoint/`` holds what ``--resume`` needs.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from pathlib import Path
@@ -19,9 +18,12 @@ import torch
 
 from nscaching.errors import UserError
 from nscaching.files import (
+    append_json_line,
     explained_writes,
+    read_json_lines,
     read_tensors,
     sweep_temporary,
+    write_json_lines,
     write_tensors,
     write_text,
 )
@@ -176,20 +178,11 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of ``metrics.jsonl``; a half-written last one is left out."""
-        if not self.metrics.exists():
-            return []
-        lines = []
-        for line in self.metrics.read_text(encoding="utf-8").split("\n"):
-            try:
-                lines.append(json.loads(line))
-            except ValueError:
-                continue
-        return lines
+        return read_json_lines(self.metrics)
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """Add one line."""
-        with explained_writes(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append_json_line(self.metrics, line)
 
     def clear_metrics(self) -> None:
         """Start an empty ``metrics.jsonl``."""
@@ -199,7 +192,7 @@ class RunFolder:
         """Drop the lines after an epoch: a resumed run will write them again."""
         kept = [line for line in self.read_metrics() if line.get("epoch", 0) <= epoch]
         kept = [line for line in kept if line.get("split") != "test"]
-        write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+        write_json_lines(self.metrics, kept)
 
 
 def _lines(names: list[str]) -> str:

@@ -42,13 +42,13 @@ class Progress:
     @contextlib.contextmanager
     def training(self, epochs: int) -> Iterator[Progress.Bar]:
         """Show the epochs of a run."""
-        with self._rich() as rich:
+        with self.rich() as rich:
             yield Progress.Bar(self, rich, epochs)
 
     @contextlib.contextmanager
     def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
         """Show a piece of work of known size; yields a function told how much more is done."""
-        with self._rich() as rich:
+        with self.rich() as rich:
             task = rich.add_task(what, total=total, news="")
             yield lambda done: rich.advance(task, done)
 
@@ -57,7 +57,8 @@ class Progress:
         if self.style != "none":
             self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def _rich(self) -> RichProgress:
+    def rich(self) -> RichProgress:
+        """Return the bars that all long work shows."""
         return RichProgress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),

@@ -1,0 +1,121 @@
+"""``nscaching tune``: search the numbers of the cache; every training option is a flag too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from nscaching.cli.option_flags import with_option_flags
+from nscaching.cli.output import JsonFlag, print_json, stdout, table
+from nscaching.training import Progress, TrainConfig
+from nscaching.training.interrupt import terminate_as_interrupt
+from nscaching.training.progress import duration
+from nscaching.tuning import SearchResult, tune
+from nscaching.tuning.settings import SearchOptions
+
+
+def tune_command(
+    data: Annotated[
+        Optional[str],  # noqa: UP045 (typer reads this at run time on Python 3.10)
+        typer.Argument(help="A named data set, a folder with train/valid/test, or a file."),
+    ] = None,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Folder of the search.", show_default="runs/DATA-tune"),
+    ] = None,
+    base: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            help="Run folder or YAML file with the options that are not searched; flags win.",
+            show_default="the defaults",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the search in --out where it stopped.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the search in --out.")
+    ] = False,
+    workers: Annotated[int, typer.Option(help="Trials trained at once on this machine.")] = 1,
+    workers_as: Annotated[
+        str,
+        typer.Option(
+            help="auto, processes or threads; auto is threads on a GPU, else processes.",
+        ),
+    ] = "auto",
+    dask: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="Train on the workers of this Dask scheduler: its address or scheduler file.",
+            show_default=False,
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    as_json: JsonFlag = False,
+    **options: Any,
+) -> None:
+    """Search the numbers of the cache, or the model's, for the best validation MRR.
+
+    A training option given as a flag is used in every trial and not searched. When it is done:
+    nscaching train --config OUT/best.yaml
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    with terminate_as_interrupt():
+        result = tune(
+            data,
+            out=out,
+            base=base,
+            resume=resume,
+            overwrite=overwrite,
+            workers=workers,
+            workers_as=workers_as,
+            dask=dask,
+            progress=Progress("none" if quiet else "auto"),
+            **given,
+        )
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        _show(result)
+
+
+def _show(result: SearchResult) -> None:
+    console = stdout()
+    names = list(result.best.config)
+    made = table(f"{result.method}, {result.space}: trials", "", "valid MRR", "epochs", *names)
+    for trial in result.trials:
+        mrr = "failed" if trial.mrr is None else f"{trial.mrr:.4f}"
+        cells = [_cell(trial.config[name]) for name in names]
+        mark = f"{trial.number} *" if trial is result.best else str(trial.number)
+        made.add_row(mark, mrr, str(trial.epochs), *cells)
+    console.print(made)
+    if result.importance is not None:
+        _show_importance(result)
+    settings = ", ".join(f"{name} {_cell(result.best.config[name])}" for name in names)
+    for line in (
+        f"\nBest: trial {result.best.number}, valid MRR {result.best.mrr:.4f} with {settings}.",
+        f"{len(result.trials)} trials, {result.epochs} epochs, {duration(result.seconds)}. "
+        f"Train it: nscaching train --config {result.folder.best}",
+    ):
+        console.print(line, highlight=False, soft_wrap=True)
+    if result.pictures:
+        console.print(f"Pictures: {', '.join(result.pictures)}", highlight=False, soft_wrap=True)
+
+
+def _show_importance(result: SearchResult) -> None:
+    importance = result.importance
+    assert importance is not None
+    title = f"\nWhat mattered (surrogate of {importance.trials} trials, fit {importance.fit:.2f})"
+    made = table(title, "", "alone", "total")
+    for effect in importance.effects:
+        made.add_row(effect.name, f"{effect.alone:.2f}", f"{effect.total:.2f}")
+    stdout().print(made)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+command = with_option_flags(tune_command, SearchOptions, TrainConfig, leave_out=("data",))

@@ -1,0 +1,49 @@
+"""What a search is told, apart from the training options that stay as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nscaching.options import Options, option
+from nscaching.tuning.space import SPACES
+
+METHODS = ("smac", "random", "smac-mf")
+#: How workers of this machine are made; auto is threads on a GPU, which they share from one
+#: process, and processes on the CPU.
+WORKERS_AS = ("auto", "processes", "threads")
+
+
+@dataclass(kw_only=True)
+class SearchOptions(Options):
+    """How a search goes; the seed and the epochs of a trial are the training's own."""
+
+    trials: int = option(50, "Settings to try.", group="Search", low=1)
+    method: str = option(
+        "smac",
+        "smac; random, the baseline; or smac-mf, which ends trials that start badly early.",
+        group="Search",
+        choices=METHODS,
+    )
+    space: str = option(
+        "sampler",
+        "sampler: the paper's five numbers; sampler+: rescale and known positives too; model: "
+        "dim, lr, batch size and margin or l2 under Bernoulli.",
+        group="Search",
+        choices=SPACES,
+    )
+    min_epochs: int = option(
+        0,
+        "For smac-mf: the fewest epochs a trial gets; 0 is as few as the trials allow.",
+        group="Search",
+        low=0,
+    )
+
+
+#: What a resumed search may change: how long it goes on.
+MAY_CHANGE = {"trials"}
+
+
+def as_record(options: SearchOptions, fixed: dict[str, Any]) -> dict[str, Any]:
+    """Return what ``search.yaml`` keeps; the first number of trials shapes the initial design."""
+    return {**options.as_dict(), "planned_trials": options.trials, "fixed": fixed}
