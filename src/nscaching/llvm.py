@@ -2,7 +2,8 @@
 
 ``prefetch``: a loop that reads rows in random order waits for memory at each of them, unless it
 says early which rows come next. ``to_half``: numbers that are kept but seldom read take half the
-room as float16.
+room as float16. ``bits_of`` and ``float_of``: a float32 as an int32 and back, without memory
+between, so that loops over them vectorise.
 """
 
 from __future__ import annotations
@@ -52,3 +53,26 @@ def _to_half(context: Any, number: Any) -> Any:
 
 #: ``to_half(x)``, for use in compiled functions only.
 to_half: Any = intrinsic(_to_half)
+
+
+def _bits_of(context: Any, number: Any) -> Any:
+    """Return the bits of a float32 as an int32."""
+
+    def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
+def _float_of(context: Any, bits: Any) -> Any:
+    """Return the float32 that has these bits."""
+
+    def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+#: ``bits_of(x)`` and ``float_of(bits)``, for use in compiled functions only.
+bits_of: Any = intrinsic(_bits_of)
+float_of: Any = intrinsic(_float_of)

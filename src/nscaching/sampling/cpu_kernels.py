@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from nscaching.llvm import to_half
+from nscaching.llvm import bits_of, float_of, to_half
 from nscaching.sampling.hashing import GOLDEN, MIX_1, MIX_2, NOISE_STREAM
 from nscaching.sampling.softmax import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE
 
@@ -66,11 +66,8 @@ def _split(values: Array, length: int, count: int) -> Any:
 
 
 @_inline
-def _quantile(values: Array, length: int, q: float, scratch: Array) -> Any:
-    """Return the q-quantile of ordered int32s, with linear interpolation, as a float.
-
-    ``scratch`` holds two int32 whose float32 view is read: the order statistics around the place.
-    """
+def _quantile(values: Array, length: int, q: float) -> Any:
+    """Return the q-quantile of ordered int32s, with linear interpolation, as a float."""
     place = np.float32((length - 1) * q)
     below = math.floor(place)
     bound = _split(values, length, below + 1)
@@ -83,9 +80,8 @@ def _quantile(values: Array, length: int, q: float, scratch: Array) -> Any:
         high = min(high, np.int32(2**31 - 1) if inside else values[j])
     if count > below + 1 or place == below:
         high = low
-    scratch[0], scratch[1] = _ordered(low), _ordered(high)
-    ends = scratch.view(np.float32)
-    return ends[0] + (ends[1] - ends[0]) * np.float32(place - below)
+    start, stop = float_of(_ordered(low)), float_of(_ordered(high))
+    return start + (stop - start) * np.float32(place - below)
 
 
 @_inline
@@ -103,31 +99,29 @@ def _holds(answers: Array, start: int, stop: int, entity: int) -> bool:
 
 
 @njit(fastmath={"contract", "reassoc"}, cache=True, nogil=True, error_model="numpy")
-def _log(values: Array, bits: Array, count: int) -> None:
-    """Take logarithms of positive normal floats in place; ``bits`` is their view as int32.
+def _log(number: Any) -> Any:
+    """Take the logarithm of a positive normal float.
 
-    A polynomial (Cephes' logf) that vectorises, unlike a call for each; within 2 ulp.
+    A polynomial (Cephes' logf) that vectorises, unlike a call; within 2 ulp.
     """
-    for j in range(count):
-        whole = bits[j]
-        exponent = np.float32((whole >> 23) - 126)
-        bits[j] = (whole & 0x007FFFFF) | 0x3F000000
-        x = values[j]
-        small = x < np.float32(0.70710678)
-        exponent -= np.float32(1) if small else np.float32(0)
-        x = (x + x if small else x) - np.float32(1)
-        y = np.float32(7.0376836292e-2)
-        y = y * x - np.float32(1.1514610310e-1)
-        y = y * x + np.float32(1.1676998740e-1)
-        y = y * x - np.float32(1.2420140846e-1)
-        y = y * x + np.float32(1.4249322787e-1)
-        y = y * x - np.float32(1.6668057665e-1)
-        y = y * x + np.float32(2.0000714765e-1)
-        y = y * x - np.float32(2.4999993993e-1)
-        y = y * x + np.float32(3.3333331174e-1)
-        z = x * x
-        y = y * x * z - np.float32(2.12194440e-4) * exponent - np.float32(0.5) * z
-        values[j] = x + y + np.float32(0.693359375) * exponent
+    whole = bits_of(number)
+    exponent = np.float32((whole >> np.int32(23)) - np.int32(126))
+    x = float_of((whole & np.int32(0x007FFFFF)) | np.int32(0x3F000000))
+    small = x < np.float32(0.70710678)
+    exponent -= np.float32(1) if small else np.float32(0)
+    x = (x + x if small else x) - np.float32(1)
+    y = np.float32(7.0376836292e-2)
+    y = y * x - np.float32(1.1514610310e-1)
+    y = y * x + np.float32(1.1676998740e-1)
+    y = y * x - np.float32(1.2420140846e-1)
+    y = y * x + np.float32(1.4249322787e-1)
+    y = y * x - np.float32(1.6668057665e-1)
+    y = y * x + np.float32(2.0000714765e-1)
+    y = y * x - np.float32(2.4999993993e-1)
+    y = y * x + np.float32(3.3333331174e-1)
+    z = x * x
+    y = y * x * z - np.float32(2.12194440e-4) * exponent - np.float32(0.5) * z
+    return x + y + np.float32(0.693359375) * exponent
 
 
 @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
@@ -226,37 +220,56 @@ def _gumbel(stream: np.uint64, noise: Array) -> None:
     scale = np.float32(2.0**-23)
     for j in range(noise.shape[0]):
         bits = _mix(stream + (_NOISE_STREAM + np.uint64(j + 1)) * _GOLDEN)
-        noise[j] = (np.float32(np.int32(bits >> np.uint64(41))) + np.float32(0.5)) * scale
-    _log(noise, noise.view(np.int32), noise.shape[0])
-    for j in range(noise.shape[0]):
-        noise[j] = -noise[j]
-    _log(noise, noise.view(np.int32), noise.shape[0])
+        uniform = (np.float32(np.int32(bits >> np.uint64(41))) + np.float32(0.5)) * scale
+        noise[j] = _log(-_log(uniform))
 
 
 @_inline
-def _rescaling(scores: Array, valid: Array, work: Array, scratch: Array) -> tuple[Any, Any]:
+def _rescaling(scores: Array, valid: Array, order: Array) -> tuple[Any, Any]:
     """Return the quantiles that become 0 and 1; equal ones where there is nothing to rescale."""
     live = 0
     for j in range(scores.shape[0]):
-        work[live] = scores[j]
+        order[live] = _ordered(bits_of(scores[j]))
         live += 1 if valid[j] else 0
-    order = work.view(np.int32)
-    for j in range(live):
-        order[j] = _ordered(order[j])
-    low = np.float32(_quantile(order, live, LOW_QUANTILE, scratch))
-    return low, np.float32(_quantile(order, live, HIGH_QUANTILE, scratch))
+    low = np.float32(_quantile(order, live, LOW_QUANTILE))
+    return low, np.float32(_quantile(order, live, HIGH_QUANTILE))
 
 
 @_inline
-def _threshold(keys: Array, size: int, work: Array, scratch: Array) -> Any:
+def _weigh(
+    scores: Array,
+    noise: Array,
+    weighting: int,
+    temperature: Any,
+    low: Any,
+    high: Any,
+    keys: Array,
+) -> None:
+    """Fill in log weights plus Gumbel noise; the largest are kept. One short loop a case."""
+    if weighting == 3:
+        for j in range(keys.shape[0]):
+            keys[j] = scores[j]
+    elif weighting == 0:
+        for j in range(keys.shape[0]):
+            keys[j] = -noise[j]
+    elif weighting == 1:
+        for j in range(keys.shape[0]):
+            keys[j] = temperature * scores[j] - noise[j]
+    elif high > low:
+        for j in range(keys.shape[0]):
+            scaled = min(max((scores[j] - low) / (high - low), np.float32(0)), np.float32(1))
+            keys[j] = temperature * scaled - noise[j]
+    else:
+        for j in range(keys.shape[0]):
+            keys[j] = (temperature if scores[j] > high else np.float32(0)) - noise[j]
+
+
+@_inline
+def _threshold(keys: Array, size: int, order: Array) -> Any:
     """Return a number that the ``size`` largest keys are above, or tied with where ties are."""
-    order = work.view(np.int32)
     for j in range(keys.shape[0]):
-        work[j] = keys[j]
-    for j in range(keys.shape[0]):
-        order[j] = _ordered(order[j])
-    scratch[0] = _ordered(_split(order, keys.shape[0], keys.shape[0] - size))
-    return scratch.view(np.float32)[0]
+        order[j] = _ordered(bits_of(keys[j]))
+    return float_of(_ordered(_split(order, keys.shape[0], keys.shape[0] - size)))
 
 
 @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
@@ -284,45 +297,39 @@ def renew_rows(
     temperature = np.float32(alpha)
     for block in prange((rows.shape[0] + _BLOCK - 1) // _BLOCK):
         valid = np.empty(count, dtype=np.bool_)
+        taken = np.empty(count, dtype=np.bool_)
         seen = np.empty(slots, dtype=np.int32)
         noise = np.empty(count, dtype=np.float32)
         keys = np.empty(count, dtype=np.float32)
         work = np.empty(count, dtype=np.float32)
-        scratch = np.empty(2, dtype=np.int32)
+        order = np.empty(count, dtype=np.int32)
         for i in range(block * _BLOCK, min(rows.shape[0], (block + 1) * _BLOCK)):
             row = rows[i]
             live = _mark_distinct(candidates[i], seen, valid)
             low, high = np.float32(0), np.float32(0)
             if weighting == 2 and live > 0:
-                low, high = _rescaling(candidate_scores[i], valid, work, scratch)
+                low, high = _rescaling(candidate_scores[i], valid, order)
             if weighting != 3:
                 _gumbel(_mix(seed + np.uint64(row) * _GOLDEN), noise)
+            _weigh(candidate_scores[i], noise, weighting, temperature, low, high, keys)
             for j in range(count):
-                score = candidate_scores[i, j]
-                key = score
-                if weighting != 3:
-                    key = -noise[j]
-                if weighting == 1:
-                    key += temperature * score
-                elif weighting == 2 and high > low:
-                    scaled = (score - low) / (high - low)
-                    key += temperature * min(max(scaled, np.float32(0)), np.float32(1))
-                elif weighting == 2 and score > high:
-                    key += temperature
-                keys[j] = key if valid[j] else -np.float32(np.inf)
-            threshold, above = -np.float32(np.inf), live
+                keys[j] = keys[j] if valid[j] else -np.float32(np.inf)
+            threshold = -np.float32(np.inf)
             if live > size:
-                threshold, above = _threshold(keys, size, work, scratch), 0
-                for j in range(count):
-                    above += 1 if keys[j] > threshold else 0
-            ties = min(size, live) - above
-            written = 0
+                threshold = _threshold(keys, size, order)
+            ties: Any = np.int64(min(size, live))
             for j in range(count):
-                tied = valid[j] & (keys[j] == threshold) & (ties > 0)
-                ties -= 1 if tied else 0
+                taken[j] = keys[j] > threshold
+                ties -= np.int64(taken[j])
+            for j in range(count if ties > 0 else 0):
+                if valid[j] and keys[j] == threshold and ties > 0:
+                    taken[j] = True
+                    ties -= 1
+            written: Any = np.int64(0)
+            for j in range(count):
                 seen[written] = candidates[i, j]
                 work[written] = candidate_scores[i, j]
-                written += 1 if tied or (valid[j] and keys[j] > threshold) else 0
+                written += np.int64(taken[j])
             for j in range(size):
                 ids[row, j] = seen[j] if j < written else -1
                 kept = min(max(work[j], np.float32(-LARGEST_SCORE)), np.float32(LARGEST_SCORE))
