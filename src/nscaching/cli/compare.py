@@ -99,9 +99,8 @@ def _numbers(text: str | None) -> list[int] | None:
 def _show(comparison: Comparison) -> None:
     console = stdout()
     title = f"{comparison.data or 'graph'}, {comparison.scoring}: test, best model on valid"
-    made = table(
-        title, "sampler", "MRR", "Hits@10", "accuracy", "s an epoch", "extra params", "best epoch"
-    )
+    made = table(title, "sampler", "MRR", "Hits@10", "accuracy", "s/epoch", "extra", "best")
+    made.columns[0].overflow = "fold"
     for row in comparison.rows:
         if not row["runs"]:
             made.add_row(row["sampler"], "failed", *["–"] * 5)
@@ -111,7 +110,7 @@ def _show(comparison: Comparison) -> None:
             _mean(row, "mrr", "{:.4f}"),
             _mean(row, "hits@10", "{:.4f}"),
             _mean(row, "accuracy", "{:.1%}"),
-            _mean(row, "seconds_per_epoch", "{:.3f}"),
+            "–" if row["seconds_per_epoch"] is None else f"{row['seconds_per_epoch']:.3f}",
             f"{row['extra_parameters']:,}",
             ", ".join(map(str, row["best_epoch"])),
         )
@@ -119,6 +118,7 @@ def _show(comparison: Comparison) -> None:
     for row in comparison.rows:
         for error in row["errors"]:
             console.print(f"{row['sampler']} failed, {error}", highlight=False, soft_wrap=True)
+    console.print("extra: parameters trained besides the model; best: epoch of the best model.")
     if len(comparison.seeds) > 1:
         seeds = ", ".join(map(str, comparison.seeds))
         console.print(f"Mean ± standard deviation over seeds {seeds}.", highlight=False)

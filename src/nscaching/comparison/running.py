@@ -71,9 +71,10 @@ def compare(
     named = common.pop("data", None)
     source = graph if graph is not None else named
     entries = [
-        _Entry(contender, seed, make_config(source, _options(common, contender, seed)))
+        _Entry(contender, seed, given, make_config(source, given))
         for seed in seeds  # so that one round of all is there early
         for contender in contenders
+        for given in [{**common, **with_preset(contender.options), "seed": seed}]
     ]
     scoring = entries[0].settings.scoring
     if out is None:
@@ -89,7 +90,7 @@ def compare(
     )
     if before is not None and before.data == comparison.data:
         comparison = replace(comparison, runs=before.runs)
-    return _Work(comparison, source, entries, resume, overwrite, shown).do(common)
+    return _Work(comparison, source, entries, resume, overwrite, shown).do()
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class _Entry:
 
     contender: Contender
     seed: int
+    options: dict[str, Any]
     settings: TrainConfig
 
     @property
@@ -122,7 +124,7 @@ class _Work:
         self.known = {result.run: result for result in comparison.runs}
         self.took: dict[str, float] = {}  #: seconds of a run of each contender
 
-    def do(self, common: dict[str, Any]) -> Comparison:
+    def do(self) -> Comparison:
         """Make all runs; return what they found."""
         out = self.comparison.out
         self._refuse_occupied()
@@ -132,8 +134,7 @@ class _Work:
         try:
             self._keep(results)
             for place, entry in enumerate(self.entries):
-                options = _options(common, entry.contender, entry.seed)
-                results[entry.folder] = self._result(place, entry, options)
+                results[entry.folder] = self._result(place, entry)
                 self._keep(results)
         except (TrainingInterrupted, KeyboardInterrupt) as error:
             done = sum(result.error is None for result in results.values())
@@ -152,7 +153,7 @@ class _Work:
         for folder, entry in zip(folders, self.entries, strict=True):
             if folder.exists() and not folder.is_run():
                 raise UserError(
-                    f"{folder.path} exists and is not a run folder; choose another out."
+                    f"{folder.path} exists and is not a run folder; choose another --out."
                 )
             if not folder.is_run() or self.overwrite:
                 continue
@@ -163,7 +164,7 @@ class _Work:
                 )
             resumed_config(folder, _changes(folder, entry.settings))
 
-    def _result(self, place: int, entry: _Entry, options: dict[str, Any]) -> RunResult:
+    def _result(self, place: int, entry: _Entry) -> RunResult:
         """Return the result of a run: one that is known, or one made now."""
         folder = RunFolder(self.comparison.out / entry.folder)
         going_on = self.resume and folder.is_run()
@@ -186,7 +187,7 @@ class _Work:
                 resume=going_on,
                 overwrite=self.overwrite,
                 progress=self.progress,
-                **(_changes(folder, entry.settings) if going_on else options),
+                **(_changes(folder, entry.settings) if going_on else entry.options),
             )
             result = _measured(blank, run)
         except TrainingInterrupted:
@@ -234,10 +235,6 @@ class _Work:
             self.progress.say(f"No picture: {error}")
             return
         self.comparison = replace(self.comparison, picture="compare.png")
-
-
-def _options(common: Mapping[str, Any], contender: Contender, seed: int) -> dict[str, Any]:
-    return {**common, **with_preset(contender.options), "seed": seed}
 
 
 def _changes(folder: RunFolder, wanted: TrainConfig) -> dict[str, Any]:

@@ -38,19 +38,15 @@ def draw_comparison(path: Path, title: str, lines: Sequence[Band]) -> None:
                     every = max(1, len(x) // 8)
                     label = line.label if row == column == 0 else None
                     panel.plot(x, line.mean[metric], label=label, markevery=every, **look)
-                    panel.fill_between(
-                        x,
-                        line.low[metric],
-                        line.high[metric],
-                        color=look["color"],
-                        alpha=0.12,
-                        lw=0,
-                    )
+                    edges = line.low[metric], line.high[metric]
+                    panel.fill_between(x, *edges, color=look["color"], alpha=0.12, lw=0)
                 if column == 0:
                     panel.set_ylabel(metric_name)
                 if row == len(_METRICS) - 1:
                     panel.set_xlabel(axis_name)
                 panel.set_xlim(left=0)
+                if axis == "epochs":
+                    panel.xaxis.get_major_locator().set_params(integer=True)
         drawn.suptitle(title, x=0.01, ha="left")
         drawn.legend(loc="outside lower center", ncols=min(4, len(lines)), handlelength=4)
         save(drawn, path)
