@@ -74,12 +74,13 @@ def refuse_what_does_not_fit(graph: KnowledgeGraph, config: TrainConfig) -> None
     """Raise where the caches and what a step offers them are more than the device has free."""
     if config.sampler != "nscaching":
         return
-    parts = plan_memory(graph, config).parts
-    needed, free = parts["caches"] + parts["batch"], free_bytes(pick_device(config.device))
-    if free is not None and needed > free:
+    caches = plan_memory(graph, config).parts["caches"]
+    candidates = _candidate_bytes(config, graph.num_entities)
+    free = free_bytes(pick_device(config.device))
+    if free is not None and caches + candidates > free:
         raise UserError(
-            f"The caches need {parts['caches'] / 1e9:,.1f} GB (N1 = cache_size "
-            f"{config.cache_size:,}) and a step {parts['batch'] / 1e9:,.1f} GB (N2 = candidates "
+            f"The caches need {caches / 1e9:,.1f} GB (N1 = cache_size "
+            f"{config.cache_size:,}) and a step {candidates / 1e9:,.1f} GB (N2 = candidates "
             f"{config.candidates:,}); {free / 1e9:,.1f} GB are free. Make cache_size, candidates "
             "or batch_size smaller."
         )
@@ -117,8 +118,11 @@ def _generator_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
 
 
 def _batch_bytes(config: TrainConfig, entities: int, width: int) -> int:
-    row = min(config.cache_size, entities) + min(config.candidates, entities)
-    candidates = config.batch_size * row * (8 + 8 + 4)
     negatives = config.negatives or SAMPLERS[config.sampler].usual_negatives
     gradients = config.batch_size * (2 + negatives) * width * 4 * 2
-    return 2 * candidates + gradients
+    return _candidate_bytes(config, entities) + gradients
+
+
+def _candidate_bytes(config: TrainConfig, entities: int) -> int:
+    row = min(config.cache_size, entities) + min(config.candidates, entities)
+    return 2 * config.batch_size * row * (8 + 8 + 4)
