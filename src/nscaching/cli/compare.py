@@ -7,11 +7,11 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from nscaching.cli.config_flags import with_config_options
+from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import JsonFlag, print_json, stdout, table
 from nscaching.comparison import Comparison, compare
 from nscaching.errors import UserError
-from nscaching.training import Progress
+from nscaching.training import Progress, TrainConfig
 from nscaching.training.interrupt import terminate_as_interrupt
 
 
@@ -134,4 +134,6 @@ def _mean(row: dict[str, Any], name: str, form: str) -> str:
     return shown if spread is None else f"{shown} ± {form.format(spread)}"
 
 
-command = with_config_options(compare_command, ("data", "sampler", "seed", "max_seconds"))
+command = with_option_flags(
+    compare_command, TrainConfig, leave_out=("data", "sampler", "seed", "max_seconds")
+)

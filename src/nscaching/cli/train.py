@@ -10,8 +10,8 @@ from typing import Annotated, Any, Optional
 import typer
 
 from nscaching.api import make_config, merged_options, open_graph, train
-from nscaching.cli.config_flags import with_config_options
 from nscaching.cli.evaluate import metrics_table
+from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import JsonFlag, print_json, stdout, table
 from nscaching.errors import TrainingInterrupted
 from nscaching.run import Run
@@ -143,4 +143,4 @@ def _show(run: Run) -> None:
     )
 
 
-command = with_config_options(train_command)
+command = with_option_flags(train_command, TrainConfig, leave_out=("data",))

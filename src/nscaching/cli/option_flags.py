@@ -1,0 +1,59 @@
+"""Flags made from options: a command gets one for each field of an option dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Collection
+from typing import Annotated, Any, Optional, get_args, get_type_hints
+
+import typer
+
+from nscaching.cli.output import friendly
+from nscaching.options import Options
+
+
+def with_option_flags(
+    function: Callable[..., None], *options: type[Options], leave_out: Collection[str] = ()
+) -> Any:
+    """Return a command with the function's own parameters and a flag for each option.
+
+    The function takes the options as keywords; one that was not given is None.
+    """
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in inspect.signature(function, eval_str=True).parameters.values()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    flags = [flag for kind in options for flag in _flags(kind, leave_out)]
+    command = friendly(function)
+    command.__signature__ = inspect.Signature(own + flags)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in own + flags}
+    return command
+
+
+def _flags(options: type[Options], leave_out: Collection[str]) -> list[inspect.Parameter]:
+    hints = get_type_hints(options)
+    flags = []
+    for field in dataclasses.fields(options):  # type: ignore[arg-type]
+        if field.name in leave_out:
+            continue
+        hint = hints[field.name]
+        kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
+        choices = field.metadata["choices"]
+        listed = f" One of: {', '.join(choices)}." if choices else ""
+        flag = typer.Option(
+            f"--{field.name.replace('_', '-')}",
+            help=field.metadata["help"] + listed,
+            show_default=str(field.default) if field.default is not None else False,
+            rich_help_panel=field.metadata["group"],
+        )
+        flags.append(
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[Optional[kinds[0]], flag],  # noqa: UP045
+            )
+        )
+    return flags
