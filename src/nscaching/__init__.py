@@ -12,6 +12,7 @@ from __future__ import annotations
 from nscaching import acceleration  # noqa: F401  (first: it sets up threads before torch loads)
 from nscaching._version import __version__
 from nscaching.api import load_run, train
+from nscaching.comparison import Comparison, compare
 from nscaching.errors import NSCachingError, TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation import ClassificationReport, RankingMetrics, RankingReport, Verdicts
 from nscaching.graph import KnowledgeGraph, load_graph
@@ -21,6 +22,7 @@ from nscaching.tuning import SearchResult, tune
 
 __all__ = [
     "ClassificationReport",
+    "Comparison",
     "KnowledgeGraph",
     "NSCachingError",
     "Neighbour",
@@ -36,6 +38,7 @@ __all__ = [
     "UserError",
     "Verdicts",
     "__version__",
+    "compare",
     "load_graph",
     "load_run",
     "train",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.run import Run
+from nscaching.sampling.presets import check_preset, fitted, with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 from nscaching.training.config import read_yaml
 from nscaching.training.devices import pick_device
 from nscaching.training.loop import evaluation_line
+from nscaching.training.memory import refuse_what_does_not_fit
 
 #: Options that do not change what a run computes, only how long, where and how it is kept.
-_MAY_CHANGE = {"data", "epochs", "device", "eval_memory", "checkpoint_seconds"}
+_MAY_CHANGE = {"data", "epochs", "max_seconds", "device", "eval_memory", "checkpoint_seconds"}
 
 
 def train(
@@ -61,15 +64,16 @@ def make_trainer(
 ) -> Trainer:
     """Check everything :func:`train` is given and return what trains; the run folder is made."""
     folder = RunFolder(out) if out is not None else None
-    given = {**plain_options(config), **options}
     if resume and folder is not None and folder.is_run():
-        return _resumed_trainer(folder, graph, given, progress)
-    settings = make_config(graph, given)
+        return _resumed_trainer(folder, graph, {**plain_options(config), **options}, progress)
+    settings = make_config(graph, merged_options(config, options))
     if folder is not None:
         _refuse_occupied(folder, overwrite)
     loaded = graph if isinstance(graph, KnowledgeGraph) else open_graph(settings)
     for note in loaded.notes:
         progress.say(note)
+    settings = fitted(settings, loaded.num_entities)
+    refuse_what_does_not_fit(loaded, settings)
     trainer = Trainer(loaded, settings, folder, progress)
     if folder is not None:  # only now: whatever could be wrong has been looked at
         folder.create(settings, loaded)
@@ -82,10 +86,11 @@ def _resumed_trainer(
     given: dict[str, Any],
     progress: Progress,
 ) -> Trainer:
-    settings = _resumed_config(folder, given)
+    settings = resumed_config(folder, given)
     if graph is None and settings.data != folder.read_config().data:
         graph = settings.data
     loaded = _resumed_graph(folder, graph, settings)
+    refuse_what_does_not_fit(loaded, settings)
     # A checkpoint holds the parameters: the run they once came from may be gone.
     start = replace(settings, init_from=None) if folder.checkpoint.exists() else settings
     trainer = Trainer(loaded, start, folder, progress)
@@ -107,7 +112,9 @@ def make_config(graph: KnowledgeGraph | str | Path | None, given: dict[str, Any]
         given = {**given, "data": name}
     if not given.get("data"):
         raise UserError("Name a data set, a folder or a file of triples to train on.")
-    return TrainConfig.from_mapping(given, "options")
+    settings = TrainConfig.from_mapping(with_preset(given), "options")
+    check_preset(settings)
+    return settings
 
 
 def open_graph(settings: TrainConfig) -> KnowledgeGraph:
@@ -126,6 +133,13 @@ def plain_options(config: TrainConfig | str | Path | None) -> dict[str, Any]:
     return read_yaml(Path(config))
 
 
+def merged_options(
+    config: TrainConfig | str | Path | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Put options, and what a preset among them stands for, above those of a configuration."""
+    return {**with_preset(plain_options(config)), **with_preset(options)}
+
+
 def _refuse_occupied(folder: RunFolder, overwrite: bool) -> None:
     if not folder.exists():
         return
@@ -138,7 +152,7 @@ def _refuse_occupied(folder: RunFolder, overwrite: bool) -> None:
         )
 
 
-def _resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
+def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
     """Return the stored configuration; what is given now may change only how long and where."""
     stored = folder.read_config()
     given = {name: value for name, value in given.items() if (name, value) != ("data", "")}
@@ -185,6 +199,7 @@ def _finished(trainer: Trainer, shown: Progress) -> Run:
         "seconds": counters.seconds,
         "seconds_per_epoch": counters.epoch_seconds / max(1, counters.epoch),
         "device": str(trainer.device),
+        "extra_parameters": trainer.sampler.extra_parameters,
         "valid": counters.best_valid,
         "test": test.overall() if test is not None else None,
     }

@@ -8,6 +8,7 @@ import torch
 from nscaching.sampling import SAMPLERS, Batch, SamplerOptions, triple_columns
 from nscaching.sampling.cache import PADDING
 from nscaching.sampling.hashing import hashed_gumbel, new_seed
+from nscaching.sampling.presets import fitted, with_preset
 from nscaching.sampling.softmax import keep_without_replacement
 from nscaching.scoring import Side
 
@@ -36,8 +37,8 @@ class TableScorer:
 
 
 def sampler_of(graph, name="nscaching", **options):
-    checked = SamplerOptions.from_mapping({"sampler": name, **options}, "test")
-    return SAMPLERS[name](graph, checked, CPU)
+    checked = SamplerOptions.from_mapping(with_preset({"sampler": name, **options}), "test")
+    return SAMPLERS[name](graph, fitted(checked, graph.num_entities), CPU)
 
 
 def batch_of(graph, index=None):

@@ -43,14 +43,21 @@ def scores_of(scorer, side, entities):
 
 
 @pytest.mark.parametrize("known_positives", ["exclude", "allow"])
-@pytest.mark.parametrize(("cache_size", "candidates"), [(3, 2), (2, 50)])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        {"preset": "bernoulli", "cache_size": 3, "candidates": 2},
+        {"preset": "bernoulli", "cache_size": 2, "candidates": 50},
+        {"preset": "bernoulli"},
+        {"name": "bernoulli"},
+    ],
+)
 def test_without_temperatures_negatives_are_uniform_as_bernoulli_draws_them(
-    known_positives, cache_size, candidates
+    known_positives, sampler
 ):
-    _, _, drawn = after_updates(
-        alpha2=0, alpha3=0, cache_size=cache_size, candidates=candidates,
-        known_positives=known_positives,
-    )  # fmt: skip
+    _, _, drawn = after_updates(known_positives=known_positives, **sampler)
+    share = GRAPH.statistics.head_probability.mean()
+    assert_follows(drawn.replaces_head.long(), [1 - share, share])
     for side in SIDES:
         chances = np.ones(ENTITIES)
         if known_positives == "exclude":
@@ -61,33 +68,41 @@ def test_without_temperatures_negatives_are_uniform_as_bernoulli_draws_them(
 @pytest.mark.parametrize("rescale", ["quantile", "none"])
 def test_uniform_rows_and_a_softmax_within_them_are_kbgan_like(rescale):
     """Every subset of size N1 is equally likely, and within it the negative follows sigma2."""
-    alpha2, size = 1.0, 2
-    sampler, scorer, drawn = after_updates(
-        alpha2=alpha2, alpha3=0, cache_size=size, candidates=ENTITIES, rescale=rescale
-    )
+    sampler, scorer, drawn = after_updates(preset="kbgan", cache_size=2, rescale=rescale)
     for side in SIDES:
         mine, negatives = of_side(drawn, side)
         rows = sampler.row_of_triple[side][BATCH.index][mine]
-        subsets = list(itertools.combinations(ALLOWED[side], size))
-        chances = np.concatenate(
-            [sigma(scores_of(scorer, side, s), alpha2, rescale) for s in subsets]
-        )
-        cells = []
-        for ids, negative in zip(
-            sampler.caches[side].ids[rows].tolist(), negatives.tolist(), strict=True
-        ):
-            subset = tuple(sorted(ids))
-            cells.append(size * subsets.index(subset) + subset.index(negative))
-        assert_follows(cells, chances)
+        assert_picks_from_pairs(sampler.caches[side].ids[rows], negatives, scorer, side, rescale)
+
+
+def test_self_adversarial_weights_its_candidates_the_same_way():
+    """Drawing one of two candidates by its weight is what the preset does with a row of two."""
+    _, scorer, drawn = after_updates(name="self-adversarial", negatives=2)
+    pick = torch.multinomial(drawn.weight, 1, generator=seeded(3))
+    for side in SIDES:
+        pairs = (drawn.replaces_head == (side is Side.HEAD)).all(1)  # a side each is drawn there
+        pairs &= drawn.entities[:, 0] != drawn.entities[:, 1]  # and with replacement
+        picked = drawn.entities.gather(1, pick)[pairs].squeeze(1)
+        assert_picks_from_pairs(drawn.entities[pairs], picked, scorer, side, "none")
+
+
+def assert_picks_from_pairs(rows, picked, scorer, side, rescale):
+    """Check that all pairs are equally likely, and in each the pick follows sigma with alpha 1."""
+    subsets = list(itertools.combinations(ALLOWED[side], 2))
+    chances = [sigma(scores_of(scorer, side, subset), 1.0, rescale) for subset in subsets]
+    cells = []
+    for ids, entity in zip(rows.tolist(), picked.tolist(), strict=True):
+        subset = tuple(sorted(ids))
+        cells.append(2 * subsets.index(subset) + subset.index(entity))
+    assert_follows(cells, np.concatenate(chances))
 
 
 @pytest.mark.parametrize("rescale", ["quantile", "none"])
 @pytest.mark.parametrize("alpha3", [0.0, 1.0])
 def test_a_row_of_all_entities_is_igan_like(rescale, alpha3):
     """The negative follows sigma2 over everything that is not a training triple."""
-    _, scorer, drawn = after_updates(
-        alpha2=1.0, alpha3=alpha3, cache_size=ENTITIES, candidates=0, rescale=rescale
-    )
+    sampler, scorer, drawn = after_updates(preset="igan", alpha3=alpha3, rescale=rescale)
+    assert all(cache.size == ENTITIES for cache in sampler.caches.values())
     for side in SIDES:
         chances = np.zeros(ENTITIES)
         chances[ALLOWED[side]] = sigma(scores_of(scorer, side, ALLOWED[side]), 1.0, rescale)

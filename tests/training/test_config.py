@@ -87,7 +87,10 @@ def test_a_configuration_object_is_taken_as_it_is():
         ({"seed": -1}, ["seed", "at least 0"]),
         ({"seed": 2**64}, ["seed", "at most"]),
         ({"scoring": "transse"}, ["scoring", "'transse'", "did you mean 'transe'"]),
-        ({"sampler": "gan"}, ["sampler", "uniform, bernoulli, nscaching", "'gan'"]),
+        (
+            {"sampler": "gan"},
+            ["sampler", "uniform, bernoulli, self-adversarial, kbgan, igan, nscaching", "'gan'"],
+        ),
         ({"device": "tpu"}, ["device", "auto, cpu, cuda, mps"]),
         ({"dimm": 5}, ["unknown option 'dimm'", "did you mean 'dim'"]),
         ({"qqqq": 5}, ["unknown option 'qqqq'", "The options are: "]),

@@ -9,7 +9,17 @@ from typing import Annotated
 import typer
 
 from nscaching._version import __version__
-from nscaching.cli import benchmark, classify, datasets, evaluate, export, predict, train, tune
+from nscaching.cli import (
+    benchmark,
+    classify,
+    compare,
+    datasets,
+    evaluate,
+    export,
+    predict,
+    train,
+    tune,
+)
 from nscaching.cli.output import DEBUG_VARIABLE
 
 app = typer.Typer(
@@ -22,6 +32,7 @@ app = typer.Typer(
     "Try first:  nscaching train world --epochs 20",
 )
 app.command("train")(train.command)
+app.command("compare")(compare.command)
 app.command("evaluate")(evaluate.command)
 app.command("classify")(classify.command)
 app.command("predict")(predict.command)

@@ -9,13 +9,15 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from nscaching.api import make_config, open_graph, plain_options, train
+from nscaching.api import make_config, merged_options, open_graph, train
 from nscaching.cli.evaluate import metrics_table
 from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import JsonFlag, print_json, stdout, table
 from nscaching.errors import TrainingInterrupted
 from nscaching.run import Run
+from nscaching.sampling.presets import fitted
 from nscaching.training import Progress, RunFolder, TrainConfig
+from nscaching.training.devices import free_bytes, pick_device
 from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.loop import default_out
 from nscaching.training.memory import plan_memory
@@ -55,11 +57,11 @@ def train_command(
     given = {name: value for name, value in options.items() if value is not None}
     source = data or given.pop("data", None)
     if dry_run:
-        _show_plan(make_config(source, {**plain_options(config), **given}), as_json)
+        _show_plan(make_config(source, merged_options(config, given)), as_json)
         return
     if out is None:
         named = {"data": source} if source else {}
-        out = default_out(make_config(None, {**plain_options(config), **given, **named}))
+        out = default_out(make_config(None, {**merged_options(config, given), **named}))
     with resumable(out):
         run = train(
             source,
@@ -93,7 +95,9 @@ def resumable(out: Path) -> Iterator[None]:
 
 def _show_plan(config: TrainConfig, as_json: bool) -> None:
     graph = open_graph(config)
+    config = fitted(config, graph.num_entities)
     plan = plan_memory(graph, config)
+    free = free_bytes(pick_device(config.device))
     sizes = {
         "entities": graph.num_entities,
         "relations": graph.num_relations,
@@ -102,7 +106,7 @@ def _show_plan(config: TrainConfig, as_json: bool) -> None:
         "tail_rows": len(graph.rows.tail.anchor),
     }
     if as_json:
-        print_json({**sizes, "bytes": plan.parts, "total_bytes": plan.total})
+        print_json({**sizes, "bytes": plan.parts, "total_bytes": plan.total, "free_bytes": free})
         return
     console = stdout()
     made = table(f"{graph.name}: sizes", "", "count")
@@ -113,6 +117,8 @@ def _show_plan(config: TrainConfig, as_json: bool) -> None:
     for name, size in plan.parts.items():
         made.add_row(name, f"{size / 1e6:,.0f}")
     made.add_row("in all", f"{plan.total / 1e6:,.0f}", style="bold")
+    if free is not None:
+        made.add_row("free now", f"{free / 1e6:,.0f}")
     console.print(made)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from nscaching.graph import KnowledgeGraph
 from nscaching.options import Options, option
 from nscaching.sampling.known import KnownAnswers
+from nscaching.sampling.presets import PRESETS
 from nscaching.scoring import EmbeddingModel, Side
 
 #: Samplers by name; ``nscaching.sampling`` fills it.
@@ -107,6 +108,12 @@ class SamplerOptions(Options):
         "Keep training triples out of the negatives, or allow them (better on a few graphs).",
         group="Sampler",
         choices=("exclude", "allow"),
+    )
+    preset: str | None = option(
+        None,
+        "Defaults of alpha1 to alpha3, N1 and N2 with which NSCaching acts as another sampler.",
+        group="NSCaching",
+        choices=PRESETS,
     )
     cache_size: int = option(
         50,

@@ -30,7 +30,7 @@ _GPU_WIDTH = 256
 #: A fresh row is offered this many draws more than it has places; if that leaves it short, this
 #: many times as many.
 _FILL_SLACK, _FILL_WIDTH = 16, 8
-#: Entries handled at once while the cache is filled.
+#: Entries handled at once while the cache is filled or scored anew.
 _FILL_BLOCK = 1 << 22
 
 
@@ -90,6 +90,7 @@ class Cache:
 
     def rescore(self, score: Callable[[Tensor, Tensor], Tensor], block_rows: int = 4096) -> None:
         """Store current scores for all rows. ``score(rows, ids)``: (b,), (b, k) -> (b, k)."""
+        block_rows = max(1, min(block_rows, _FILL_BLOCK // self.size))
         for start in range(0, len(self), block_rows):
             rows = torch.arange(start, min(start + block_rows, len(self)), device=self.ids.device)
             ids = self.ids[rows].long()

@@ -34,6 +34,12 @@ class TrainConfig(SamplerOptions, LossOptions, ScoringOptions):
         None, "Start from the parameters of this run instead of random ones.", group="Training"
     )
     epochs: int = option(100, "Epochs at most.", group="Training", low=1)
+    max_seconds: float | None = option(
+        None,
+        "Stop after the epoch in which so many seconds of training are used up; left out, never.",
+        group="Training",
+        above=0,
+    )
     pretrain_epochs: int = option(
         0,
         "How many of the epochs, at the start, take Bernoulli negatives: the paper's 'pretrain'.",

@@ -125,9 +125,10 @@ class Trainer:
                 self.progress.say(
                     "Compiling kernels for this machine; this takes half a minute, once."
                 )
-        with StopRequest() as stop, self.progress.training(self.config.epochs) as bar:
-            bar.advance(self.counters.epoch)
-            while self.counters.epoch < self.config.epochs and not self._out_of_patience():
+        limits = self.config.epochs, self.config.max_seconds
+        with StopRequest() as stop, self.progress.training(*limits) as bar:
+            bar.advance(self.counters.epoch, self.counters.epoch_seconds)
+            while self._within_budget() and not self._out_of_patience():
                 if self.counters.pretraining and self._pretrained():
                     self._end_pretraining()
                 started = time.monotonic()
@@ -220,6 +221,11 @@ class Trainer:
             "Try a smaller lr, or a larger l2."
         )
 
+    def _within_budget(self) -> bool:
+        """Tell whether epochs and seconds are left."""
+        limit, used = self.config.max_seconds, self.counters.epoch_seconds
+        return self.counters.epoch < self.config.epochs and (limit is None or used < limit)
+
     def _out_of_patience(self) -> bool:
         patience = self.config.patience
         spent = 0 < patience <= self.counters.validations_without_gain
@@ -231,7 +237,7 @@ class Trainer:
         every, epoch = self.config.valid_every, self.counters.epoch
         if every == 0 or len(self.graph.valid) == 0:
             return False
-        return epoch % every == 0 or epoch == self.config.epochs
+        return epoch % every == 0 or not self._within_budget()
 
     def _validate(self, bar: Progress.Bar) -> None:
         counters = self.counters
@@ -327,8 +333,8 @@ class Trainer:
         self.best = {name: table.to(self.device) for name, table in parts.get("best", {}).items()}
         order = parts.get("epoch", {}).get("order")
         self.order = None if order is None else order.to(self.device)
-        counters.finished = counters.finished and counters.epoch >= self.config.epochs
         self.counters = counters
+        counters.finished = counters.finished and not self._within_budget()
         folder.keep_metrics_until(counters.epoch)
 
     def _stop_here(self, number: int) -> NoReturn:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from nscaching.errors import UserError
 from nscaching.evaluation.ranking import chunk_rows
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling import SAMPLERS
 from nscaching.training.config import TrainConfig
-from nscaching.training.devices import pick_device
+from nscaching.training.devices import free_bytes, pick_device
 
 #: Bytes of a short Python string in a list, and of its place in the dictionary of names.
 _NAME_BYTES = 70 + 8 + 100
@@ -52,7 +53,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "generator": 0,
         "triples": triples * (5 * 4 + 8),
         "known positives": 2 * 8 * triples if config.known_positives == "exclude" else 0,
-        "batch": _batch_bytes(config, scoring.entity_width),
+        "batch": _batch_bytes(config, entities, scoring.entity_width),
         "evaluation": 0,
     }
     if config.uses_compact_table(pick_device(config.device).type):
@@ -67,6 +68,22 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         every = len(graph.train) + len(graph.valid) + len(graph.test)
         parts["evaluation"] = 4 * entities * live + 5 * 8 * every
     return MemoryPlan(parts)
+
+
+def refuse_what_does_not_fit(graph: KnowledgeGraph, config: TrainConfig) -> None:
+    """Raise where the caches and what a step offers them are more than the device has free."""
+    if config.sampler != "nscaching":
+        return
+    caches = plan_memory(graph, config).parts["caches"]
+    candidates = _candidate_bytes(config, graph.num_entities)
+    free = free_bytes(pick_device(config.device))
+    if free is not None and caches + candidates > free:
+        raise UserError(
+            f"The caches need {caches / 1e9:,.1f} GB (N1 = cache_size "
+            f"{config.cache_size:,}) and a step {candidates / 1e9:,.1f} GB (N2 = candidates "
+            f"{config.candidates:,}); {free / 1e9:,.1f} GB are free. Make cache_size, candidates "
+            "or batch_size smaller."
+        )
 
 
 def program_bytes() -> int:
@@ -100,8 +117,12 @@ def _generator_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
     return 3 * 4 * rows * config.generator_dim + 6 * 4 * candidates
 
 
-def _batch_bytes(config: TrainConfig, width: int) -> int:
-    candidates = config.batch_size * (config.cache_size + config.candidates) * (8 + 8 + 4)
+def _batch_bytes(config: TrainConfig, entities: int, width: int) -> int:
     negatives = config.negatives or SAMPLERS[config.sampler].usual_negatives
     gradients = config.batch_size * (2 + negatives) * width * 4 * 2
-    return 2 * candidates + gradients
+    return _candidate_bytes(config, entities) + gradients
+
+
+def _candidate_bytes(config: TrainConfig, entities: int) -> int:
+    row = min(config.cache_size, entities) + min(config.candidates, entities)
+    return 2 * config.batch_size * row * (8 + 8 + 4)

@@ -40,10 +40,10 @@ class Progress:
             self.style = "bar" if self.console.is_terminal else "lines"
 
     @contextlib.contextmanager
-    def training(self, epochs: int) -> Iterator[Progress.Bar]:
-        """Show the epochs of a run."""
+    def training(self, epochs: int, seconds: float | None = None) -> Iterator[Progress.Bar]:
+        """Show the epochs of a run, or its seconds where those are what limits it."""
         with self.rich() as rich:
-            yield Progress.Bar(self, rich, epochs)
+            yield Progress.Bar(self, rich, epochs, seconds)
 
     @contextlib.contextmanager
     def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -75,17 +75,22 @@ class Progress:
     class Bar:
         """The bar of one run."""
 
-        def __init__(self, progress: Progress, rich: RichProgress, epochs: int) -> None:
+        def __init__(
+            self, progress: Progress, rich: RichProgress, epochs: int, seconds: float | None
+        ) -> None:
             self._progress, self._rich, self._epochs = progress, rich, epochs
-            self._task: TaskID = rich.add_task("training", total=epochs, news="")
+            self._seconds = seconds
+            what, total = ("training", epochs) if seconds is None else ("seconds", round(seconds))
+            self._task: TaskID = rich.add_task(what, total=total, news="")
             self._done = 0
             self._loss = self._mrr = ""
             self._started = self._said = self._shown = time.monotonic()
-            self._first = 0
+            self._first, self._not_training = 0, 0.0
 
-        def advance(self, epochs: int) -> None:
-            """Count epochs that an earlier part of the run has done."""
+        def advance(self, epochs: int, seconds: float = 0.0) -> None:
+            """Count epochs, and their seconds, that an earlier part of the run has done."""
             self._done = self._first = epochs
+            self._not_training = -seconds
             self._show(epochs)
 
         def within_epoch(self, share: float) -> None:
@@ -113,24 +118,39 @@ class Progress:
         def evaluating(self, split: str, queries: int) -> Iterator[Callable[[int], None]]:
             """Show the evaluation of a split under the bar of the epochs."""
             task = self._rich.add_task(f"ranking {split}", total=queries, news="")
+            began = time.monotonic()
             try:
                 yield lambda done: self._rich.advance(task, done)
             finally:
                 self._rich.remove_task(task)
+                self._not_training += time.monotonic() - began
 
         def _show(self, done: float) -> None:
             news = " ".join(part for part in (self._loss, self._mrr) if part)
+            if self._seconds is not None:
+                done, news = round(self._trained()), f"epoch {self._done} {news}"
             self._rich.update(self._task, completed=done, news=news)
+
+        def _trained(self) -> float:
+            """Return the seconds of training so far, validations not counted."""
+            return time.monotonic() - self._started - self._not_training
+
+        def _left(self) -> float:
+            """Guess the seconds left: those of the epochs, or of the limit where it comes first."""
+            spent = time.monotonic() - self._started
+            left = spent / max(1, self._done - self._first) * (self._epochs - self._done)
+            if self._seconds is None:
+                return left
+            return min(left, max(0.0, self._seconds - self._trained()))
 
         def _say(self, news: str) -> None:
             if self._progress.style != "lines":
                 return
             self._said = time.monotonic()
-            spent = self._said - self._started
-            left = spent / max(1, self._done - self._first) * (self._epochs - self._done)
+            total = f"/{self._epochs}" if self._seconds is None else ""
             print(
-                f"epoch {self._done}/{self._epochs}  {news}  "
-                f"{duration(spent)} gone, {duration(left)} left",
+                f"epoch {self._done}{total}  {news}  "
+                f"{duration(self._said - self._started)} gone, {duration(self._left())} left",
                 file=sys.stderr,
                 flush=True,
             )

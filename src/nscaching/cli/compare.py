@@ -1,0 +1,139 @@
+"""``nscaching compare``: all samplers under one budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from nscaching.cli.option_flags import with_option_flags
+from nscaching.cli.output import JsonFlag, print_json, stdout, table
+from nscaching.comparison import Comparison, compare
+from nscaching.errors import UserError
+from nscaching.training import Progress, TrainConfig
+from nscaching.training.interrupt import terminate_as_interrupt
+
+
+def compare_command(
+    data: Annotated[
+        Optional[str],  # noqa: UP045 (typer reads this at run time on Python 3.10)
+        typer.Argument(help="A named data set, a folder with train/valid/test, or a file."),
+    ] = None,
+    samplers: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            help="Samplers with commas between them; options of one after colons, as in "
+            "nscaching:alpha3=5:lazy=1. May be given several times.",
+            show_default="all",
+        ),
+    ] = None,
+    seeds: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="Seeds with commas between them; several give mean and spread.", show_default="0"
+        ),
+    ] = None,
+    max_seconds: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            "--seconds",
+            "--max-seconds",
+            help="Budget of each run in seconds of training, to the end of an epoch; without "
+            "--epochs there is no other.",
+        ),
+    ] = None,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Folder of the runs.", show_default="runs/compare-DATA-SCORING"),
+    ] = None,
+    config: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="YAML file of options, such as the config.yaml of a run; flags win."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep what is finished in --out and do the rest.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the runs in --out.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    as_json: JsonFlag = False,
+    **options: Any,
+) -> None:
+    """Train several samplers with the same options and budget; one table, one picture."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if max_seconds is not None:
+        given["max_seconds"] = max_seconds
+    with terminate_as_interrupt():
+        comparison = compare(
+            data,
+            samplers,
+            seeds=_numbers(seeds),
+            out=out,
+            config=config,
+            resume=resume,
+            overwrite=overwrite,
+            progress=Progress("none" if quiet else "auto"),
+            **given,
+        )
+    if as_json:
+        print_json(comparison.as_dict())
+    else:
+        _show(comparison)
+    if all(result.error is not None for result in comparison.runs):
+        raise typer.Exit(1)
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(
+            f"seeds: '{text}' is not a list of whole numbers; write --seeds 0,1,2."
+        ) from None
+
+
+def _show(comparison: Comparison) -> None:
+    console = stdout()
+    title = f"{comparison.data or 'graph'}, {comparison.scoring}: test, best model on valid"
+    made = table(title, "sampler", "MRR", "Hits@10", "accuracy", "s/epoch", "extra", "best")
+    made.columns[0].overflow = "fold"
+    for row in comparison.rows:
+        if not row["runs"]:
+            made.add_row(row["sampler"], "failed", *["–"] * 5)
+            continue
+        made.add_row(
+            row["sampler"],
+            _mean(row, "mrr", "{:.4f}"),
+            _mean(row, "hits@10", "{:.4f}"),
+            _mean(row, "accuracy", "{:.1%}"),
+            "–" if row["seconds_per_epoch"] is None else f"{row['seconds_per_epoch']:.3f}",
+            f"{row['extra_parameters']:,}",
+            ", ".join(map(str, row["best_epoch"])),
+        )
+    console.print(made)
+    for row in comparison.rows:
+        for error in row["errors"]:
+            console.print(f"{row['sampler']} failed, {error}", highlight=False, soft_wrap=True)
+    console.print("extra: parameters trained besides the model; best: epoch of the best model.")
+    if len(comparison.seeds) > 1:
+        seeds = ", ".join(map(str, comparison.seeds))
+        console.print(f"Mean ± standard deviation over seeds {seeds}.", highlight=False)
+    files = [comparison.out / name for name in ("compare.json", comparison.picture) if name]
+    console.print(f"Written: {', '.join(map(str, files))}", highlight=False, soft_wrap=True)
+
+
+def _mean(row: dict[str, Any], name: str, form: str) -> str:
+    mean, spread = row[name], row[f"{name}_spread"]
+    if mean is None:
+        return "–"
+    shown = form.format(mean)
+    return shown if spread is None else f"{shown} ± {form.format(spread)}"
+
+
+command = with_option_flags(
+    compare_command, TrainConfig, leave_out=("data", "sampler", "seed", "max_seconds")
+)
