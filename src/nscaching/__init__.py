@@ -15,6 +15,14 @@ from nscaching.api import load_run, train
 from nscaching.errors import NSCachingError, TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation import RankingMetrics, RankingReport
 from nscaching.graph import KnowledgeGraph, load_graph
+from nscaching.nodes import (
+    NodeConfig,
+    NodeEmbedding,
+    NodeGraph,
+    embed_nodes,
+    load_node_graph,
+    load_nodes,
+)
 from nscaching.run import Neighbour, Prediction, Run
 from nscaching.training import Progress, TrainConfig
 
@@ -22,6 +30,9 @@ __all__ = [
     "KnowledgeGraph",
     "NSCachingError",
     "Neighbour",
+    "NodeConfig",
+    "NodeEmbedding",
+    "NodeGraph",
     "Prediction",
     "Progress",
     "RankingMetrics",
@@ -32,7 +43,10 @@ __all__ = [
     "TrainingInterrupted",
     "UserError",
     "__version__",
+    "embed_nodes",
     "load_graph",
+    "load_node_graph",
+    "load_nodes",
     "load_run",
     "train",
 ]

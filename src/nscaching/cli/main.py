@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from nscaching._version import __version__
-from nscaching.cli import benchmark, datasets, evaluate, export, predict, train
+from nscaching.cli import benchmark, datasets, evaluate, export, nodes, predict, train
 from nscaching.cli.output import DEBUG_VARIABLE
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("predict")(predict.command)
 app.command("export")(export.command)
 app.command("benchmark")(benchmark.command)
 app.add_typer(datasets.app, name="datasets")
+app.add_typer(nodes.app, name="nodes")
 
 
 @app.callback()

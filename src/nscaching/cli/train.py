@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Optional, get_args, get_type_hints
+from typing import Annotated, Any, Optional
 
 import typer
 
 from nscaching.api import make_config, open_graph, plain_options, train
 from nscaching.cli.evaluate import metrics_table
-from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
+from nscaching.cli.flags import with_options
+from nscaching.cli.output import JsonFlag, print_json, stdout, table
 from nscaching.errors import TrainingInterrupted
 from nscaching.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig
@@ -138,43 +137,4 @@ def _show(run: Run) -> None:
     )
 
 
-def _with_config_options() -> Any:
-    """Give the command one flag for each option of :class:`TrainConfig`."""
-    hints = get_type_hints(TrainConfig)
-    own = [
-        parameter
-        for parameter in inspect.signature(train_command, eval_str=True).parameters.values()
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-    ]
-    flags = []
-    for field in dataclasses.fields(TrainConfig):
-        if field.name == "data":  # the argument
-            continue
-        kinds = [
-            k for k in (get_args(hints[field.name]) or (hints[field.name],)) if k is not type(None)
-        ]
-        choices = (
-            f" One of: {', '.join(field.metadata['choices'])}." if field.metadata["choices"] else ""
-        )
-        option = typer.Option(
-            f"--{field.name.replace('_', '-')}",
-            help=field.metadata["help"] + choices,
-            show_default=str(field.default) if field.default is not None else False,
-            rich_help_panel=field.metadata["group"],
-        )
-        flags.append(
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=Annotated[Optional[kinds[0]], option],  # noqa: UP045
-            )
-        )
-    keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-    command = friendly(train_command)
-    command.__signature__ = inspect.Signature(keyword_only + flags)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in keyword_only + flags}
-    return command
-
-
-command = _with_config_options()
+command = with_options(train_command, TrainConfig)

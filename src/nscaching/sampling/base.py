@@ -86,31 +86,12 @@ class Negatives:
 
 
 @dataclass(kw_only=True)
-class SamplerOptions(Options):
-    """Where negatives come from."""
+class CacheOptions(Options):
+    """How a cache is sampled and updated, on knowledge graphs and in the skip-gram model alike."""
 
-    sampler: str = option(
-        "nscaching",
-        "Negative sampler.",
-        group="Sampler",
-        choices=SAMPLERS,
-    )
-    negatives: int = option(1, "Negatives a positive.", group="Sampler", low=1)
-    known_positives: str = option(
-        "exclude",
-        "Keep training triples out of the negatives, or allow them (better on a few graphs).",
-        group="Sampler",
-        choices=("exclude", "allow"),
-    )
     cache_size: int = option(50, "N1: entities kept in each cache row.", group="NSCaching", low=1)
     candidates: int = option(
         50, "N2: fresh entities a row is offered when it is updated.", group="NSCaching", low=0
-    )
-    alpha1: float = option(
-        0.0,
-        "Temperature of sampling positives; 0 is a plain shuffle.",
-        group="NSCaching",
-        low=0,
     )
     alpha2: float = option(
         0.0,
@@ -126,6 +107,37 @@ class SamplerOptions(Options):
         low=0,
         infinite=True,
     )
+    rescale: str = option(
+        "quantile",
+        "Rescale scores between their 20th and 80th percentile before a temperature, or none.",
+        group="NSCaching",
+        choices=("quantile", "none"),
+    )
+
+
+@dataclass(kw_only=True)
+class SamplerOptions(CacheOptions):
+    """Where negatives come from."""
+
+    sampler: str = option(
+        "nscaching",
+        "Negative sampler.",
+        group="Sampler",
+        choices=SAMPLERS,
+    )
+    negatives: int = option(1, "Negatives a positive.", group="Sampler", low=1)
+    known_positives: str = option(
+        "exclude",
+        "Keep training triples out of the negatives, or allow them (better on a few graphs).",
+        group="Sampler",
+        choices=("exclude", "allow"),
+    )
+    alpha1: float = option(
+        0.0,
+        "Temperature of sampling positives; 0 is a plain shuffle.",
+        group="NSCaching",
+        low=0,
+    )
     lazy: int = option(
         0, "n: epochs without an update between two with one.", group="NSCaching", low=0
     )
@@ -133,12 +145,6 @@ class SamplerOptions(Options):
         False,
         "Offer all rows of a batch the same N2 fresh entities, scored by one matrix product.",
         group="NSCaching",
-    )
-    rescale: str = option(
-        "quantile",
-        "Rescale scores between their 20th and 80th percentile before a temperature, or none.",
-        group="NSCaching",
-        choices=("quantile", "none"),
     )
 
 

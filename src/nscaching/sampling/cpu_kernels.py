@@ -23,7 +23,8 @@ _inline = njit(cache=True, nogil=True, error_model="numpy")
 
 
 @_inline
-def _mix(bits: np.uint64) -> np.uint64:
+def mix(bits: np.uint64) -> np.uint64:
+    """Scramble 64 bits, as SplitMix64 does."""
     bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
     bits = (bits ^ (bits >> np.uint64(27))) * _MIX_2
     return bits ^ (bits >> np.uint64(31))
@@ -74,7 +75,7 @@ def _quantile(values: Array, length: int, q: float, scratch: Array) -> Any:
 
 
 @_inline
-def _holds(answers: Array, start: int, stop: int, entity: int) -> bool:
+def holds(answers: Array, start: int, stop: int, entity: int) -> bool:
     """Tell whether the ascending answers between two places hold an entity."""
     while start < stop:
         middle = (start + stop) >> 1
@@ -169,13 +170,13 @@ def offer_rows(
         row = rows[i]
         for j in range(size):
             offered[i, j] = ids[row, j]
-        stream = _mix(seed + np.uint64(row) * _GOLDEN)
+        stream = mix(seed + np.uint64(row) * _GOLDEN)
         for j in range(count):
             entity: Any = np.int64(j)
             if count < num_entities:
-                bits = _mix(stream + np.uint64(j + 1) * _GOLDEN) >> np.uint64(33)
+                bits = mix(stream + np.uint64(j + 1) * _GOLDEN) >> np.uint64(33)
                 entity = np.int64((bits * np.uint64(num_entities)) >> np.uint64(31))
-            if offsets.shape[0] > 0 and _holds(answers, offsets[row], offsets[row + 1], entity):
+            if offsets.shape[0] > 0 and holds(answers, offsets[row], offsets[row + 1], entity):
                 entity = np.int64(-1)
             offered[i, size + j] = entity
 
@@ -237,10 +238,10 @@ def renew_rows(
                 order[j] = _ordered(order[j])
             low = np.float32(_quantile(order, live, LOW_QUANTILE, scratch))
             high = np.float32(_quantile(order, live, HIGH_QUANTILE, scratch))
-        stream = _mix(seed + np.uint64(row) * _GOLDEN)
+        stream = mix(seed + np.uint64(row) * _GOLDEN)
         if weighting != 3:
             for j in range(count):
-                bits = _mix(stream + (_NOISE_STREAM + np.uint64(j + 1)) * _GOLDEN)
+                bits = mix(stream + (_NOISE_STREAM + np.uint64(j + 1)) * _GOLDEN)
                 noise[j] = (np.float32(np.int32(bits >> np.uint64(41))) + np.float32(0.5)) * scale
             _log(noise, noise.view(np.int32), count)
             for j in range(count):
