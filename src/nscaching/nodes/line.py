@@ -35,7 +35,8 @@ class EdgeWindows:
             targets = np.full(shape, -1, dtype=np.int32)
             targets[:, 0] = arcs[:, 1]
             weights = np.ones(shape, dtype=np.float32)
-            yield Windows(np.ascontiguousarray(arcs[:, 0]), targets, weights, 1)
+            pairs = np.ones(len(arcs), dtype=np.float32)
+            yield Windows(np.ascontiguousarray(arcs[:, 0]), pairs, targets, weights, 1)
 
     def _draw(self, generator: torch.Generator) -> npt.NDArray[np.int64]:
         """Draw places in the rows of the graph, by weight."""

@@ -47,22 +47,23 @@ class SkipGramStep:
         self._slot = np.full(len(model.node), -1, dtype=np.int32)
 
     def __call__(self, windows: Windows) -> float:
-        """Move the tables by the mean loss of the pairs, and return it."""
+        """Move the tables by the mean loss of the pairs, and return about what it is."""
         from nscaching.nodes import step_kernels
 
-        pairs = windows.pairs
         count, dim = len(windows.centres), self.model.node.shape[1]
         node, context = self.model.node.numpy(), self.model.context.numpy()
         centre_gradient = np.empty((count, dim), dtype=np.float32)
-        losses = np.empty(count, dtype=np.float32)
+        looked_at = windows.pairs[:: step_kernels.LOSS_EVERY]
+        losses = np.empty(len(looked_at), dtype=np.float32)
         step_kernels.window_gradients(
             node,
             context,
             windows.centres,
             windows.targets,
             windows.weights,
+            windows.pairs,
             windows.width,
-            1.0 / max(pairs, 1.0),
+            1.0 / max(float(windows.pairs.sum()), 1.0),
             centre_gradient,
             losses,
         )
@@ -76,7 +77,7 @@ class SkipGramStep:
             node, windows.centres, windows.weights, starts, order, target_gradient
         )
         self._move(windows.centres, centre_gradient, targets[:used], target_gradient)
-        return float(losses.sum(dtype=np.float64)) / max(pairs, 1.0)
+        return float(losses.sum(dtype=np.float64) / max(looked_at.sum(), 1.0))
 
     def _move(
         self,

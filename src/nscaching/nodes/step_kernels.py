@@ -27,16 +27,24 @@ _inline = njit(cache=True, nogil=True, error_model="numpy")
 _jit = njit(parallel=True, cache=True, nogil=True, error_model="numpy")
 #: Draws that may fall into the window before a negative is left out.
 _REDRAWS = 16
+#: The loss of one window in so many is computed.
+LOSS_EVERY = 8
 
 
 @_jit
 def windows(
-    walks: Array, starts: Array, window: int, centres: Array, targets: Array, weights: Array
+    walks: Array,
+    starts: Array,
+    window: int,
+    centres: Array,
+    pairs: Array,
+    targets: Array,
+    weights: Array,
 ) -> None:
-    """Write the windows of walks: the centre, its distinct contexts and their counts.
+    """Write the windows of walks: the centre, how many pairs it has, its contexts and counts.
 
     ``starts`` says where the windows of a walk begin; it has as many as it has nodes, or none.
-    Shapes: walks (b, length), starts (b + 1,), centres (m,), targets, weights (m, W + N).
+    Shapes: walks (b, length), starts (b + 1,), centres, pairs (m,), targets, weights (m, W + N).
     """
     wide = 2 * window
     for i in prange(walks.shape[0]):
@@ -44,8 +52,10 @@ def windows(
         for at in range(length):
             row = starts[i] + at
             centres[row] = walks[i, at]
+            first, stop = max(0, at - window), min(length, at + window + 1)
+            pairs[row] = stop - first - 1
             used = 0
-            for near in range(max(0, at - window), min(length, at + window + 1)):
+            for near in range(first, stop):
                 if near == at:
                     continue
                 node = walks[i, near]
@@ -130,6 +140,7 @@ def window_gradients(
     centres: Array,
     targets: Array,
     weights: Array,
+    pairs: Array,
     wide: int,
     scale: float,
     gradient: Array,
@@ -138,12 +149,12 @@ def window_gradients(
     """Turn the weights into slopes of the loss, and give the gradients of the centres.
 
     The loss of a window is ``sum_v count(v) (softplus(-u.v) + sum_n softplus(u.n))``, each term
-    times ``scale``. Shapes: gradient (m, d), losses (m,).
+    times ``scale``. It is only looked at, so every ``LOSS_EVERY``-th window will do: logarithms
+    cost more than the rest. Shapes: pairs (m,), gradient (m, d), losses (m / LOSS_EVERY,).
     """
     width = node_table.shape[1]
     for i in prange(centres.shape[0]):
         centre = centres[i]
-        pairs = np.float32(0)
         total = np.float32(0)
         for d in range(width):
             gradient[i, d] = np.float32(0)
@@ -155,19 +166,20 @@ def window_gradients(
             score = np.float32(0)
             for d in range(width):
                 score += node_table[centre, d] * context_table[node, d]
+            weight = weights[i, j]
             if j < wide:
-                count = weights[i, j]
-                pairs += count
-                slope = -count * sigmoid(-score)
-                total += count * softplus(-score)
+                slope = -weight * sigmoid(-score)
             else:
-                slope = pairs * sigmoid(score)
-                total += pairs * softplus(score)
+                weight = pairs[i]
+                slope = weight * sigmoid(score)
+            if i % LOSS_EVERY == 0:
+                total += weight * softplus(-score if j < wide else score)
             slope *= np.float32(scale)
             weights[i, j] = slope
             for d in range(width):
                 gradient[i, d] += slope * context_table[node, d]
-        losses[i] = total
+        if i % LOSS_EVERY == 0:
+            losses[i // LOSS_EVERY] = total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

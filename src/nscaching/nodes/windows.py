@@ -22,6 +22,7 @@ class Windows:
     """
 
     centres: npt.NDArray[np.int64]  #: shape: (m,)
+    pairs: npt.NDArray[np.float32]  #: how many contexts a window has, repeats counted; shape: (m,)
     targets: npt.NDArray[np.int32]  #: shape: (m, width + negatives)
     weights: npt.NDArray[np.float32]  #: shape: (m, width + negatives)
     width: int
@@ -30,12 +31,6 @@ class Windows:
     def negatives(self) -> npt.NDArray[np.int32]:
         """The places for negatives; shape: (m, negatives)."""
         return self.targets[:, self.width :]
-
-    @property
-    def pairs(self) -> float:
-        """How many pairs of a centre and a context there are."""
-        positive = self.targets[:, : self.width] >= 0
-        return float(self.weights[:, : self.width].sum(where=positive))
 
 
 class Stream(Protocol):
@@ -72,10 +67,10 @@ class WalkWindows:
         lengths[lengths < 2] = 0
         starts = np.concatenate([[0], np.cumsum(lengths)])
         shape = (int(starts[-1]), 2 * self.window + self.negatives)
-        centres = np.empty(shape[0], dtype=np.int64)
+        centres, pairs = np.empty(shape[0], dtype=np.int64), np.empty(shape[0], dtype=np.float32)
         targets, weights = np.empty(shape, dtype=np.int32), np.empty(shape, dtype=np.float32)
-        step_kernels.windows(walks, starts, self.window, centres, targets, weights)
-        return Windows(centres, targets, weights, 2 * self.window)
+        step_kernels.windows(walks, starts, self.window, centres, pairs, targets, weights)
+        return Windows(centres, pairs, targets, weights, 2 * self.window)
 
     def frequencies(self) -> npt.NDArray[np.int64]:
         """Return how often each node stands in the walks."""
