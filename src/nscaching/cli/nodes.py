@@ -10,9 +10,11 @@ import typer
 from nscaching.cli.flags import with_options
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
 from nscaching.errors import TrainingInterrupted, UserError
-from nscaching.nodes import NodeConfig, NodeEmbedding, embed_nodes, load_nodes
+from nscaching.nodes import NodeConfig, NodeEmbedding, embed_nodes, load_node_graph, load_nodes
 from nscaching.nodes.api import make_node_config
+from nscaching.nodes.compare import compare_methods
 from nscaching.nodes.reading import read_labels
+from nscaching.nodes.tasks import SHARES
 from nscaching.training import Progress
 from nscaching.training.progress import duration
 
@@ -167,6 +169,44 @@ def picture(
         print_json({"files": [written]})
     else:
         print(f"Wrote {written}")
+
+
+@app.command("compare")
+@friendly
+def compare(
+    data: Annotated[str, typer.Argument(help="A named graph, or an edge list with --labels.")],
+    labels: LabelFile = None,
+    seeds: Annotated[int, typer.Option(help="Trainings of each method.", min=1)] = 3,
+    draws: Annotated[int, typer.Option(help="Draws of labelled nodes a training.", min=1)] = 5,
+    epochs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Epochs of each training.", min=1, show_default="as chosen for the data"),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train LINE, Node2vec, SeedNE and NSCaching on the same walks: the paper's table."""
+    graph = load_node_graph(data, labels=labels)
+    if graph.labels is None:
+        raise UserError(f"The nodes of {graph.name} have no classes; name a file with --labels.")
+    progress = Progress("none" if quiet else "auto")
+    chosen: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
+    results = compare_methods(graph, seeds=seeds, draws=draws, progress=progress, **chosen)
+    if as_json:
+        methods = {result.method: result.as_dict() for result in results}
+        print_json({"data": graph.name, "seeds": seeds, "draws": draws, "methods": methods})
+        return
+    for number, name in enumerate(("micro F1", "macro F1")):
+        title = f"{graph.name}, {name}: {seeds} seeds x {draws} draws (the paper's beside it)"
+        made = table(title, "", *(f"{share:.0%}" for share in SHARES), "seconds")
+        for result in results:
+            cells = [
+                f"{column[:, number].mean():.4f} ± {column[:, number].std():.4f}"
+                + (f" ({result.paper[at][number]:.4f})" if result.paper else "")
+                for at, column in enumerate(result.scores)
+            ]
+            made.add_row(result.method, *cells, f"{result.seconds:.0f}")
+        stdout().print(made)
 
 
 def _show(embedding: NodeEmbedding, out: Path) -> None:

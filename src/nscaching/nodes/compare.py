@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from nscaching.nodes.api import embed_nodes
-from nscaching.nodes.embedding import NodeEmbedding
 from nscaching.nodes.graph import NodeGraph
 from nscaching.nodes.tasks import SHARES, classification_scores
 from nscaching.training import Progress
@@ -69,7 +67,6 @@ def compare_methods(
     seeds: int = 3,
     draws: int = 5,
     progress: Progress | None = None,
-    done: Callable[[NodeEmbedding], None] | None = None,
     **options: Any,
 ) -> list[MethodResult]:
     """Train every method with every seed and classify the nodes; a seed fixes walks and draws."""
@@ -87,8 +84,6 @@ def compare_methods(
             seconds.append(embedding.summary["seconds"])
             if embedding.summary["stopped"]:
                 raise KeyboardInterrupt
-            if done is not None:
-                done(embedding)
         paper = PAPER.get(graph.name, {}).get(method)
         together = np.concatenate(scores, axis=1)
         results.append(MethodResult(method, together, float(np.mean(seconds)), paper))

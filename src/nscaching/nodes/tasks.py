@@ -72,10 +72,12 @@ def _f1(
 ) -> tuple[float, float]:
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import f1_score
+    from threadpoolctl import threadpool_limits
 
     if len(ask) == 0 or len(np.unique(classes[learn])) < 2:
         raise UserError("There are too few labelled nodes to learn from some and ask the others.")
-    model = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(vectors[learn], classes[learn])
+    with threadpool_limits(1):  # the matrices are small: more threads wait longer than they work
+        model = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(vectors[learn], classes[learn])
     answers = model.predict(vectors[ask])
     micro, macro = (
         float(f1_score(classes[ask], answers, average=average)) for average in ("micro", "macro")
