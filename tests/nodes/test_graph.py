@@ -18,7 +18,7 @@ def test_an_undirected_edge_stands_in_both_rows_once():
     assert rows(graph) == [[1], [0, 2], [1], []]
     assert graph.num_edges == 2
     assert graph.isolated.tolist() == [False, False, False, True]
-    assert any("self-loop" in note for note in graph.notes)
+    assert any("Self-loop" in note for note in graph.notes)
 
 
 def test_a_directed_edge_stands_in_the_row_of_its_source():

@@ -45,10 +45,22 @@ class NodeConfig(CacheOptions):
     negatives: int = option(
         5, "N: negatives of a pair; the pairs of a window share them.", group="Sampler", low=1
     )
-    update_every: int = option(
-        1, "Steps from one update of the cache to the next.", group="NSCaching", low=1
+    fresh: str = option(
+        "frequency",
+        "Fresh nodes of a cache update: by frequency^0.75, or uniform as on knowledge graphs.",
+        group="NSCaching",
+        choices=("frequency", "uniform"),
     )
-    epochs: int = option(5, "Times that all walks are gone through.", group="Training", low=1)
+    cached_neighbours: str = option(
+        "allow",
+        "Neighbours of a node in its cache row; in a window they are never negatives anyway.",
+        group="NSCaching",
+        choices=("allow", "exclude"),
+    )
+    update_every: int = option(
+        2, "Steps from one update of the cache to the next.", group="NSCaching", low=1
+    )
+    epochs: int = option(2, "Times that all walks are gone through.", group="Training", low=1)
     batch_size: int = option(2048, "Windows a step.", group="Training", low=1)
     lr: float = option(1e-3, "Learning rate of Adam.", group="Training", above=0)
     weight_decay: float = option(1e-7, "L2 penalty.", group="Training", low=0)

@@ -130,7 +130,7 @@ class NodeGraph:
         added = len(all_nodes) - len(self)
         notes = [*self.notes]
         if added:
-            notes.append(f"{added:,} labelled nodes of {source} have no edge.")
+            notes.append(f"Labelled nodes of {source} without an edge: {added:,}.")
         offsets = np.concatenate([self.offsets, np.full(added, self.offsets[-1])])
         labels = Labels(names, of_node)
         return replace(self, nodes=all_nodes, offsets=offsets, labels=labels, notes=notes)
@@ -150,7 +150,7 @@ def graph_of_edges(
     notes = []
     loops = ends[:, 0] == ends[:, 1]
     if loops.any():
-        notes.append(f"{int(loops.sum()):,} self-loops were left out of {name}.")
+        notes.append(f"Self-loops left out of {name}: {int(loops.sum()):,}.")
         ends = ends[~loops]
         weights = None if weights is None else weights[~loops]
     if not directed:
@@ -170,5 +170,5 @@ def graph_of_edges(
     graph = NodeGraph(nodes, offsets, neighbours, summed, directed, None, name, notes)
     isolated = int(graph.isolated.sum())
     if isolated:
-        notes.append(f"{isolated:,} nodes of {name} have no edge.")
+        notes.append(f"Nodes of {name} without an edge: {isolated:,}.")
     return graph

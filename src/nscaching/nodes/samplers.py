@@ -70,6 +70,24 @@ class Noise:
             out,
         )
 
+    def candidates(
+        self, rows: torch.Tensor, count: int, known: KnownAnswers, seed: torch.Tensor
+    ) -> npt.NDArray[np.int64]:
+        """Draw candidates for cache rows, -1 for known answers. Shape: (b, count)."""
+        from nscaching.nodes import step_kernels
+
+        drawn = np.empty((len(rows), count), dtype=np.int64)
+        step_kernels.draw_candidates(
+            rows.numpy(),
+            known.offsets.numpy(),
+            known.answers.numpy(),
+            self.threshold,
+            self.alias,
+            _seed_bits(seed),
+            drawn,
+        )
+        return drawn
+
     def draw_plain(self, count: int, generator: torch.Generator) -> npt.NDArray[np.int64]:
         """Draw without regard to windows. Shape: (count,)."""
         place = torch.randint(len(self.alias), (count,), generator=generator).numpy()
@@ -98,11 +116,12 @@ class CacheSampler(NodeSampler):
         super().__init__(graph, frequencies, config)
         cpu = torch.device("cpu")
         self.cache = Cache(len(graph), config.cache_size, len(graph), config.rescale, cpu)
-        self.known = KnownAnswers(NodeNeighbours(graph), len(graph), cpu)
+        without = config.cached_neighbours == "exclude"
+        self.known = KnownAnswers(NoNegatives(graph, neighbours=without), len(graph), cpu)
         self._step = 0
 
     def prepare(self, model: SkipGram, generator: torch.Generator) -> None:
-        """Fill the rows with uniform nodes that are no neighbours."""
+        """Fill the rows with uniform nodes."""
         self.cache.fill(self.known.contains, generator)
         if self.config.alpha2 > 0:
             self.cache.rescore(model.score)
@@ -132,14 +151,12 @@ class CacheSampler(NodeSampler):
         if self._step % self.config.update_every:
             return
         rows = torch.unique(torch.from_numpy(windows.centres))
-        self.cache.renew(
-            rows,
-            self.config.candidates,
-            self.known,
-            partial(model.score, rows),
-            self.config.alpha3,
-            seed,
-        )
+        count, score = self.config.candidates, partial(model.score, rows)
+        if self.config.fresh == "uniform":
+            self.cache.renew(rows, count, self.known, score, self.config.alpha3, seed)
+            return
+        fresh = torch.from_numpy(self.noise.candidates(rows, count, self.known, seed))
+        self.cache.update(rows, fresh, None, score, self.config.alpha3, seed)
 
 
 class SelfPacedSampler(NodeSampler):
@@ -169,14 +186,16 @@ class SelfPacedSampler(NodeSampler):
         windows.negatives[:] = nodes.gather(1, nearest.gather(1, chosen)).numpy()
 
 
-class NodeNeighbours:
-    """Each node and its neighbours, as known answers of its cache row."""
+class NoNegatives:
+    """What may not enter a node's cache row: the node itself and, if so asked, its neighbours."""
 
-    def __init__(self, graph: NodeGraph) -> None:
+    def __init__(self, graph: NodeGraph, *, neighbours: bool) -> None:
         size = len(graph)
         own = np.arange(size, dtype=np.int64)
-        arcs = graph.arcs()
-        keys = np.sort(np.concatenate([arcs[:, 0] * size + arcs[:, 1], own * size + own]))
+        keys = own * size + own
+        if neighbours:
+            arcs = graph.arcs()
+            keys = np.sort(np.concatenate([keys, arcs[:, 0] * size + arcs[:, 1]]))
         self.offsets = np.zeros(size + 1, dtype=np.int64)
         np.cumsum(np.bincount(keys // size, minlength=size), out=self.offsets[1:])
         self.answers = (keys % size).astype(np.int32)

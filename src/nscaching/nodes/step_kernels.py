@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from nscaching.sampling.cpu_kernels import mix
+from nscaching.sampling.cpu_kernels import holds, mix
 from nscaching.sampling.hashing import GOLDEN
 from nscaching.scoring.cpu_kernels import sigmoid, softplus
 
@@ -83,6 +83,15 @@ def _inside(targets: Array, row: int, wide: int, node: int) -> bool:
     return False
 
 
+@_inline
+def _draw(threshold: Array, alias: Array, stream: np.uint64, draw: int) -> Any:
+    """Return the draw-th node of a stream from an alias table."""
+    bits = mix(stream + np.uint64(draw) * _GOLDEN)
+    place = np.int64(((bits >> np.uint64(33)) * np.uint64(threshold.shape[0])) >> np.uint64(31))
+    height = np.float32(bits & np.uint64(0xFFFFFF)) * np.float32(2.0**-24)
+    return place if height < threshold[place] else np.int64(alias[place])
+
+
 @_jit
 def draw_noise(
     centres: Array,
@@ -97,7 +106,6 @@ def draw_noise(
 
     Shapes: centres (m,), targets (m, W + N), threshold, alias (n,), negatives (m, k).
     """
-    size = np.uint64(threshold.shape[0])
     for i in prange(centres.shape[0]):
         stream = mix(seed + np.uint64(i) * _GOLDEN)
         draw = 0
@@ -105,14 +113,33 @@ def draw_noise(
             negatives[i, j] = -1
             for _ in range(_REDRAWS):
                 draw += 1
-                bits = mix(stream + np.uint64(draw) * _GOLDEN)
-                node: Any = np.int64(((bits >> np.uint64(33)) * size) >> np.uint64(31))
-                height = np.float32(bits & np.uint64(0xFFFFFF)) * np.float32(2.0**-24)
-                if height >= threshold[node]:
-                    node = alias[node]
+                node = _draw(threshold, alias, stream, draw)
                 if node != centres[i] and not _inside(targets, i, wide, node):
                     negatives[i, j] = node
                     break
+
+
+@_jit
+def draw_candidates(
+    rows: Array,
+    offsets: Array,
+    known: Array,
+    threshold: Array,
+    alias: Array,
+    seed: np.uint64,
+    candidates: Array,
+) -> None:
+    """Draw candidates for cache rows from the noise, -1 for those that are known answers.
+
+    Shapes: rows (b,), offsets (n + 1,) into known, threshold, alias (n,), candidates (b, k).
+    """
+    for i in prange(rows.shape[0]):
+        row = rows[i]
+        stream = mix(seed + np.uint64(row) * _GOLDEN)
+        for j in range(candidates.shape[1]):
+            node = _draw(threshold, alias, stream, j + 1)
+            known_answer = holds(known, offsets[row], offsets[row + 1], node)
+            candidates[i, j] = -1 if known_answer else node
 
 
 @_jit

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from nscaching.acceleration import cpu_kernels_are_compiled
 from nscaching.errors import TrainingDiverged, UserError
 from nscaching.nodes.config import LAZY_FROM, NodeConfig
 from nscaching.nodes.graph import NodeGraph
@@ -57,6 +58,8 @@ def train_nodes(graph: NodeGraph, config: NodeConfig, progress: Progress) -> Tra
         if config.dim < 2:
             raise UserError("LINE puts two embeddings side by side: choose a dim of at least 2.")
         orders = [(config.dim // 2, True), (config.dim - config.dim // 2, False)]
+    if not cpu_kernels_are_compiled("step_kernels.window_gradients"):
+        progress.say("Compiling kernels for this machine; this takes half a minute, once.")
     models, losses, started = [], [], time.perf_counter()
     with StopRequest() as stop, progress.training(config.epochs * len(orders)) as bar:
         for number, (dim, tied) in enumerate(orders):
