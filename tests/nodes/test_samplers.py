@@ -77,8 +77,17 @@ def test_a_node_that_covers_its_window_has_no_negatives():
     assert (windows.negatives == -1).all()
 
 
-def test_the_cache_is_the_one_of_the_knowledge_graph_side():
-    graph, stream, model, made = setting("nscaching", cache_size=6, candidates=6, alpha3=4.0)
+@pytest.mark.parametrize("fresh", ["frequency", "uniform"])
+@pytest.mark.parametrize("neighbours", ["allow", "exclude"])
+def test_the_cache_is_the_one_of_the_knowledge_graph_side(fresh, neighbours):
+    graph, stream, model, made = setting(
+        "nscaching",
+        cache_size=6,
+        candidates=6,
+        alpha3=4.0,
+        fresh=fresh,
+        cached_neighbours=neighbours,
+    )
     assert type(made.cache) is Cache
     assert made.cache.ids.shape == (len(graph), 6)
     generator = seeded(1)
@@ -86,15 +95,31 @@ def test_the_cache_is_the_one_of_the_knowledge_graph_side():
     for windows in stream.epoch(generator):
         made.update(windows, model, generator)
     assert not torch.equal(start, made.cache.ids)
+    seen = 0
     for row in range(len(graph)):
         held = made.cache.ids[row][made.cache.ids[row] >= 0].tolist()
         near = graph.neighbours[graph.offsets[row] : graph.offsets[row + 1]].tolist()
         assert len(set(held)) == len(held)
-        assert not {row, *near} & set(held)
+        assert row not in held
+        seen += len(set(near) & set(held))
+    assert (seen > 0) == (neighbours == "allow")
+
+
+def test_fresh_candidates_follow_the_noise():
+    graph, stream, _, made = setting("nscaching", cached_neighbours="exclude")
+    drawn = made.noise.candidates(torch.arange(40), 3000, made.known, torch.tensor([5]))[7]
+    chances = stream.frequencies() ** 0.75
+    near = graph.neighbours[graph.offsets[7] : graph.offsets[8]]
+    known = chances[[7, *near]].sum() / chances.sum()
+    assert np.mean(drawn == -1) == pytest.approx(known, abs=0.05)
+    chances[[7, *near]] = 0
+    assert_follows(drawn[drawn >= 0], chances)
 
 
 def test_updates_make_the_negatives_harder():
-    _, stream, model, made = setting("nscaching", cache_size=5, candidates=5, alpha3=20.0)
+    _, stream, model, made = setting(
+        "nscaching", cache_size=5, candidates=5, alpha3=20.0, update_every=1
+    )
     made.cache.rescore(model.score)
     before = float(made.cache.scores.mean())
     for windows in stream.epoch(seeded(1)):
@@ -103,7 +128,7 @@ def test_updates_make_the_negatives_harder():
 
 
 def test_stored_scores_are_u_v():
-    _, stream, model, made = setting("nscaching", cache_size=5, candidates=5)
+    _, stream, model, made = setting("nscaching", cache_size=5, candidates=5, update_every=1)
     windows = next(stream.epoch(seeded(1)))
     made.update(windows, model, seeded(2))
     rows = torch.unique(torch.from_numpy(windows.centres))
