@@ -39,13 +39,14 @@ def timed(found: Timings, name: str, *, counts: bool = True) -> Iterator[None]:
         found.setdefault(name, []).append(spent)
 
 
-def time_peers(edges: str, rounds: int, threads: int, epochs: int, vectors: str) -> None:
-    """Time PecanPy's three modes and gensim; runs under the peers' Python and prints JSON."""
+def time_peers(edges: str, vectors: str, given: argparse.Namespace) -> None:
+    """Time PecanPy's modes and gensim; runs under the peers' Python and prints JSON."""
     from gensim.models import Word2Vec
     from pecanpy import pecanpy
 
+    rounds, threads, epochs = given.rounds, given.threads, given.epochs
     found: Timings = {}
-    for name in ("SparseOTF", "PreComp", "DenseOTF"):
+    for name in given.modes:
         for round_ in range(rounds + 1):
             graph = getattr(pecanpy, name)(
                 p=SETTING["p"], q=SETTING["q"], workers=threads, verbose=False, random_state=0
@@ -165,13 +166,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--modes", nargs="+", default=["SparseOTF", "PreComp", "DenseOTF"])
     parser.add_argument("--million", action="store_true")
     parser.add_argument("--walks", type=int, default=10, help="walks a node of --million")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--as-peer", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.as_peer:
-        time_peers(given.as_peer[0], given.rounds, given.threads, given.epochs, given.as_peer[1])
+        time_peers(*given.as_peer, given)
         return
     from nscaching.benchmarking import describe_machine
 
@@ -202,6 +204,7 @@ def compare(given: argparse.Namespace) -> dict[str, object]:
             numbers = ("--rounds", given.rounds, "--epochs", given.epochs, "--threads")
             command = [given.peers, __file__, "--as-peer", str(edges), vectors]
             command += [str(number) for number in (*numbers, given.threads)]
+            command += ["--modes", *given.modes]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 sys.exit(f"The peers failed:\n{done.stderr[-2000:]}")

@@ -21,7 +21,7 @@ def read(tmp_path, text, name="edges.txt", **how):
         ("a.csv", "source,target\na,b\nb,c\n"),
         ("a.csv", '"a","b"\n"b","c"\n'),
         ("a.tsv", "\n\na\tb\n\nb\tc\n\n"),
-        ("a.txt.gz", gzip.compress(b"a b\nb c\n")),
+        ("a.txt.gz", gzip.compress(b"a b\nb c\n", mtime=0)),
     ],
 )
 def test_edge_lists_of_all_kinds(tmp_path, name, text):
