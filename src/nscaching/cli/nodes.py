@@ -9,7 +9,7 @@ import typer
 
 from nscaching.cli.flags import with_options
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
-from nscaching.errors import TrainingInterrupted, UserError
+from nscaching.errors import UserError
 from nscaching.nodes import NodeConfig, NodeEmbedding, embed_nodes, load_node_graph, load_nodes
 from nscaching.nodes.api import make_node_config
 from nscaching.nodes.compare import compare_methods
@@ -67,11 +67,6 @@ def train_command(
         config=settings,
         progress=Progress("none" if quiet else "auto"),
     )
-    if embedding.summary["stopped"]:
-        raise TrainingInterrupted(
-            f"Stopped after {embedding.summary['epochs']} whole epochs of {settings.epochs}; the "
-            f"embedding as it was then is in {out}."
-        )
     if as_json:
         print_json(embedding.summary)
     else:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nscaching.errors import TrainingInterrupted
 from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.embedding import NodeEmbedding
 from nscaching.nodes.folder import refuse_occupied
@@ -31,7 +32,8 @@ def embed_nodes(
 
     ``graph`` is what :func:`nscaching.load_node_graph` takes: ``"cora"``, the path of an edge list,
     a NetworkX graph, PyG's ``edge_index``. Options are those of :class:`NodeConfig`, as keywords or
-    in ``config``; keywords win. With ``out`` the embedding is kept in a folder.
+    in ``config``; keywords win. With ``out`` the embedding is kept in a folder. A stop
+    (Ctrl-C) keeps it there as it is then, and raises :class:`TrainingInterrupted`.
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     settings = make_node_config(graph, config, options)
@@ -65,6 +67,13 @@ def embed_nodes(
     )
     if out is not None:
         embedding.save(out, overwrite=overwrite)
+    if trained.stopped is not None:
+        kept = (
+            f"the embedding as it was then is in {out}" if out is not None else "nothing was kept"
+        )
+        raise TrainingInterrupted(
+            f"Stopped after {len(trained.losses)} whole epochs of {settings.epochs}; {kept}."
+        )
     return embedding
 
 
