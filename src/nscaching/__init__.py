@@ -16,6 +16,14 @@ from nscaching.comparison import Comparison, compare
 from nscaching.errors import NSCachingError, TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation import ClassificationReport, RankingMetrics, RankingReport, Verdicts
 from nscaching.graph import KnowledgeGraph, load_graph
+from nscaching.nodes import (
+    NodeConfig,
+    NodeEmbedding,
+    NodeGraph,
+    embed_nodes,
+    load_node_graph,
+    load_nodes,
+)
 from nscaching.run import Neighbour, Prediction, Run
 from nscaching.training import Progress, TrainConfig
 from nscaching.tuning import SearchResult, tune
@@ -26,6 +34,9 @@ __all__ = [
     "KnowledgeGraph",
     "NSCachingError",
     "Neighbour",
+    "NodeConfig",
+    "NodeEmbedding",
+    "NodeGraph",
     "Prediction",
     "Progress",
     "RankingMetrics",
@@ -39,7 +50,10 @@ __all__ = [
     "Verdicts",
     "__version__",
     "compare",
+    "embed_nodes",
     "load_graph",
+    "load_node_graph",
+    "load_nodes",
     "load_run",
     "train",
     "tune",

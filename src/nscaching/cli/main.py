@@ -16,6 +16,7 @@ from nscaching.cli import (
     datasets,
     evaluate,
     export,
+    nodes,
     predict,
     train,
     tune,
@@ -40,6 +41,7 @@ app.command("export")(export.command)
 app.command("tune")(tune.command)
 app.command("benchmark")(benchmark.command)
 app.add_typer(datasets.app, name="datasets")
+app.add_typer(nodes.app, name="nodes")
 
 
 @app.callback()

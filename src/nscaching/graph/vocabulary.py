@@ -60,8 +60,8 @@ class NamedTriples:
 
 def encode(splits: Sequence[NamedTriples]) -> tuple[list[str], list[str], list[Ids]]:
     """Return entity names, relation names, and one id array (n, 3) for each split."""
-    entities, ends = _number([[split.head, split.tail] for split in splits])
-    relations, kinds = _number([[split.relation] for split in splits])
+    entities, ends = number_names([[split.head, split.tail] for split in splits])
+    relations, kinds = number_names([[split.relation] for split in splits])
     triples = [
         np.ascontiguousarray(np.column_stack([end[:, 0], kind[:, 0], end[:, 1]]), dtype=np.int32)
         for end, kind in zip(ends, kinds, strict=True)
@@ -69,7 +69,7 @@ def encode(splits: Sequence[NamedTriples]) -> tuple[list[str], list[str], list[I
     return entities, relations, triples
 
 
-def _number(tables: list[list[Any]]) -> tuple[list[str], list[Ids]]:
+def number_names(tables: list[list[Any]]) -> tuple[list[str], list[Ids]]:
     """Give ids to the names of the tables, row by row; return names and coded tables."""
     columns = [_plain(column) for table in tables for column in table]
     chunks = [chunk for column in columns for chunk in column.chunks]

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from nscaching.sampling.adversarial import IGANSampler, KBGANSampler
-from nscaching.sampling.base import (
-    SAMPLERS,
-    Batch,
-    Negatives,
-    Sampler,
-    SamplerOptions,
-    Scorer,
-    triple_columns,
-)
+from nscaching.sampling.base import Batch, Negatives, Sampler, Scorer, triple_columns
 from nscaching.sampling.cache import Cache
 from nscaching.sampling.fixed import BernoulliSampler, UniformSampler
 from nscaching.sampling.nscaching import NSCachingSampler
+from nscaching.sampling.options import SAMPLERS, CacheOptions, SamplerOptions
 from nscaching.sampling.self_adversarial import SelfAdversarialSampler
 
 SAMPLERS.update(
@@ -36,6 +29,7 @@ __all__ = [
     "Batch",
     "BernoulliSampler",
     "Cache",
+    "CacheOptions",
     "Negatives",
     "Sampler",
     "SamplerOptions",

@@ -15,11 +15,11 @@ from nscaching.sampling.base import (
     Batch,
     Negatives,
     Sampler,
-    SamplerOptions,
     Scorer,
     even_weights,
 )
 from nscaching.sampling.generators import FullGenerator, Generator, Pairs, TransEGenerator
+from nscaching.sampling.options import SamplerOptions
 from nscaching.sampling.softmax import draw_at
 from nscaching.scoring import EmbeddingModel, Side
 

@@ -26,7 +26,8 @@ _inline = njit(cache=True, nogil=True, error_model="numpy")
 
 
 @_inline
-def _mix(bits: np.uint64) -> np.uint64:
+def mix(bits: np.uint64) -> np.uint64:
+    """Scramble 64 bits, as SplitMix64 does."""
     bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
     bits = (bits ^ (bits >> np.uint64(27))) * _MIX_2
     return bits ^ (bits >> np.uint64(31))
@@ -85,7 +86,7 @@ def _quantile(values: Array, length: int, q: float) -> Any:
 
 
 @_inline
-def _holds(answers: Array, start: int, stop: int, entity: int) -> bool:
+def holds(answers: Array, start: int, stop: int, entity: int) -> bool:
     """Tell whether the ascending answers between two places hold an entity."""
     while start < stop:
         middle = (start + stop) >> 1
@@ -178,13 +179,13 @@ def offer_rows(
         row = rows[i]
         for j in range(size):
             offered[i, j] = ids[row, j]
-        stream = _mix(seed + np.uint64(row) * _GOLDEN)
+        stream = mix(seed + np.uint64(row) * _GOLDEN)
         for j in range(count):
             entity: Any = np.int64(j)
             if count < num_entities:
-                bits = _mix(stream + np.uint64(j + 1) * _GOLDEN) >> np.uint64(33)
+                bits = mix(stream + np.uint64(j + 1) * _GOLDEN) >> np.uint64(33)
                 entity = np.int64((bits * np.uint64(num_entities)) >> np.uint64(31))
-            if offsets.shape[0] > 0 and _holds(answers, offsets[row], offsets[row + 1], entity):
+            if offsets.shape[0] > 0 and holds(answers, offsets[row], offsets[row + 1], entity):
                 entity = np.int64(-1)
             offered[i, size + j] = entity
 
@@ -219,7 +220,7 @@ def _gumbel(stream: np.uint64, noise: Array) -> None:
     """Fill in the negative of the standard Gumbel noise of a row."""
     scale = np.float32(2.0**-23)
     for j in range(noise.shape[0]):
-        bits = _mix(stream + (_NOISE_STREAM + np.uint64(j + 1)) * _GOLDEN)
+        bits = mix(stream + (_NOISE_STREAM + np.uint64(j + 1)) * _GOLDEN)
         uniform = (np.float32(np.int32(bits >> np.uint64(41))) + np.float32(0.5)) * scale
         noise[j] = _log(-_log(uniform))
 
@@ -310,7 +311,7 @@ def renew_rows(
             if weighting == 2 and live > 0:
                 low, high = _rescaling(candidate_scores[i], valid, order)
             if weighting != 3:
-                _gumbel(_mix(seed + np.uint64(row) * _GOLDEN), noise)
+                _gumbel(mix(seed + np.uint64(row) * _GOLDEN), noise)
             _weigh(candidate_scores[i], noise, weighting, temperature, low, high, keys)
             for j in range(count):
                 keys[j] = keys[j] if valid[j] else -np.float32(np.inf)

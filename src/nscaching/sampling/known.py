@@ -1,25 +1,38 @@
-"""Which entities make a training triple true: a set a pair, looked up by the thousand."""
+"""Which entities are no negatives of a row (they make a training triple true): a set a row."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.graph import PairRows
+
+class Answers(Protocol):
+    """Lists of entities, one a row: ``PairRows`` of a knowledge graph, or neighbours of nodes."""
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Row i owns ``answers[offsets[i]:offsets[i + 1]]``."""
+
+    @property
+    def answers(self) -> npt.NDArray[np.int32]:
+        """Ascending within a row."""
 
 
 class KnownAnswers:
-    """The training answers of every row of one side, as one sorted list of (row, entity) keys."""
+    """The known answers of every row of one side, as one sorted list of (row, entity) keys."""
 
-    def __init__(self, pairs: PairRows, num_entities: int, device: torch.device) -> None:
-        rows = np.repeat(np.arange(len(pairs.anchor), dtype=np.int64), np.diff(pairs.offsets))
-        self.keys = torch.from_numpy(rows * num_entities + pairs.answers).to(device)
+    def __init__(self, known: Answers, num_entities: int, device: torch.device) -> None:
+        rows = np.repeat(np.arange(len(known.offsets) - 1, dtype=np.int64), np.diff(known.offsets))
+        self.keys = torch.from_numpy(rows * num_entities + known.answers).to(device)
         self.num_entities = num_entities
         #: The same by row, for kernels: answers ascending between two offsets.
-        self.offsets = torch.from_numpy(pairs.offsets).to(device)
-        self.answers = torch.from_numpy(pairs.answers).to(device)
-        self.longest = int(np.diff(pairs.offsets).max(initial=0))
+        self.offsets = torch.from_numpy(known.offsets).to(device)
+        self.answers = torch.from_numpy(known.answers).to(device)
+        self.longest = int(np.diff(known.offsets).max(initial=0))
 
     def contains(self, rows: Tensor, entities: Tensor) -> Tensor:
         """Tell which entities are known answers of their row. Shapes: (b,), (b, k) -> (b, k)."""

@@ -22,12 +22,12 @@ from nscaching.sampling.base import (
     Batch,
     Negatives,
     Sampler,
-    SamplerOptions,
     Scorer,
     even_weights,
 )
 from nscaching.sampling.cache import Cache
 from nscaching.sampling.hashing import new_seed
+from nscaching.sampling.options import SamplerOptions
 from nscaching.sampling.softmax import log_weights
 from nscaching.sampling.variance import VarianceCache
 from nscaching.scoring import Side

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nscaching.errors import UserError
 
 if TYPE_CHECKING:
-    from nscaching.sampling.base import SamplerOptions
+    from nscaching.sampling.options import SamplerOptions
 
 OptionsT = TypeVar("OptionsT", bound="SamplerOptions")
 

@@ -152,12 +152,14 @@ def bilinear_query(
 
 
 @_inline
-def _softplus(x: Any) -> Any:
+def softplus(x: Any) -> Any:
+    """Return log(1 + exp(x))."""
     return np.float32(max(x, np.float32(0)) + math.log1p(math.exp(-abs(x))))
 
 
 @_inline
-def _sigmoid(x: Any) -> Any:
+def sigmoid(x: Any) -> Any:
+    """Return 1 / (1 + exp(-x))."""
     return np.float32(1) / (np.float32(1) + np.float32(math.exp(-x)))
 
 
@@ -262,8 +264,8 @@ def bilinear_gradients(
         slope = np.float32(0)
         loss = np.float32(0)
         if margin <= 0:
-            loss = _softplus(-positive)
-            slope = -_sigmoid(-positive)
+            loss = softplus(-positive)
+            slope = -sigmoid(-positive)
         for j in range(k):
             n = negatives[i, j]
             row = 2 * count + i * k + j
@@ -279,8 +281,8 @@ def bilinear_gradients(
                 loss += pull * gap
                 slope -= pull
             else:
-                pull = w * _sigmoid(negative)
-                loss += w * _softplus(negative)
+                pull = w * sigmoid(negative)
+                loss += w * softplus(negative)
             head_row, tail_row = (row, count + i) if replaces_head[i, j] else (i, row)
             if pull != 0:
                 _add_gradient(

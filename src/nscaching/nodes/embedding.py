@@ -1,0 +1,112 @@
+"""A trained embedding of nodes, ready to be evaluated, asked and exported."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nscaching.errors import UserError
+from nscaching.export import export_embeddings
+from nscaching.nodes.config import NodeConfig
+from nscaching.nodes.graph import Labels, NodeGraph
+from nscaching.nodes.tasks import classify_nodes, link_prediction
+
+
+@dataclass(frozen=True)
+class NearNode:
+    """A node and the cosine similarity of its embedding."""
+
+    node: str
+    similarity: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return asdict(self)
+
+
+class NodeEmbedding:
+    """The outcome of :func:`nscaching.embed_nodes`, or a folder of it read back."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        graph: NodeGraph,
+        vectors: np.ndarray,
+        *,
+        context: np.ndarray | None = None,
+        held_out: npt.NDArray[np.int64] | None = None,
+        summary: dict[str, Any] | None = None,
+    ) -> None:
+        self.config, self.graph = config, graph
+        #: One row a node, in the order of ``graph.nodes``; shape: (nodes, dim).
+        self.vectors = vectors
+        #: The context vectors v of a skip-gram model, or None; shape: (nodes, dim).
+        self.context = context
+        #: Edges that training did not see; shape: (edges, 2).
+        self.held_out = np.empty((0, 2), dtype=np.int64) if held_out is None else held_out
+        #: Epochs, seconds and loss, as ``nodes train --json`` prints them.
+        self.summary = summary or {}
+
+    def __repr__(self) -> str:
+        return (
+            f"NodeEmbedding({self.graph.name}, {self.config.model}, {self.config.sampler}, "
+            f"{len(self.graph):,} nodes, dim {self.vectors.shape[1]})"
+        )
+
+    def vector(self, node: str | int) -> np.ndarray:
+        """Return the vector of a node given by name or id. Shape: (dim,)."""
+        found: np.ndarray = self.vectors[self.graph.id_of(node)]
+        return found
+
+    def classify(
+        self, labels: Labels | None = None, *, draws: int = 5, seed: int = 0
+    ) -> dict[str, dict[str, dict[str, float]]]:
+        """Classify nodes from 30, 50 and 70 % of the labels; see :func:`classify_nodes`."""
+        labels = labels or self.graph.labels
+        if labels is None:
+            raise UserError(
+                f"The nodes of {self.graph.name} have no classes; give a file with a node and its "
+                "class a line (--labels)."
+            )
+        return classify_nodes(self.vectors, labels, draws=draws, seed=seed)
+
+    def predict_links(self, *, seed: int = 0) -> dict[str, Any]:
+        """Tell the held-out edges from pairs without an edge: AUC and average precision."""
+        return link_prediction(self.vectors, self.graph, self.held_out, seed=seed)
+
+    def neighbours(self, node: str | int, k: int = 10) -> list[NearNode]:
+        """Return the k nodes whose embeddings are most similar, by cosine."""
+        if k < 1:
+            raise UserError(f"Ask for at least 1 neighbour, not {k}.")
+        this = self.graph.id_of(node)
+        if self.graph.isolated[this]:
+            raise UserError(
+                f"Node '{self.graph.nodes[this]}' has no edge, so nothing was learnt about it."
+            )
+        lengths = np.maximum(np.linalg.norm(self.vectors, axis=1), 1e-12)
+        cosine = self.vectors @ self.vectors[this] / (lengths * lengths[this])
+        cosine[this] = -np.inf
+        cosine[self.graph.isolated] = -np.inf
+        count = min(k, int(np.isfinite(cosine).sum()))
+        best = np.argsort(-cosine, kind="stable")[:count]
+        return [NearNode(self.graph.nodes[at], float(cosine[at])) for at in best]
+
+    def export(self, path: str | Path, format: str = "auto") -> list[Path]:
+        """Write the vectors for other programs: npy with names, word2vec text, or Parquet."""
+        return export_embeddings(Path(path), self.graph.nodes, self.vectors, format)
+
+    def picture(self, path: str | Path, *, seed: int = 0) -> Path:
+        """Draw the embedding in two dimensions, coloured by class; needs the extra ``plot``."""
+        from nscaching.nodes.picture import draw_picture
+
+        return draw_picture(self, Path(path), seed=seed)
+
+    def save(self, out: str | Path, *, overwrite: bool = False) -> Path:
+        """Keep the embedding in a folder, which :func:`nscaching.load_nodes` reads back."""
+        from nscaching.nodes.folder import write_folder
+
+        return write_folder(self, Path(out), overwrite=overwrite)

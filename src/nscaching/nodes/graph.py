@@ -1,0 +1,174 @@
+"""A graph without relations: names of nodes, their neighbours in rows (CSR), and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nscaching.errors import UserError, nearest_names
+
+Ids = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A class for each node, or -1 where it is unknown."""
+
+    classes: list[str]
+    of_node: Ids  #: shape: (nodes,)
+
+    @property
+    def known(self) -> npt.NDArray[np.int64]:
+        """The nodes whose class is known."""
+        return np.flatnonzero(self.of_node >= 0)
+
+
+@dataclass(frozen=True)
+class NodeGraph:
+    """Nodes and edges. An undirected edge stands in the rows of both its ends.
+
+    There are no self-loops and no repeated edges: what a file repeats is one edge, whose weight
+    is the sum where there are weights.
+    """
+
+    nodes: list[str]
+    offsets: npt.NDArray[np.int64]
+    """Node i owns ``neighbours[offsets[i]:offsets[i + 1]]``; shape: (nodes + 1,)."""
+    neighbours: Ids
+    """Ascending within a row."""
+    weights: npt.NDArray[np.float32] | None = None
+    directed: bool = False
+    labels: Labels | None = None
+    name: str = "graph"
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """How many nodes there are."""
+        return len(self.nodes)
+
+    @property
+    def num_edges(self) -> int:
+        """How many edges there are; an undirected one counts once."""
+        return len(self.neighbours) if self.directed else len(self.neighbours) // 2
+
+    @property
+    def degrees(self) -> npt.NDArray[np.int64]:
+        """How many neighbours each node has; shape: (nodes,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def isolated(self) -> npt.NDArray[np.bool_]:
+        """Which nodes no edge touches; shape: (nodes,)."""
+        touched = self.degrees > 0
+        if self.directed:
+            touched[self.neighbours] = True
+        return ~touched
+
+    def edges(self) -> npt.NDArray[np.int64]:
+        """Return the ends of each edge, once an edge; shape: (edges, 2)."""
+        both = self.arcs()
+        return both if self.directed else both[both[:, 0] < both[:, 1]]
+
+    def without_edges(self, keep: npt.NDArray[np.bool_]) -> NodeGraph:
+        """Return the graph with only some of its :meth:`edges`; the nodes stay."""
+        arcs, weights = self.arcs(), self.weights
+        if not self.directed:
+            once = arcs[:, 0] < arcs[:, 1]
+            arcs, weights = arcs[once], None if weights is None else weights[once]
+        kept = graph_of_edges(
+            self.nodes,
+            arcs[keep],
+            None if weights is None else weights[keep],
+            directed=self.directed,
+            name=self.name,
+        )
+        return replace(kept, labels=self.labels, notes=self.notes)
+
+    def arcs(self) -> npt.NDArray[np.int64]:
+        """Return (node, neighbour) for every place in the rows; shape: (places, 2)."""
+        ends = np.repeat(np.arange(len(self), dtype=np.int64), self.degrees)
+        return np.column_stack([ends, self.neighbours.astype(np.int64)])
+
+    def id_of(self, node: str | int) -> int:
+        """Return the id of a node given by name, or by id where it is no name."""
+        if isinstance(node, str):
+            ids: dict[str, int] = self.__dict__.setdefault("_ids", {})
+            if not ids:
+                ids.update((name, at) for at, name in enumerate(self.nodes))
+            if node not in ids:
+                raise UserError(
+                    f"There is no node '{node}' in {self.name}"
+                    f"{nearest_names(node, self.nodes) or '; names are compared exactly.'}"
+                )
+            return ids[node]
+        if not 0 <= int(node) < len(self):
+            raise UserError(f"There is no node {node}: ids go from 0 to {len(self) - 1}.")
+        return int(node)
+
+    def with_labels(self, nodes: Sequence[str], classes: Sequence[str], source: str) -> NodeGraph:
+        """Return the graph with classes; a labelled node that has no edge is added, isolated."""
+        names, all_nodes = list(dict.fromkeys(classes)), list(self.nodes)
+        number = {name: at for at, name in enumerate(names)}
+        ids = {name: at for at, name in enumerate(all_nodes)}
+        for node in nodes:
+            if node not in ids:
+                ids[node] = len(all_nodes)
+                all_nodes.append(node)
+        of_node = np.full(len(all_nodes), -1, dtype=np.int32)
+        for node, label in zip(nodes, classes, strict=True):
+            at = ids[node]
+            if of_node[at] not in (-1, number[label]):
+                raise UserError(
+                    f"{source} gives node '{node}' two classes, '{names[of_node[at]]}' and "
+                    f"'{label}'; keep one."
+                )
+            of_node[at] = number[label]
+        added = len(all_nodes) - len(self)
+        notes = [*self.notes]
+        if added:
+            notes.append(f"Labelled nodes of {source} without an edge: {added:,}.")
+        offsets = np.concatenate([self.offsets, np.full(added, self.offsets[-1])])
+        labels = Labels(names, of_node)
+        return replace(self, nodes=all_nodes, offsets=offsets, labels=labels, notes=notes)
+
+
+def graph_of_edges(
+    nodes: list[str],
+    ends: npt.NDArray[Any],
+    weights: npt.NDArray[Any] | None = None,
+    *,
+    directed: bool = False,
+    name: str = "graph",
+) -> NodeGraph:
+    """Build the rows from edges by id, without a loop over them. Shapes: (edges, 2), (edges,)."""
+    size = len(nodes)
+    ends = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
+    notes = []
+    loops = ends[:, 0] == ends[:, 1]
+    if loops.any():
+        notes.append(f"Self-loops left out of {name}: {int(loops.sum()):,}.")
+        ends = ends[~loops]
+        weights = None if weights is None else weights[~loops]
+    if not directed:
+        ends = np.concatenate([ends, ends[:, ::-1]])
+        weights = None if weights is None else np.concatenate([weights, weights])
+    keys = ends[:, 0] * size + ends[:, 1]
+    if weights is None:
+        keys = np.sort(keys)
+        keys = keys[np.diff(keys, prepend=-1) > 0]
+        summed = None
+    else:
+        keys, place = np.unique(keys, return_inverse=True)
+        summed = np.bincount(place, weights, len(keys)).astype(np.float32)
+    offsets = np.zeros(size + 1, dtype=np.int64)
+    np.cumsum(np.bincount(keys // max(size, 1), minlength=size), out=offsets[1:])
+    neighbours = (keys % max(size, 1)).astype(np.int32)
+    graph = NodeGraph(nodes, offsets, neighbours, summed, directed, None, name, notes)
+    isolated = int(graph.isolated.sum())
+    if isolated:
+        notes.append(f"Nodes of {name} without an edge: {isolated:,}.")
+    return graph

@@ -1,0 +1,221 @@
+"""Where the negatives of a window come from. The window's own nodes are never among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from nscaching.nodes.config import NodeConfig
+from nscaching.nodes.graph import NodeGraph
+from nscaching.nodes.skipgram import SkipGram
+from nscaching.nodes.windows import Windows
+from nscaching.sampling.cache import Cache
+from nscaching.sampling.hashing import new_seed
+from nscaching.sampling.known import KnownAnswers
+
+#: The noise is frequency to this power (Mikolov et al.).
+POWER = 0.75
+#: Draws from a cache row for one negative: some fall into the window.
+_SPARE = 3
+
+
+class NodeSampler:
+    """Base of the samplers: it fills the places for negatives of a batch of windows."""
+
+    name: ClassVar[str]
+
+    def __init__(self, graph: NodeGraph, frequencies: npt.NDArray[Any], config: NodeConfig) -> None:
+        self.config = config
+        self.noise = Noise(frequencies**POWER)
+
+    def prepare(self, model: SkipGram, generator: torch.Generator) -> None:
+        """Do what is to be done once, before the first step."""
+
+    def sample(
+        self, windows: Windows, model: SkipGram, share: float, generator: torch.Generator
+    ) -> None:
+        """Write negatives into the windows; ``share`` of the training is done."""
+        raise NotImplementedError
+
+    def update(self, windows: Windows, model: SkipGram, generator: torch.Generator) -> None:
+        """Renew what is kept for these centres."""
+
+
+class Noise:
+    """A distribution over the nodes, as an alias table: one draw is one look-up."""
+
+    def __init__(self, weights: npt.NDArray[np.float64]) -> None:
+        total = weights.sum()
+        scaled = weights * (len(weights) / total) if total > 0 else np.ones(len(weights))
+        self.threshold, self.alias = _alias_table(scaled)
+
+    def draw(
+        self, windows: Windows, out: npt.NDArray[np.int32], generator: torch.Generator
+    ) -> None:
+        """Draw nodes outside each window. Shape of ``out``: (m, k)."""
+        from nscaching.nodes import step_kernels
+
+        step_kernels.draw_noise(
+            windows.centres,
+            windows.targets,
+            windows.width,
+            self.threshold,
+            self.alias,
+            _seed_bits(new_seed(generator)),
+            out,
+        )
+
+    def candidates(
+        self, rows: torch.Tensor, count: int, known: KnownAnswers, seed: torch.Tensor
+    ) -> npt.NDArray[np.int64]:
+        """Draw candidates for cache rows, -1 for known answers. Shape: (b, count)."""
+        from nscaching.nodes import step_kernels
+
+        drawn = np.empty((len(rows), count), dtype=np.int64)
+        step_kernels.draw_candidates(
+            rows.numpy(),
+            known.offsets.numpy(),
+            known.answers.numpy(),
+            self.threshold,
+            self.alias,
+            _seed_bits(seed),
+            drawn,
+        )
+        return drawn
+
+    def draw_plain(self, count: int, generator: torch.Generator) -> npt.NDArray[np.int64]:
+        """Draw without regard to windows. Shape: (count,)."""
+        place = torch.randint(len(self.alias), (count,), generator=generator).numpy()
+        height = torch.rand(count, generator=generator).numpy()
+        return np.where(height < self.threshold[place], place, self.alias[place])
+
+
+class FrequencySampler(NodeSampler):
+    """Node2vec's own: noise by frequency^0.75."""
+
+    name = "frequency"
+
+    def sample(
+        self, windows: Windows, model: SkipGram, share: float, generator: torch.Generator
+    ) -> None:
+        """Draw from the noise."""
+        self.noise.draw(windows, windows.negatives, generator)
+
+
+class CacheSampler(NodeSampler):
+    """NSCaching: one cache row for each node, the same cache as for knowledge graphs."""
+
+    name = "nscaching"
+
+    def __init__(self, graph: NodeGraph, frequencies: npt.NDArray[Any], config: NodeConfig) -> None:
+        super().__init__(graph, frequencies, config)
+        cpu = torch.device("cpu")
+        self.cache = Cache(len(graph), config.cache_size, len(graph), config.rescale, cpu)
+        without = config.cached_neighbours == "exclude"
+        self.known = KnownAnswers(NoNegatives(graph, neighbours=without), len(graph), cpu)
+        self._step = 0
+
+    def prepare(self, model: SkipGram, generator: torch.Generator) -> None:
+        """Fill the rows with uniform nodes."""
+        self.cache.fill(self.known.contains, generator)
+        if self.config.alpha2 > 0:
+            self.cache.rescore(model.score)
+
+    def sample(
+        self, windows: Windows, model: SkipGram, share: float, generator: torch.Generator
+    ) -> None:
+        """Draw from the centre's row with sigma2, passing over what is in the window."""
+        from nscaching.nodes import step_kernels
+
+        rows = torch.from_numpy(windows.centres)
+        count = _SPARE * self.config.negatives
+        drawn, exists = self.cache.sample(rows, self.config.alpha2, count, generator)
+        step_kernels.take_outside(
+            windows.centres,
+            windows.targets,
+            windows.width,
+            drawn.numpy(),
+            exists.numpy(),
+            windows.negatives,
+        )
+
+    def update(self, windows: Windows, model: SkipGram, generator: torch.Generator) -> None:
+        """Offer each centre's row fresh nodes and keep N1 with sigma3."""
+        seed = new_seed(generator)
+        self._step += 1
+        if self._step % self.config.update_every:
+            return
+        rows = torch.unique(torch.from_numpy(windows.centres))
+        count, score = self.config.candidates, partial(model.score, rows)
+        if self.config.fresh == "uniform":
+            self.cache.renew(rows, count, self.known, score, self.config.alpha3, seed)
+            return
+        fresh = torch.from_numpy(self.noise.candidates(rows, count, self.known, seed))
+        self.cache.update(rows, fresh, None, score, self.config.alpha3, seed)
+
+
+class SelfPacedSampler(NodeSampler):
+    """SeedNE with self-embedding: noise whose similarity u.v is above a rising threshold.
+
+    Each window is offered some nodes of the noise. At the beginning any of them may be a negative;
+    the threshold then rises evenly, until at the end the N most similar ones are taken.
+    """
+
+    name = "seedne"
+    #: Nodes of the noise offered for one negative.
+    OFFERED = 4
+
+    def sample(
+        self, windows: Windows, model: SkipGram, share: float, generator: torch.Generator
+    ) -> None:
+        """Draw from what is offered and above the threshold."""
+        wanted = self.config.negatives
+        offered = np.empty((len(windows.centres), self.OFFERED * wanted), dtype=np.int32)
+        self.noise.draw(windows, offered, generator)
+        nodes = torch.from_numpy(offered).long()
+        scores = model.score(torch.from_numpy(windows.centres), nodes.clamp_min(0))
+        scores.masked_fill_(nodes < 0, -torch.inf)
+        eligible = round((1 - share) * nodes.shape[1] + share * wanted)
+        nearest = scores.topk(eligible, dim=1, sorted=False).indices
+        chosen = torch.rand(nearest.shape, generator=generator).topk(wanted, dim=1).indices
+        windows.negatives[:] = nodes.gather(1, nearest.gather(1, chosen)).numpy()
+
+
+class NoNegatives:
+    """What may not enter a node's cache row: the node itself and, if so asked, its neighbours."""
+
+    def __init__(self, graph: NodeGraph, *, neighbours: bool) -> None:
+        size = len(graph)
+        own = np.arange(size, dtype=np.int64)
+        keys = own * size + own
+        if neighbours:
+            arcs = graph.arcs()
+            keys = np.sort(np.concatenate([keys, arcs[:, 0] * size + arcs[:, 1]]))
+        self.offsets = np.zeros(size + 1, dtype=np.int64)
+        np.cumsum(np.bincount(keys // size, minlength=size), out=self.offsets[1:])
+        self.answers = (keys % size).astype(np.int32)
+
+
+def _alias_table(
+    scaled: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+    from nscaching.nodes import step_kernels
+
+    threshold = scaled.astype(np.float64).copy()
+    alias = np.arange(len(scaled), dtype=np.int32)
+    step_kernels.fill_alias(threshold, alias)
+    return threshold.astype(np.float32), alias
+
+
+def _seed_bits(seed: torch.Tensor) -> np.uint64:
+    return np.uint64(int(seed) & (1 << 64) - 1)
+
+
+NODE_SAMPLERS: dict[str, Callable[..., NodeSampler]] = {
+    sampler.name: sampler for sampler in (FrequencySampler, CacheSampler, SelfPacedSampler)
+}

@@ -1,0 +1,144 @@
+"""What an embedding is good for: classifying nodes, and telling edges from pairs without one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nscaching.errors import UserError
+from nscaching.nodes.graph import Labels, NodeGraph
+
+SHARES = (0.3, 0.5, 0.7)
+_MAX_ITERATIONS = 2000
+
+
+def classify_nodes(
+    vectors: np.ndarray,
+    labels: Labels,
+    *,
+    shares: Sequence[float] = SHARES,
+    draws: int = 5,
+    seed: int = 0,
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Fit a logistic regression on a share of the labelled nodes and test it on the others.
+
+    Returns ``share -> "micro_f1" and "macro_f1" -> "mean" and "std"`` over the draws.
+    """
+    scores = classification_scores(vectors, labels, shares=shares, draws=draws, seed=seed)
+    return {
+        f"{share:.0%}": {
+            name: {"mean": float(values.mean()), "std": float(values.std())}
+            for name, values in zip(("micro_f1", "macro_f1"), scores[at].T, strict=True)
+        }
+        for at, share in enumerate(shares)
+    }
+
+
+def classification_scores(
+    vectors: np.ndarray,
+    labels: Labels,
+    *,
+    shares: Sequence[float] = SHARES,
+    draws: int = 5,
+    seed: int = 0,
+    validate: bool = False,
+) -> npt.NDArray[np.float64]:
+    """Return micro and macro F1 of each draw. Shape: (shares, draws, 2).
+
+    With ``validate`` the test nodes stay unseen: four fifths of the share are learnt from and the
+    last fifth of it is asked, which is how settings are chosen.
+    """
+    known = labels.known
+    found = len(np.unique(labels.of_node[known]))
+    if found < 2:
+        raise UserError(f"Classification needs nodes of at least two classes; there is {found}.")
+    scores = np.empty((len(shares), draws, 2))
+    for at, share in enumerate(shares):
+        for draw in range(draws):
+            order = np.random.default_rng([seed, draw, round(1000 * share)]).permutation(known)
+            cut = round(share * len(order))
+            learn, ask = order[:cut], order[cut:]
+            if validate:
+                learn, ask = order[: round(0.8 * cut)], order[round(0.8 * cut) : cut]
+            scores[at, draw] = _f1(vectors, labels.of_node, learn, ask)
+    return scores
+
+
+def _f1(
+    vectors: np.ndarray, classes: np.ndarray, learn: np.ndarray, ask: np.ndarray
+) -> tuple[float, float]:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import f1_score
+    from threadpoolctl import threadpool_limits
+
+    if len(ask) == 0 or len(np.unique(classes[learn])) < 2:
+        raise UserError("There are too few labelled nodes to learn from some and ask the others.")
+    with threadpool_limits(1):  # the matrices are small: more threads wait longer than they work
+        model = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(vectors[learn], classes[learn])
+    answers = model.predict(vectors[ask])
+    micro, macro = (
+        float(f1_score(classes[ask], answers, average=average)) for average in ("micro", "macro")
+    )
+    return micro, macro
+
+
+def hold_out_edges(
+    graph: NodeGraph, share: float, seed: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Choose edges to hold out; every node keeps at least one. Returns edges and which stay."""
+    edges = graph.edges()
+    order = np.random.default_rng([seed, 1]).permutation(len(edges))
+    shuffled = edges[order]
+    # The first edge of each node in the random order stays.
+    _, first_of_ends = np.unique(shuffled.reshape(-1), return_index=True)
+    stays = np.zeros(len(edges), dtype=bool)
+    stays[first_of_ends // 2] = True
+    free = np.flatnonzero(~stays)
+    stays[free[round(share * len(edges)) :]] = True
+    keep = np.empty(len(edges), dtype=bool)
+    keep[order] = stays
+    return edges, keep
+
+
+def link_prediction(
+    vectors: np.ndarray,
+    graph: NodeGraph,
+    held_out: npt.NDArray[np.int64],
+    *,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Tell held-out edges from as many pairs that are no edge, by cosine similarity."""
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    if len(held_out) == 0:
+        raise UserError("No edges were held out; train with --held-out 0.1, for example.")
+    pairs = np.concatenate([held_out, _non_edges(graph, held_out, seed)])
+    truth = np.arange(len(pairs)) < len(held_out)
+    lengths = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    unit = vectors / lengths
+    scores = np.einsum("ij,ij->i", unit[pairs[:, 0]], unit[pairs[:, 1]])
+    return {
+        "auc": float(roc_auc_score(truth, scores)),
+        "average_precision": float(average_precision_score(truth, scores)),
+        "edges": len(held_out),
+    }
+
+
+def _non_edges(graph: NodeGraph, held_out: npt.NDArray[np.int64], seed: int) -> npt.NDArray[Any]:
+    """Draw as many pairs of different nodes that are neither training nor held-out edges."""
+    size, count = len(graph), len(held_out)
+    both = np.concatenate([graph.arcs(), held_out, held_out[:, ::-1]])
+    known = np.unique(both[:, 0] * size + both[:, 1])
+    rng = np.random.default_rng([seed, 2])
+    found = np.empty(0, dtype=np.int64)
+    for _ in range(100):
+        pairs = rng.integers(size, size=(2 * count, 2))
+        keys = pairs[:, 0] * size + pairs[:, 1]
+        fresh = keys[(pairs[:, 0] != pairs[:, 1]) & ~np.isin(keys, known)]
+        found = np.concatenate([found, fresh])
+        if len(found) >= count:
+            return np.column_stack([found[:count] // size, found[:count] % size])
+    raise UserError("Almost every pair of nodes is an edge: there are too few pairs without one.")

@@ -1,0 +1,124 @@
+"""Training an embedding of nodes: batch -> negatives -> cache update -> gradient step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nscaching.acceleration import cpu_kernels_are_compiled
+from nscaching.errors import TrainingDiverged, UserError
+from nscaching.nodes.config import LAZY_FROM, NodeConfig
+from nscaching.nodes.graph import NodeGraph
+from nscaching.nodes.line import EdgeWindows
+from nscaching.nodes.samplers import NODE_SAMPLERS
+from nscaching.nodes.skipgram import SkipGram, SkipGramStep
+from nscaching.nodes.walks import Walker
+from nscaching.nodes.windows import Stream, WalkWindows
+from nscaching.training.interrupt import StopRequest
+from nscaching.training.progress import Progress
+
+
+@dataclass
+class Trained:
+    """The tables a training gives, and how it went."""
+
+    vectors: np.ndarray  #: shape: (nodes, dim)
+    context: np.ndarray | None  #: context vectors of a skip-gram model; shape: (nodes, dim)
+    losses: list[float]  #: mean loss of a pair, an epoch each
+    seconds: float
+    stopped: int | None = None  #: the signal that ended the training early
+
+
+def make_walker(graph: NodeGraph, config: NodeConfig) -> Walker:
+    """Return the walks a configuration asks for; DeepWalk's are those with p = q = 1."""
+    p, q = (1.0, 1.0) if config.model == "deepwalk" else (config.p, config.q)
+    return Walker(
+        graph,
+        walks_per_node=config.walks_per_node,
+        length=config.walk_length,
+        p=p,
+        q=q,
+        seed=config.seed,
+    )
+
+
+def train_nodes(graph: NodeGraph, config: NodeConfig, progress: Progress) -> Trained:
+    """Train the model a configuration describes."""
+    if len(graph.neighbours) == 0:
+        raise UserError(f"{graph.name} has no edge between two nodes; there is nothing to learn.")
+    walker = make_walker(graph, config)
+    generator = torch.Generator().manual_seed(config.seed)
+    orders = [(config.dim, False)]
+    if config.model == "line":
+        if config.dim < 2:
+            raise UserError("LINE puts two embeddings side by side: choose a dim of at least 2.")
+        orders = [(config.dim // 2, True), (config.dim - config.dim // 2, False)]
+    if not cpu_kernels_are_compiled("step_kernels.window_gradients"):
+        progress.say("Compiling kernels for this machine; this takes half a minute, once.")
+    models, losses, started = [], [], time.perf_counter()
+    with StopRequest() as stop, progress.training(config.epochs * len(orders)) as bar:
+        for number, (dim, tied) in enumerate(orders):
+            stream: Stream
+            if config.model == "line":
+                draws = walker.count * walker.length
+                stream = EdgeWindows(graph, config.negatives, config.batch_size, draws)
+            else:
+                stream = WalkWindows(walker, config.window, config.negatives, config.batch_size)
+            model = SkipGram(len(graph), dim, generator, tied=tied)
+            models.append(model)
+            for loss in _epochs(stream, model, graph, config, generator, stop, bar, number):
+                losses.append(loss)
+    tables = [model.node.numpy() for model in models]
+    if config.model == "line":
+        tables = [_unit_rows(table) for table in tables]
+    vectors = np.concatenate(tables, axis=1) if len(tables) > 1 else tables[0]
+    context = None if config.model == "line" else models[0].context.numpy()
+    seconds = time.perf_counter() - started
+    return Trained(vectors, context, losses, seconds, stop.signal)
+
+
+def _epochs(
+    stream: Stream,
+    model: SkipGram,
+    graph: NodeGraph,
+    config: NodeConfig,
+    generator: torch.Generator,
+    stop: StopRequest,
+    bar: Progress.Bar,
+    number: int,
+) -> Iterator[float]:
+    """Train one model, and yield the mean loss of each epoch."""
+    sampler = NODE_SAMPLERS[config.sampler](graph, stream.frequencies(), config)
+    sampler.prepare(model, generator)
+    lazy = config.optimizer == "lazy-adam" or (
+        config.optimizer == "auto" and len(graph) > LAZY_FROM
+    )
+    step = SkipGramStep(model, config.lr, config.weight_decay, lazy=lazy)
+    for epoch in range(config.epochs):
+        total = 0.0
+        for at, windows in enumerate(stream.epoch(generator)):
+            if stop.signal is not None:
+                return
+            share = (epoch + at / stream.steps) / config.epochs
+            sampler.sample(windows, model, share, generator)
+            sampler.update(windows, model, generator)
+            total += step(windows)
+            bar.within_epoch((at + 1) / stream.steps)
+        loss = total / max(1, stream.steps)
+        if not math.isfinite(loss):
+            raise TrainingDiverged(
+                f"The loss was {loss} in epoch {epoch + 1}; try a smaller lr than {config.lr}."
+            )
+        bar.epoch_done(number * config.epochs + epoch + 1, loss)
+        yield loss
+
+
+def _unit_rows(table: np.ndarray) -> np.ndarray:
+    """Return rows of length 1, as LINE does before it puts its two orders side by side."""
+    lengths = np.linalg.norm(table, axis=1, keepdims=True)
+    return np.asarray(table / np.maximum(lengths, 1e-12), dtype=np.float32)

@@ -1,0 +1,204 @@
+"""Random walks on the CPU, straight from the rows of a graph: no table of transitions.
+
+The numbers a walk draws are a function of the seed, the walk and the draw (SplitMix64): a walk is
+the same whoever makes it, on however many threads, and can be made again at any time instead of
+being kept. Compiled on first use and kept on disk.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+from nscaching.sampling.cpu_kernels import holds, mix
+from nscaching.sampling.hashing import GOLDEN
+
+Array = np.ndarray[Any, Any]
+
+_GOLDEN = np.uint64(GOLDEN)
+_inline = njit(cache=True, nogil=True, error_model="numpy")
+#: Proposals that may be refused before a step is drawn by looking at all neighbours. Proposals are
+#: independent, so giving up on them changes no probability.
+_ATTEMPTS = 24
+
+
+@_inline
+def _uniform(stream: np.uint64, draw: int) -> Any:
+    """Return the draw-th number of a stream, in [0, 1)."""
+    return (mix(stream + np.uint64(draw) * _GOLDEN) >> np.uint64(11)) * 2.0**-53
+
+
+@_inline
+def _place(cumulative: Array, start: Any, stop: Any, share: float) -> Any:
+    """Return where ``share`` (0 to the weight of the row) falls in a row of neighbours."""
+    if cumulative.shape[0] == 0:
+        return min(start + np.int64(share), stop - 1)
+    target = cumulative[start] + share
+    last = stop - 1
+    while start < last:
+        middle = (start + last) >> 1
+        if cumulative[middle + 1] > target:
+            last = middle
+        else:
+            start = middle + 1
+    return start
+
+
+@_inline
+def _weight(cumulative: Array, start: int, stop: int) -> Any:
+    """Return the weight of the neighbours between two places."""
+    if cumulative.shape[0] == 0:
+        return float(stop - start)
+    return cumulative[stop] - cumulative[start]
+
+
+@_inline
+def _adjacent(offsets: Array, neighbours: Array, directed: bool, before: int, node: int) -> bool:
+    """Tell whether there is an edge from ``before`` to ``node``; the shorter row is searched."""
+    start, stop = offsets[before], offsets[before + 1]
+    if directed or stop - start <= offsets[node + 1] - offsets[node]:
+        return holds(neighbours, start, stop, node)
+    return holds(neighbours, offsets[node], offsets[node + 1], before)
+
+
+@_inline
+def _bias(
+    offsets: Array, neighbours: Array, directed: bool, before: int, node: int, p: float, q: float
+) -> Any:
+    """Return Node2vec's factor of a step to ``node`` after ``before``."""
+    if node == before:
+        return 1.0 / p
+    return 1.0 if _adjacent(offsets, neighbours, directed, before, node) else 1.0 / q
+
+
+@_inline
+def _exact_step(
+    offsets: Array,
+    neighbours: Array,
+    cumulative: Array,
+    directed: bool,
+    before: int,
+    here: int,
+    p: float,
+    q: float,
+    uniform: float,
+) -> Any:
+    """Draw a step by the definition: the factor of every neighbour."""
+    start, stop = offsets[here], offsets[here + 1]
+    total = 0.0
+    for at in range(start, stop):
+        factor = _bias(offsets, neighbours, directed, before, neighbours[at], p, q)
+        total += factor * _weight(cumulative, at, at + 1)
+    target = uniform * total
+    for at in range(start, stop):
+        factor = _bias(offsets, neighbours, directed, before, neighbours[at], p, q)
+        target -= factor * _weight(cumulative, at, at + 1)
+        if target < 0:
+            return neighbours[at]
+    return neighbours[stop - 1]
+
+
+@_inline
+def _biased_step(
+    offsets: Array,
+    neighbours: Array,
+    cumulative: Array,
+    directed: bool,
+    before: int,
+    here: int,
+    p: float,
+    q: float,
+    stream: np.uint64,
+    draw: int,
+) -> Any:
+    """Draw a second-order step by rejection; returns the node and the draws used so far.
+
+    A neighbour is proposed by its weight and kept with its factor over the largest one. The way
+    back may have a larger factor than that (a small p): what exceeds is an outcome of its own.
+    """
+    start, stop = offsets[here], offsets[here + 1]
+    largest, always = max(1.0, 1.0 / q), min(1.0, 1.0 / q)
+    envelope = _weight(cumulative, start, stop) * largest
+    extra = 0.0
+    if 1.0 / p > largest and holds(neighbours, start, stop, before):
+        back = start
+        while neighbours[back] < before:
+            back += 1
+        extra = _weight(cumulative, back, back + 1) * (1.0 / p - largest)
+    for _ in range(_ATTEMPTS):
+        share = _uniform(stream, draw) * (envelope + extra)
+        draw += 1
+        if share >= envelope:
+            return before, draw
+        node = neighbours[_place(cumulative, start, stop, share / largest)]
+        height = _uniform(stream, draw) * largest
+        draw += 1
+        if node == before:
+            if height < 1.0 / p:
+                return node, draw
+        elif height < always:
+            return node, draw
+        else:
+            near = _adjacent(offsets, neighbours, directed, before, node)
+            if height < (1.0 if near else 1.0 / q):
+                return node, draw
+    uniform = _uniform(stream, draw)
+    node = _exact_step(offsets, neighbours, cumulative, directed, before, here, p, q, uniform)
+    return node, draw + 1
+
+
+@njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+def walk(
+    offsets: Array,
+    neighbours: Array,
+    cumulative: Array,
+    directed: bool,
+    walks: Array,
+    p: float,
+    q: float,
+    seed: np.uint64,
+    nodes: Array,
+) -> None:
+    """Make walks by number; walk w starts at node w modulo the number of nodes.
+
+    A walk that comes to a node without a way out ends there; -1 fills the rest. ``cumulative`` is
+    the running sum of the weights, or empty where all weigh the same.
+    Shapes: offsets (n + 1,), neighbours (e,), cumulative (e + 1,) or (0,), walks (b,),
+    nodes (b, length).
+    """
+    length = nodes.shape[1]
+    first_order = p == 1.0 and q == 1.0
+    for i in prange(walks.shape[0]):
+        stream = mix(seed + np.uint64(walks[i]) * _GOLDEN)
+        before: Any = np.int64(-1)
+        here: Any = np.int64(walks[i] % (offsets.shape[0] - 1))
+        nodes[i, 0] = here
+        draw = 1
+        for step in range(1, length):
+            start, stop = offsets[here], offsets[here + 1]
+            if start == stop:
+                nodes[i, step:] = -1
+                break
+            if before < 0 or first_order:
+                share = _uniform(stream, draw) * _weight(cumulative, start, stop)
+                draw += 1
+                node = np.int64(neighbours[_place(cumulative, start, stop, share)])
+            else:
+                found, draw = _biased_step(
+                    offsets, neighbours, cumulative, directed, before, here, p, q, stream, draw
+                )
+                node = np.int64(found)
+            before, here = here, node
+            nodes[i, step] = node
+
+
+@njit(cache=True, nogil=True)
+def count_nodes(nodes: Array, counts: Array) -> None:
+    """Add how often each node stands in the walks. Shapes: (b, length), (n,)."""
+    for i in range(nodes.shape[0]):
+        for j in range(nodes.shape[1]):
+            if nodes[i, j] < 0:
+                break
+            counts[nodes[i, j]] += 1
