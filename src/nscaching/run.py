@@ -219,13 +219,7 @@ class Run:
 
     def _answers(self, side: Side, anchor: int, relation: int) -> dict[int, str]:
         """Return the entities that answer a question in the graph, each with its split."""
-        anchor_column, answer_column = (2, 0) if side is Side.HEAD else (0, 2)
-        answers: dict[int, str] = {}
-        for split in ("test", "valid", "train"):
-            triples = self.graph.split(split)
-            found = (triples[:, anchor_column] == anchor) & (triples[:, 1] == relation)
-            answers.update(dict.fromkeys(triples[found, answer_column].tolist(), split))
-        return answers
+        return self.graph.answers("head" if side is Side.HEAD else "tail", anchor, relation)
 
     def neighbours(self, entity: Reference, k: int = 10) -> list[Neighbour]:
         """Return the k entities whose embeddings are most similar, by cosine."""

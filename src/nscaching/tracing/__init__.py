@@ -1,0 +1,7 @@
+"""What happens inside a run: counters of its negatives, cache rows by name, gradient norms."""
+
+from nscaching.tracing.gradients import GradientNorms, gradient_norms
+from nscaching.tracing.options import TraceOptions
+from nscaching.tracing.tracer import Tracer
+
+__all__ = ["GradientNorms", "TraceOptions", "Tracer", "gradient_norms"]
