@@ -101,7 +101,7 @@ class KnowledgeGraph:
         return self._look_up(name, self._relation_ids, self.relations, "relation")
 
     def answers(self, side: Side, anchor: int, relation: int) -> dict[int, str]:
-        """Return the entities that answer (anchor, relation, ?) or, for heads, (?, relation, anchor).
+        """Return what answers (anchor, relation, ?), or (?, relation, anchor) for the side "head".
 
         Each with the split that holds the triple, train before valid before test.
         """

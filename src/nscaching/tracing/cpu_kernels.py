@@ -36,5 +36,5 @@ def squared_norm(ids: Array, rows: Array, last: Array) -> float:
         part = np.float32(0)
         for d in range(rows.shape[1]):
             part += whole[d] * whole[d]
-        total += part
+        total += float(part)
     return total

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from nscaching.graph import KnowledgeGraph, PairRows
-from nscaching.sampling import Batch, NSCachingSampler
+from nscaching.sampling import Batch
 from nscaching.sampling.cache import PADDING, Cache
+from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.scoring import Side
 
 #: What a replacement is: no fact, a training triple, a triple of valid or test.
@@ -86,7 +87,7 @@ def _found(cache: Cache, facts: SideFacts) -> Tensor:
     """Count the facts whose answer stands in its row."""
     block = max(1, _BLOCK // cache.size)
     found = torch.zeros((), dtype=torch.int64, device=cache.ids.device)
-    for rows, answers in zip(facts.rows.split(block), facts.answers.split(block), strict=True):
+    for rows, answers in zip(*(torch.split(part, block) for part in facts), strict=True):
         found += (cache.ids[rows] == answers.unsqueeze(1)).sum()
     return found
 

@@ -102,7 +102,9 @@ def gradient_norms(
     allowed = torch.ones(model.num_entities, dtype=torch.bool, device=model.device)
     allowed[leave_out] = False
     negatives = allowed.nonzero().squeeze(1)
-    parts = [_pair_norms(model, loss, triple, side, part) for part in negatives.split(_BLOCK)]
+    parts = [
+        _pair_norms(model, loss, triple, side, part) for part in torch.split(negatives, _BLOCK)
+    ]
     return GradientNorms(np.sort(torch.cat(parts).cpu().numpy()))
 
 
@@ -124,7 +126,9 @@ def _pair_norms(
     scores = model.scoring.score(*negative).unsqueeze(1)
     total = loss(positives, scores, torch.ones_like(scores))
     by_h, by_r, by_t, by_n = torch.autograd.grad(total, leaves)
-    squares = sum((g.square().sum(1) for g in (by_h, by_r, by_t, by_n)), torch.zeros_like(by_h[:, 0]))
+    squares = sum(
+        (g.square().sum(1) for g in (by_h, by_r, by_t, by_n)), torch.zeros_like(by_h[:, 0])
+    )
     # An entity that stands twice in a pair has one gradient, the sum of both.
     squares = squares + 2 * (by_h * by_n).sum(1) * (negatives == head)
     squares = squares + 2 * (by_t * by_n).sum(1) * (negatives == tail)

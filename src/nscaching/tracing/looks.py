@@ -8,8 +8,8 @@ import torch
 
 from nscaching.graph import KnowledgeGraph
 from nscaching.losses import Loss
-from nscaching.sampling import NSCachingSampler
 from nscaching.sampling.cache import PADDING
+from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.scoring import EmbeddingModel, Side
 from nscaching.tracing.gradients import GradientNorms, gradient_norms
 from nscaching.tracing.names import RowName

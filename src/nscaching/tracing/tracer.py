@@ -3,75 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.losses import Loss
-from nscaching.sampling import Negatives, NSCachingSampler, Sampler
+from nscaching.sampling import SAMPLERS, Negatives, Sampler
+from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.scoring import EmbeddingModel
 from nscaching.tracing.counters import NegativeCounters
 from nscaching.tracing.facts import Facts
 from nscaching.tracing.gradients import BatchNorms
 from nscaching.tracing.looks import Line, look_at_row, look_at_triple
 from nscaching.tracing.names import find_row, find_triple
-from nscaching.tracing.options import TraceOptions
 from nscaching.tracing.repeats import RepeatWindow
 
 #: The gradient norm is taken in each first of so many steps of an epoch.
 NORM_EVERY = 8
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a tracer must know of its run besides the options of the trace."""
+class TracedConfig(Protocol):
+    """What a tracer reads of a run's configuration."""
 
+    sampler: str
     batch_size: int
     epochs: int
-    look_every: int  #: epochs between two looks at rows and triples
+    valid_every: int
     seed: int
+    trace_row: tuple[str, ...]
+    trace_triple: tuple[str, ...]
+    trace_every: int | None
+    trace_window: int
+
+    def is_traced(self) -> bool:
+        """Tell whether anything is to be observed."""
 
 
 class Tracer:
     """Counts what the negatives of a run are worth, and looks into its cache."""
 
     def __init__(
-        self,
-        graph: KnowledgeGraph,
-        options: TraceOptions,
-        settings: Settings,
-        loss: Loss,
-        columns: Tensor,
+        self, graph: KnowledgeGraph, config: TracedConfig, loss: Loss, columns: Tensor
     ) -> None:
-        self.graph, self.options, self.settings, self.loss = graph, options, settings, loss
-        self.rows = [find_row(graph, text) for text in options.trace_row]
-        self.triples = {text: find_triple(graph, text) for text in options.trace_triple}
-        device = columns.device
-        self.facts = Facts(graph, device)
+        self.graph, self.config, self.loss = graph, config, loss
+        _check_sampler(config)
+        self.rows = [find_row(graph, text) for text in config.trace_row]
+        self.triples = {text: find_triple(graph, text) for text in config.trace_triple}
+        self.facts = Facts(graph, columns.device)
+        window = config.trace_window, config.seed, columns.device
         self.counters = NegativeCounters(
             graph,
             self.facts,
             columns,
             loss,
-            settings.batch_size,
-            lambda k: RepeatWindow(
-                len(graph.train), k, options.trace_window, settings.seed, device
-            ),
+            config.batch_size,
+            lambda k: RepeatWindow(len(graph.train), k, *window),
         )
         sizes = {"entity": graph.num_entities, "relation": graph.num_relations}
-        self.norms = BatchNorms(sizes, device)
+        self.norms = BatchNorms(sizes, columns.device)
+        self.lines: list[Line] = []  #: all that was seen, as in ``trace.jsonl``
         self._step = 0
 
-    def check_sampler(self, sampler: type[Sampler]) -> None:
-        """Refuse to show cache rows of a sampler that keeps none."""
-        if self.rows and not issubclass(sampler, NSCachingSampler):
-            raise UserError(
-                f"trace_row shows a row of the cache, and the sampler {sampler.name} has none; "
-                "leave trace_row out, or choose sampler nscaching."
-            )
+    @classmethod
+    def of(
+        cls, graph: KnowledgeGraph, config: TracedConfig, loss: Loss, columns: Tensor
+    ) -> Tracer | None:
+        """Return a tracer where the run asks for one."""
+        return cls(graph, config, loss, columns) if config.is_traced() else None
 
     # Steps ---------------------------------------------------------------------------------------
 
@@ -99,8 +99,19 @@ class Tracer:
 
     # Epochs --------------------------------------------------------------------------------------
 
-    def end_epoch(self, epoch: int, sampler: Sampler) -> Line:
-        """Return the line of an epoch; epochs count from 1 here, as in ``metrics.jsonl``."""
+    def end_epoch(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> list[Line]:
+        """Return the lines of an epoch, counted from 1; epoch 0 is what there is before training.
+
+        The looks at rows and triples are part of it in the epochs in which they are due.
+        """
+        lines = [self._count(epoch, sampler)] if epoch > 0 else []
+        every = self.config.trace_every or self.config.valid_every or 1
+        if epoch % every == 0 or epoch == self.config.epochs:
+            lines += self._look(epoch, model, sampler)
+        self.lines += lines
+        return lines
+
+    def _count(self, epoch: int, sampler: Sampler) -> Line:
         counts = self.counters.end_epoch(epoch)
         drawn, followed = counts["drawn"], counts["followed"]
         line: Line = {
@@ -120,17 +131,11 @@ class Tracer:
             line |= {"known_cached": _share(known, held), "false_cached": _share(held_out, held)}
         return line
 
-    def look(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> list[Line]:
-        """Return lines about the chosen rows and triples, in the epochs in which they are due."""
-        due = epoch % self.settings.look_every == 0 or epoch == self.settings.epochs
-        if not due:
-            return []
-        lines = []
+    def _look(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> list[Line]:
+        lines: list[Line] = []
         if isinstance(sampler, NSCachingSampler):
-            seed = self.settings.seed
-            lines = [
-                look_at_row(self.graph, model, sampler, row, epoch, seed) for row in self.rows
-            ]
+            seed = self.config.seed
+            lines = [look_at_row(self.graph, model, sampler, row, epoch, seed) for row in self.rows]
         for text, triple in self.triples.items():
             lines += look_at_triple(self.graph, model, self.loss, text, triple, epoch)
         return lines
@@ -149,3 +154,12 @@ class Tracer:
 
 def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
+
+
+def _check_sampler(config: TracedConfig) -> None:
+    """Refuse to show cache rows of a sampler that keeps none."""
+    if config.trace_row and not issubclass(SAMPLERS[config.sampler], NSCachingSampler):
+        raise UserError(
+            f"trace_row shows a row of the cache, and the sampler {config.sampler} has none; leave "
+            "trace_row out, or choose sampler nscaching."
+        )

@@ -95,7 +95,13 @@ class RunFolder:
                     self.path.rmdir()
             raise
         with explained_writes(self.path):
-            for file in (self.graph, self.model, self.metrics, self.trace, self.path / "report.html"):
+            for file in (
+                self.graph,
+                self.model,
+                self.metrics,
+                self.trace,
+                self.path / "report.html",
+            ):
                 file.unlink(missing_ok=True)
             shutil.rmtree(self.checkpoint.parent, ignore_errors=True)
             self.checkpoint.parent.mkdir()
