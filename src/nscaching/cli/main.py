@@ -9,7 +9,17 @@ from typing import Annotated
 import typer
 
 from nscaching._version import __version__
-from nscaching.cli import benchmark, classify, datasets, evaluate, export, predict, train, tune
+from nscaching.cli import (
+    benchmark,
+    classify,
+    datasets,
+    evaluate,
+    export,
+    predict,
+    trace,
+    train,
+    tune,
+)
 from nscaching.cli.output import DEBUG_VARIABLE
 
 app = typer.Typer(
@@ -25,6 +35,7 @@ app.command("train")(train.command)
 app.command("evaluate")(evaluate.command)
 app.command("classify")(classify.command)
 app.command("predict")(predict.command)
+app.command("trace")(trace.command)
 app.command("export")(export.command)
 app.command("tune")(tune.command)
 app.command("benchmark")(benchmark.command)
