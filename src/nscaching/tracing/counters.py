@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from nscaching.acceleration import HAVE_NUMBA
 from nscaching.graph import KnowledgeGraph
 from nscaching.losses import Loss
 from nscaching.sampling import Batch, Negatives
@@ -21,6 +23,7 @@ from nscaching.tracing.repeats import RepeatWindow
 #: The logistic loss is never zero: from this loss on a negative counts as one that teaches. It is
 #: that of a negative which the model holds for true with a probability of one in a hundred.
 LEAST_LOGISTIC_LOSS = 0.01
+_LEAST_SCORE = math.log(math.expm1(LEAST_LOGISTIC_LOSS))
 #: Negatives written down before they are counted.
 _BUFFER = 1 << 16
 #: What is counted, in the order of the tensor that holds it.
@@ -45,6 +48,7 @@ class NegativeCounters:
         self._make_window = make_window
         self.window: RepeatWindow | None = None  # made with the first negatives
         device = columns.device
+        self._on_cpu = HAVE_NUMBA and device.type == "cpu"
         self._order = torch.empty(0, dtype=torch.int64, device=device)
         self._counts = torch.zeros(len(_NAMES), dtype=torch.int64, device=device)
         self._codes = torch.empty(0, 0, dtype=torch.int64, device=device)
@@ -65,6 +69,9 @@ class NegativeCounters:
         count, k = negatives.entities.shape
         if self._codes.shape[1] != k:
             self._follow(k)
+        if self._on_cpu:
+            self._write_on_cpu(negatives, scores, rows[-count * k :])
+            return
         exists = negatives.weight > 0
         teaches = self._teaches(scores, rows[-count * k :].view(count, k, -1)) & exists
         # One number says it all: exists, teaches, replaces the head, and which entity.
@@ -74,10 +81,24 @@ class NegativeCounters:
         self._codes.index_copy_(0, self._offsets[:count] + self._at, codes)
         self._at += count
 
+    def _write_on_cpu(self, negatives: Negatives, scores: Tensor, rows: Tensor) -> None:
+        from nscaching.tracing import cpu_kernels
+
+        count, here = len(scores), self._written - self._counted
+        kernel: Any = cpu_kernels.write_codes
+        inputs = (negatives.entities, negatives.replaces_head, negatives.weight, scores, rows)
+        kernel(
+            *(tensor.numpy() for tensor in inputs),
+            _LEAST_SCORE,
+            self.loss.margin is None,
+            self.num_entities,
+            self._codes[here : here + count].numpy(),
+        )
+
     def _teaches(self, scores: Tensor, gradient: Tensor) -> Tensor:
         """Tell which negatives have a loss. Shapes: (b, k), (b, k, width) -> (b, k)."""
         if self.loss.margin is None:
-            return scores > math.log(math.expm1(LEAST_LOGISTIC_LOSS))
+            return scores > _LEAST_SCORE
         return (gradient != 0).any(2)  # the pair's loss is zero just where this is
 
     def _follow(self, k: int) -> None:
@@ -97,12 +118,35 @@ class NegativeCounters:
 
     def count(self) -> None:
         """Count what is written down."""
-        size = self._written - self._counted
-        if size == 0:
+        if self._written == self._counted:
             return
         window = self.window
         assert window is not None
         triples = self._order[self._counted : self._written]
+        if self._on_cpu:
+            self._count_on_cpu(triples, window)
+        else:
+            self._count_on_device(triples, window)
+        self._counted = self._written
+        self._at.zero_()
+
+    def _count_on_cpu(self, triples: Tensor, window: RepeatWindow) -> None:
+        from nscaching.tracing import cpu_kernels
+
+        assert self.facts.by_pair is not None
+        kernel: Any = cpu_kernels.count_draws
+        kernel(
+            self._codes[: len(triples)].numpy(),
+            triples.numpy(),
+            self.columns[3:].numpy(),
+            self.facts.first_tail,
+            *self.facts.by_pair,
+            self.num_entities,
+            *(part.numpy() for part in (window.place, window.past, window.now, self._counts)),
+        )
+
+    def _count_on_device(self, triples: Tensor, window: RepeatWindow) -> None:
+        size = len(triples)
         bits, entities = (
             torch.div(self._codes[:size], self.num_entities, rounding_mode="floor"),
             self._codes[:size] % self.num_entities,
@@ -114,8 +158,6 @@ class NegativeCounters:
         counts += list(window.count(triples, keys, exists, self._counted))
         counts += [((kinds == kind) & exists).sum() for kind in (KNOWN, HELD_OUT)]
         self._counts += torch.stack(counts)
-        self._counted = self._written
-        self._at.zero_()
 
     def end_epoch(self, epoch: int) -> dict[str, int]:
         """Return the counts of the epoch, and begin the next one's."""

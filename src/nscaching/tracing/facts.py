@@ -38,7 +38,7 @@ class Facts:
     def __init__(self, graph: KnowledgeGraph, device: torch.device) -> None:
         self.num_entities = graph.num_entities
         pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
-        self._first = {Side.HEAD: 0, Side.TAIL: len(graph.rows.head)}
+        self.first_tail = len(graph.rows.head)  #: head pairs are numbered first, then tail pairs
         held_out = np.concatenate([graph.valid, graph.test]).astype(np.int64)
         self.of_side: dict[tuple[int, Side], SideFacts] = {}
         keys, kinds = [], []
@@ -51,17 +51,26 @@ class Facts:
                 self.of_side[kind, side] = SideFacts(
                     *(torch.from_numpy(part).to(device) for part in rows_and_answers)
                 )
-                keys.append(found + self._first[side] * graph.num_entities)
+                first = 0 if side is Side.HEAD else self.first_tail
+                keys.append(found + first * graph.num_entities)
                 kinds.append(np.full(len(found), kind, dtype=np.int8))
         joined = np.concatenate(keys)
         order = np.argsort(joined, kind="stable")
-        self._keys = torch.from_numpy(joined[order]).to(device)
+        joined = joined[order]
+        self._keys = torch.from_numpy(joined).to(device)
         self._kinds = torch.from_numpy(np.concatenate(kinds)[order]).to(device)
+        #: The same by pair for the loop on the CPU: offsets, answers and their kinds.
+        self.by_pair: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        if device.type == "cpu":
+            numbers = np.arange(self.first_tail + len(graph.rows.tail) + 1)
+            offsets = np.searchsorted(joined, numbers * graph.num_entities)
+            answers = (joined % graph.num_entities).astype(np.int32)
+            self.by_pair = offsets, answers, self._kinds.numpy()
 
     def kinds(self, batch: Batch, entities: Tensor, replaces_head: Tensor) -> Tensor:
         """Tell what each replacement makes of its triple. Shapes: (m, k) twice -> (m, k), int8."""
         head_rows = batch.head_rows.unsqueeze(1)
-        tail_rows = batch.tail_rows.unsqueeze(1) + self._first[Side.TAIL]
+        tail_rows = batch.tail_rows.unsqueeze(1) + self.first_tail
         rows = torch.where(replaces_head, head_rows, tail_rows)
         keys = rows * self.num_entities + entities
         place = torch.searchsorted(self._keys, keys).clamp_max_(len(self._keys) - 1)
