@@ -14,6 +14,11 @@ MOST_COMPARISONS = 4_000_000
 _NOTHING = -1
 
 
+def followed_triples(num_triples: int, negatives: int, window: int) -> int:
+    """Return how many triples can be followed."""
+    return min(num_triples, max(1, MOST_COMPARISONS // (window * negatives**2)))
+
+
 class RepeatWindow:
     """The recent negatives of the triples that are followed."""
 
@@ -21,7 +26,7 @@ class RepeatWindow:
         self, num_triples: int, negatives: int, window: int, seed: int, device: torch.device
     ) -> None:
         self.negatives, self.window = negatives, window
-        count = min(num_triples, max(1, MOST_COMPARISONS // (window * negatives**2)))
+        count = followed_triples(num_triples, negatives, window)
         self.all = count == num_triples
         self.place = torch.arange(num_triples, device=device)  #: of a triple, or -1
         if not self.all:
