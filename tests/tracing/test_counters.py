@@ -84,7 +84,7 @@ def test_a_cache_has_more_loss_repeats_and_larger_gradients_than_chance():
             lr=0.05,
             margin=0.5,
             dim=16,
-            epochs=30,
+            epochs=60,
             cache_size=5,
             candidates=10,
             alpha3=20.0,

@@ -1,11 +1,13 @@
 """Traces of whole runs: what is in them, and that a stop does not change them."""
 
+import os
 import signal
 
 import pytest
 
 import nscaching as ns
 from nscaching import UserError
+from nscaching.tracing.names import find_row
 from nscaching.training import RunFolder
 from nscaching.training.step import GradientStep
 
@@ -129,3 +131,15 @@ def test_names_with_bars_are_parted_by_tabs():
     graph = ns.KnowledgeGraph.from_triples([("a|b", "r", "c"), ("c", "r", "d"), ("d", "r", "a|b")])
     run = train(graph, trace_row="a|b\tr\t?", valid_every=1)
     assert [line["held"] for line in of(run, "row")] == [2, 2, 2]
+
+
+@pytest.mark.data
+@pytest.mark.skipif(
+    not os.environ.get("NSCACHING_DATA"), reason="NSCACHING_DATA names no data sets"
+)
+def test_the_row_of_the_papers_table_is_found_by_name():
+    graph = ns.load_graph("FB13")
+    row = find_row(graph, "manorama|profession|?")
+    pairs = graph.rows.tail
+    answers = pairs.answers[pairs.offsets[row.row] : pairs.offsets[row.row + 1]]
+    assert [graph.entities[each] for each in answers] == ["actor"]

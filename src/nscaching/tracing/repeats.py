@@ -1,4 +1,4 @@
-"""How often a triple gets a negative that it had a few epochs ago (the paper's repeat ratio).
+"""How often a triple gets a negative that it had a few epochs ago.
 
 Each triple remembers the negatives of its last ``window`` epochs. On a large graph only a fixed,
 seeded subset of the triples does, so that memory and time stay bounded.
