@@ -13,6 +13,7 @@ from nscaching.optimisation import adam
 from nscaching.sampling import cache
 from nscaching.sampling import nscaching as sampler
 from nscaching.scoring import SCORING, EmbeddingModel, compact, families
+from nscaching.tracing import counters, gradients
 
 #: A statistical test with a fixed seed fails below this: a broken sampler is far below it.
 UNLIKELY = 1e-4
@@ -31,7 +32,7 @@ def generator():
 @pytest.fixture(params=["kernel", "plain"])
 def path(request, monkeypatch):
     """Run a test with the fused loops of the CPU, and again with the torch they stand for."""
-    for module in (families, compact, cache, sampler, ranking, adam):
+    for module in (families, compact, cache, sampler, ranking, adam, counters, gradients):
         monkeypatch.setattr(module, "HAVE_NUMBA", request.param == "kernel")
     return request.param
 

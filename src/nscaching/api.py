@@ -188,7 +188,13 @@ def _resumed_graph(
 def _finished(trainer: Trainer, shown: Progress) -> Run:
     """Look at the test split, once, with the best model; sum the run up."""
     counters = trainer.counters
-    run = Run(trainer.config, trainer.graph, trainer.best_model(), folder=trainer.folder)
+    run = Run(
+        trainer.config,
+        trainer.graph,
+        trainer.best_model(),
+        folder=trainer.folder,
+        trace=trainer.tracer.lines if trainer.tracer else None,
+    )
     test = run.evaluate("test", progress=shown) if len(trainer.graph.test) else None
     if test is not None and trainer.folder is not None:
         trainer.folder.append_metrics(evaluation_line(test, counters.best_epoch))

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Collection, Mapping
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from nscaching.errors import UserError, nearest_names
 
@@ -79,7 +79,11 @@ class Options:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options as plain values, in order of declaration."""
-        return {name: getattr(self, name) for name in self.names()}
+        values = {name: getattr(self, name) for name in self.names()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+        }
 
 
 def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, source: str) -> Any:
@@ -87,6 +91,10 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, source: str) 
     optional = type(None) in get_args(hint)
     if value is None and optional:
         return None
+    if get_origin(hint) is tuple:  # an option that may be given several times
+        given = value if isinstance(value, list | tuple) else [value]
+        kind = get_args(hint)[0]
+        return tuple(_converted(field.name, kind, each, source) for each in given)
     kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
     value = _converted(field.name, kinds[0], value, source)
     rules = field.metadata

@@ -30,6 +30,7 @@ from nscaching.evaluation import (
 from nscaching.export import export_embeddings
 from nscaching.graph import KnowledgeGraph
 from nscaching.scoring import EmbeddingModel, Side
+from nscaching.tracing import GradientNorms, norms_of_negatives
 from nscaching.training import Progress, RunFolder, TrainConfig
 
 #: An entity or relation, by name or by id.
@@ -81,10 +82,13 @@ class Run:
         *,
         folder: RunFolder | None = None,
         summary: dict[str, Any] | None = None,
+        trace: list[dict[str, Any]] | None = None,
     ) -> None:
         self.config, self.graph, self.model, self.folder = config, graph, model, folder
         #: Epochs, best epoch, seconds and final metrics, as ``train --json`` prints them.
         self.summary = summary or {}
+        #: What ``trace`` wrote down: a line an epoch, a look at a row or at gradient norms.
+        self.trace: list[dict[str, Any]] = trace or []
         self._thresholds: dict[Drawing, Thresholds] = {}
 
     @classmethod
@@ -103,7 +107,7 @@ class Run:
             model = EmbeddingModel(
                 model.scoring, model.entity.to(device), model.relation.to(device)
             )
-        return cls(config, graph, model, folder=folder)
+        return cls(config, graph, model, folder=folder, trace=folder.read_trace())
 
     def __repr__(self) -> str:
         where = f" in {self.folder.path}" if self.folder else ""
@@ -219,13 +223,7 @@ class Run:
 
     def _answers(self, side: Side, anchor: int, relation: int) -> dict[int, str]:
         """Return the entities that answer a question in the graph, each with its split."""
-        anchor_column, answer_column = (2, 0) if side is Side.HEAD else (0, 2)
-        answers: dict[int, str] = {}
-        for split in ("test", "valid", "train"):
-            triples = self.graph.split(split)
-            found = (triples[:, anchor_column] == anchor) & (triples[:, 1] == relation)
-            answers.update(dict.fromkeys(triples[found, answer_column].tolist(), split))
-        return answers
+        return self.graph.answers("head" if side is Side.HEAD else "tail", anchor, relation)
 
     def neighbours(self, entity: Reference, k: int = 10) -> list[Neighbour]:
         """Return the k entities whose embeddings are most similar, by cosine."""
@@ -239,6 +237,22 @@ class Run:
             Neighbour(self.graph.entities[other], value)
             for other, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
+
+    # Inside --------------------------------------------------------------------------------------
+
+    def gradient_ccdf(
+        self, triple: tuple[Reference, Reference, Reference], side: str = "tail"
+    ) -> GradientNorms:
+        """Return the gradient norms of a triple with each of its negatives (paper, fig-distance).
+
+        ``side`` is what the negatives replace. Norms are l2, of the loss of a positive and one
+        negative by all rows in it; ``result.ccdf()`` gives x and the share of norms >= x.
+        """
+        if side not in ("head", "tail"):
+            raise UserError(f"side must be head or tail, not '{side}'.")
+        loss = self.config.build_loss(self.model.scoring.usual_loss)
+        replaced = Side.HEAD if side == "head" else Side.TAIL
+        return norms_of_negatives(self.graph, self.model, loss, self._triple(triple), replaced)
 
     # Embeddings ----------------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ def break_after(monkeypatch, steps):
     """Let the steps after so many return a loss that is no number, and spoil the tables."""
     original, taken = GradientStep.__call__, []
 
-    def step(self, batch, negatives):
+    def step(self, *seen):
         taken.append(1)
-        loss, scores = original(self, batch, negatives)
+        loss, scores = original(self, *seen)
         if len(taken) > steps:
             self.model.entity.fill_(torch.nan)
             loss = loss * torch.nan
@@ -51,8 +51,8 @@ def test_a_huge_learning_rate_diverges_with_a_sentence(tmp_path):
 def test_parameters_that_are_no_numbers_never_reach_a_checkpoint(tmp_path, monkeypatch):
     original = GradientStep.__call__
 
-    def step(self, batch, negatives):
-        loss, scores = original(self, batch, negatives)
+    def step(self, *seen):
+        loss, scores = original(self, *seen)
         self.model.entity[0] = torch.nan
         return torch.zeros_like(loss), scores
 

@@ -48,8 +48,8 @@ def test_metrics_have_a_line_an_epoch_and_a_line_an_evaluation(tmp_path):
 def test_the_loss_of_a_line_is_the_mean_over_positives(tmp_path, monkeypatch):
     sums, original = [], GradientStep.__call__
 
-    def watched(self, batch, negatives):
-        loss, scores = original(self, batch, negatives)
+    def watched(self, *seen):
+        loss, scores = original(self, *seen)
         sums.append(float(loss))
         return loss, scores
 

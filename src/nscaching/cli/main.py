@@ -18,6 +18,7 @@ from nscaching.cli import (
     export,
     nodes,
     predict,
+    trace,
     train,
     tune,
 )
@@ -37,6 +38,7 @@ app.command("compare")(compare.command)
 app.command("evaluate")(evaluate.command)
 app.command("classify")(classify.command)
 app.command("predict")(predict.command)
+app.command("trace")(trace.command)
 app.command("export")(export.command)
 app.command("tune")(tune.command)
 app.command("benchmark")(benchmark.command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Collection
-from typing import Annotated, Any, Optional, get_args, get_type_hints
+from typing import Annotated, Any, Optional, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -40,12 +40,13 @@ def _flags(options: type[Options], leave_out: Collection[str]) -> list[inspect.P
             continue
         hint = hints[field.name]
         kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
+        kind = list[kinds[0]] if get_origin(hint) is tuple else kinds[0]  # type: ignore[valid-type]
         choices = field.metadata["choices"]
         listed = f" One of: {', '.join(choices)}." if choices else ""
         flag = typer.Option(
             f"--{field.name.replace('_', '-')}",
             help=field.metadata["help"] + listed,
-            show_default=str(field.default) if field.default is not None else False,
+            show_default=False if field.default in (None, ()) else str(field.default),
             rich_help_panel=field.metadata["group"],
         )
         flags.append(
@@ -53,7 +54,7 @@ def _flags(options: type[Options], leave_out: Collection[str]) -> list[inspect.P
                 field.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=None,
-                annotation=Annotated[Optional[kinds[0]], flag],  # noqa: UP045
+                annotation=Annotated[Optional[kind], flag],  # noqa: UP045
             )
         )
     return flags

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.errors import UserError, nearest_names
-from nscaching.graph.rows import TrainingRows, pair_rows
+from nscaching.graph.rows import Side, TrainingRows, pair_rows
 from nscaching.graph.statistics import RelationStatistics, relation_statistics
 from nscaching.graph.vocabulary import NamedTriples, encode
 
@@ -99,6 +99,19 @@ class KnowledgeGraph:
     def relation_id(self, name: str) -> int:
         """Return the id of a relation by its exact name."""
         return self._look_up(name, self._relation_ids, self.relations, "relation")
+
+    def answers(self, side: Side, anchor: int, relation: int) -> dict[int, str]:
+        """Return what answers (anchor, relation, ?), or (?, relation, anchor) for the side "head".
+
+        Each with the split that holds the triple, train before valid before test.
+        """
+        anchor_column, answer_column = (2, 0) if side == "head" else (0, 2)
+        answers: dict[int, str] = {}
+        for split in reversed(SPLITS):
+            triples = self.split(split)
+            found = (triples[:, anchor_column] == anchor) & (triples[:, 1] == relation)
+            answers.update(dict.fromkeys(triples[found, answer_column].tolist(), split))
+        return answers
 
     @cached_property
     def rows(self) -> TrainingRows:

@@ -14,10 +14,11 @@ from nscaching.losses import LossOptions
 from nscaching.options import option
 from nscaching.sampling import SAMPLERS, SamplerOptions
 from nscaching.scoring import SCORING, ScoringOptions
+from nscaching.tracing import TraceOptions
 
 
 @dataclass(kw_only=True)
-class TrainConfig(SamplerOptions, LossOptions, ScoringOptions):
+class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     """Everything that decides how a run turns out."""
 
     data: str = option(

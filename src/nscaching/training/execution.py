@@ -17,6 +17,7 @@ from torch import Tensor
 from nscaching.acceleration import HAVE_TRITON
 from nscaching.sampling import Batch, Sampler
 from nscaching.scoring import EmbeddingModel
+from nscaching.tracing import Tracer
 from nscaching.training.step import GradientStep
 
 #: Steps executed one by one, for real, before a graph is captured: kernels get compiled.
@@ -35,6 +36,7 @@ class StepParts(NamedTuple):
     gradient_step: GradientStep
     generator: torch.Generator
     batch_size: int
+    tracer: Tracer | None = None  #: sees every step, changes none
 
 
 class Executor:
@@ -42,7 +44,7 @@ class Executor:
 
     def __init__(self, parts: StepParts) -> None:
         self.columns, self.model, self.sampler, self.gradient_step = parts[:4]
-        self.generator, self.batch_size = parts.generator, parts.batch_size
+        self.generator, self.batch_size, self.tracer = parts[4:]
         device = self.columns.device
         self.order = torch.empty(0, dtype=torch.int64, device=device)
         self.start = 0
@@ -53,6 +55,8 @@ class Executor:
         self.order = order
         self.start = first_step * self.batch_size
         self.total.fill_(loss_so_far)
+        if self.tracer is not None:
+            self.tracer.begin_epoch(order, first_step)
 
     def step(self) -> None:
         """Take the next step."""
@@ -61,9 +65,12 @@ class Executor:
         batch = Batch.of(self.columns, index)
         negatives = self.sampler.sample(batch, self.model, self.generator)
         self.sampler.update(batch, self.model, self.generator)
-        loss, scores = self.gradient_step(batch, negatives)
+        observe = None if self.tracer is None else self.tracer.observe
+        loss, scores = self.gradient_step(batch, negatives, observe)
         self.sampler.learn(batch, negatives, scores)
         self.total += loss
+        if self.tracer is not None:
+            self.tracer.after_step()
 
     def loss(self) -> float:
         """Return the loss summed over the steps of the epoch so far."""
@@ -77,7 +84,7 @@ class GraphExecutor(Executor):
         super().__init__(parts)
         device = self.columns.device
         self._steps_taken = 0
-        self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[bool, bool], torch.cuda.CUDAGraph] = {}
         self._order = torch.zeros(self.columns.shape[1], dtype=torch.int64, device=device)
         self._start = torch.zeros((), dtype=torch.int64, device=device)
         self._streams = [torch.cuda.Stream(device) for _ in range(2)]  # type: ignore[no-untyped-call]
@@ -95,11 +102,14 @@ class GraphExecutor(Executor):
             super().step()
             self._start += self.batch_size
         else:
-            phase = self.sampler.phase()
+            norm = self.tracer is not None and self.tracer.takes_norm()
+            phase = self.sampler.phase(), norm
             if phase not in self._graphs:
                 self._graphs[phase] = self._capture()
             self._graphs[phase].replay()
             self.start += self.batch_size
+            if self.tracer is not None:
+                self.tracer.after_step()
         self._steps_taken += 1
 
     def _capture(self) -> torch.cuda.CUDAGraph:
@@ -128,7 +138,13 @@ class GraphExecutor(Executor):
         self.gradient_step.adam.accumulate(gradients)
         for stream in self._streams[: len(jobs)]:
             main.wait_stream(stream)
+        if self.tracer is not None:  # beside Adam, which only reads the gradients too
+            self._streams[0].wait_stream(main)
+            with torch.cuda.stream(self._streams[0]):
+                self.tracer.observe(negatives, scores, gradients)
         self.gradient_step.adam.apply(gradients)
+        if self.tracer is not None:
+            main.wait_stream(self._streams[0])
         self.sampler.learn(batch, negatives, scores)
         self.total += loss
 

@@ -3,7 +3,8 @@
 ``config.yaml`` repeats the run; ``entities.txt`` and ``relations.txt`` name the rows of
 ``model.safetensors``; ``graph.safetensors`` holds the triples by id, so that a run can be
 evaluated and asked without the files it was trained on; ``metrics.jsonl`` has a line an epoch and a
-line an evaluation; ``checkpoint/`` holds what ``--resume`` needs.
+line an evaluation, ``trace.jsonl`` what ``--trace`` saw; ``checkpoint/`` holds what ``--resume``
+needs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,7 @@ class RunFolder:
         self.graph = self.path / "graph.safetensors"
         self.model = self.path / "model.safetensors"
         self.metrics = self.path / "metrics.jsonl"
+        self.trace = self.path / "trace.jsonl"
         self.checkpoint = self.path / "checkpoint" / "state.safetensors"
         self._staging = self.path / ".nscaching-new"
 
@@ -92,7 +95,13 @@ class RunFolder:
                     self.path.rmdir()
             raise
         with explained_writes(self.path):
-            for file in (self.graph, self.model, self.metrics, self.path / "report.html"):
+            for file in (
+                self.graph,
+                self.model,
+                self.metrics,
+                self.trace,
+                self.path / "report.html",
+            ):
                 file.unlink(missing_ok=True)
             shutil.rmtree(self.checkpoint.parent, ignore_errors=True)
             self.checkpoint.parent.mkdir()
@@ -185,14 +194,27 @@ class RunFolder:
         append_json_line(self.metrics, line)
 
     def clear_metrics(self) -> None:
-        """Start an empty ``metrics.jsonl``."""
+        """Start an empty ``metrics.jsonl``, without a trace."""
         write_text(self.metrics, "")
+        self.trace.unlink(missing_ok=True)
+
+    def read_trace(self) -> list[dict[str, Any]]:
+        """Return the lines of ``trace.jsonl``; none where the run was not traced."""
+        return read_json_lines(self.trace)
+
+    def append_trace(self, lines: Iterable[dict[str, Any]]) -> None:
+        """Add lines to the trace."""
+        for line in lines:
+            append_json_line(self.trace, line)
 
     def keep_metrics_until(self, epoch: int) -> None:
         """Drop the lines after an epoch: a resumed run will write them again."""
         kept = [line for line in self.read_metrics() if line.get("epoch", 0) <= epoch]
         kept = [line for line in kept if line.get("split") != "test"]
         write_json_lines(self.metrics, kept)
+        if self.trace.exists():
+            seen = [line for line in self.read_trace() if line.get("epoch", 0) <= epoch]
+            write_json_lines(self.trace, seen)
 
 
 def _lines(names: list[str]) -> str:

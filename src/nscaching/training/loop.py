@@ -21,6 +21,7 @@ from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling import SAMPLERS, BernoulliSampler, Sampler, triple_columns
 from nscaching.scoring import CompactTable, EmbeddingModel
+from nscaching.tracing import Tracer
 from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
@@ -60,6 +61,7 @@ class Trainer:
             lazy=config.optimizer == "lazy-adam",
         )
         self.columns = triple_columns(graph, self.device)
+        self.tracer = Tracer.of(graph, config, self.step.loss, self.columns)
         self.executor = self._make_executor()
         self.best: dict[str, Tensor] = {}
         self.order: Tensor | None = None
@@ -86,7 +88,7 @@ class Trainer:
 
     def _make_executor(self) -> Executor:
         parts = (self.columns, self.model, self.sampler, self.step, self.generator)
-        return make_executor(StepParts(*parts, self.config.batch_size))
+        return make_executor(StepParts(*parts, self.config.batch_size, self.tracer))
 
     def _warm_start(self, folder: RunFolder) -> EmbeddingModel:
         """Take the parameters of another run on the same entities and relations."""
@@ -115,6 +117,7 @@ class Trainer:
             self._prepare_sampler()
             if self.folder is not None:
                 self.folder.clear_metrics()
+            self._trace()
         self._clock = time.monotonic() - self.counters.seconds
         if self.device.type == "cpu":
             if not HAVE_NUMBA:
@@ -136,6 +139,7 @@ class Trainer:
                 self.counters.epoch += 1
                 self.counters.epoch_seconds += time.monotonic() - started
                 self._report_epoch(loss, bar)
+                self._trace()
                 if self._validation_due():
                     self._validate(bar)
                 if stop.signal is not None:
@@ -301,6 +305,8 @@ class Trainer:
             "sampler": self.sampler.state(),
             "random": {"state": self.generator.get_state()},
         }
+        if self.tracer is not None:
+            parts["trace"] = self.tracer.state()
         if self.order is not None:
             parts["epoch"] = {"order": self.order}
         checkpoint.save(self.folder.checkpoint, self.counters, parts)
@@ -325,6 +331,8 @@ class Trainer:
             self.step.adam.load_state(parts["adam"])
             self.sampler.load_state(parts.get("sampler", {}))
             self.generator.set_state(parts["random"]["state"])
+            if self.tracer is not None:
+                self.tracer.load_state(parts["trace"])
         except (KeyError, RuntimeError) as error:
             raise UserError(
                 f"{folder.checkpoint} does not fit this run ({error}); start it again with "
@@ -336,6 +344,8 @@ class Trainer:
         self.counters = counters
         counters.finished = counters.finished and not self._within_budget()
         folder.keep_metrics_until(counters.epoch)
+        if self.tracer is not None:
+            self.tracer.lines = folder.read_trace()
 
     def _stop_here(self, number: int) -> NoReturn:
         name = {2: "SIGINT", 15: "SIGTERM"}.get(number, f"signal {number}")
@@ -354,6 +364,12 @@ class Trainer:
     def _record(self, line: dict[str, object]) -> None:
         if self.folder is not None:
             self.folder.append_metrics(line)
+
+    def _trace(self) -> None:
+        if self.tracer is not None:
+            lines = self.tracer.end_epoch(self.counters.epoch, self.model, self.sampler)
+            if self.folder is not None:
+                self.folder.append_trace(lines)
 
     def _seconds(self) -> float:
         return time.monotonic() - self._clock

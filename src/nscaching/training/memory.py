@@ -13,6 +13,7 @@ from nscaching.errors import UserError
 from nscaching.evaluation.ranking import chunk_rows
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling import SAMPLERS
+from nscaching.tracing.repeats import followed_triples
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
 
@@ -54,6 +55,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "triples": triples * (5 * 4 + 8),
         "known positives": 2 * 8 * triples if config.known_positives == "exclude" else 0,
         "batch": _batch_bytes(config, entities, scoring.entity_width),
+        "trace": _trace_bytes(graph, config) if config.is_traced() else 0,
         "evaluation": 0,
     }
     if config.uses_compact_table(pick_device(config.device).type):
@@ -115,6 +117,14 @@ def _generator_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
     rows = graph.num_entities + graph.num_relations
     candidates = config.batch_size * config.cache_size * config.generator_dim
     return 3 * 4 * rows * config.generator_dim + 6 * 4 * candidates
+
+
+def _trace_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
+    negatives = config.negatives or SAMPLERS[config.sampler].usual_negatives
+    followed = followed_triples(len(graph.train), negatives, config.trace_window)
+    window = 8 * len(graph.train) + followed * (4 * negatives * (config.trace_window + 1) + 8)
+    facts = 2 * sum(len(graph.split(split)) for split in ("train", "valid", "test"))
+    return window + facts * (8 + 1 + 4 + 16)
 
 
 def _batch_bytes(config: TrainConfig, entities: int, width: int) -> int:

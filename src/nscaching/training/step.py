@@ -7,6 +7,8 @@ way no gradient has the size of a table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,8 @@ from nscaching.losses import Loss
 from nscaching.optimisation import DenseAdam, Gradients
 from nscaching.sampling import Batch, Negatives
 from nscaching.scoring import EmbeddingModel
+
+Observe = Callable[[Negatives, Tensor, Gradients], None]
 
 
 class GradientStep:
@@ -33,9 +37,16 @@ class GradientStep:
         copies = {} if model.compact is None else {"entity": model.compact}
         self.adam = DenseAdam(model.state(), lr, weight_decay, lazy=lazy, copies=copies)
 
-    def __call__(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor]:
-        """Take one step; return the summed loss and the scores of the negatives (b, k)."""
+    def __call__(
+        self, batch: Batch, negatives: Negatives, observe: Observe | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Take one step; return the summed loss and the scores of the negatives (b, k).
+
+        ``observe`` sees negatives, scores and gradients before Adam takes them.
+        """
         loss, scores, gradients = self.gradients(batch, negatives)
+        if observe is not None:
+            observe(negatives, scores, gradients)
         self.adam.step(gradients)
         return loss, scores
 

@@ -1,0 +1,199 @@
+"""``nscaching trace``: what happened inside a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+from rich.table import Table
+
+from nscaching.api import make_config, make_trainer
+from nscaching.cli.option_flags import with_option_flags
+from nscaching.cli.output import JsonFlag, print_json, stdout, table
+from nscaching.cli.train import resumable
+from nscaching.errors import UserError
+from nscaching.tracing.looks import Line
+from nscaching.training import Progress, RunFolder, TrainConfig
+from nscaching.training.loop import default_out
+
+_OWN = ("data", "trace", "trace_row", "trace_triple")
+#: Counters of an epoch, with the head of their column and how a number is shown.
+_COLUMNS = {
+    "nonzero_loss": ("with loss", "{:.1%}"),
+    "repeated": ("repeated", "{:.2%}"),
+    "gradient_norm": ("gradient", "{:.3g}"),
+    "false_sampled": ("false, sampled", "{:.4%}"),
+    "false_cached": ("false, cache", "{:.4%}"),
+    "known_sampled": ("known, sampled", "{:.4%}"),
+    "known_cached": ("known, cache", "{:.4%}"),
+}
+#: Epochs shown of a long run.
+_MOST_EPOCHS = 20
+
+
+def trace_command(
+    run: Annotated[
+        str, typer.Argument(help="Run folder; or data to train on first, with options of train.")
+    ],
+    row: Annotated[
+        Optional[list[str]],  # noqa: UP045 (typer reads this at run time on Python 3.10)
+        typer.Option(help="Show this cache row: 'HEAD|RELATION|?' or '?|RELATION|TAIL'."),
+    ] = None,
+    triple: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(help="Show gradient norms over all negatives of 'HEAD|RELATION|TAIL'."),
+    ] = None,
+    plot: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Draw the counters and gradient norms into this PNG file."),
+    ] = None,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Where a run trained here goes.", show_default="runs/...-trace"),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run in --out.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    as_json: JsonFlag = False,
+    **options: Any,
+) -> None:
+    """Show what a run did with its negatives: counters an epoch, and cache rows over the epochs.
+
+    'nscaching trace RUN' reads a run trained with --trace; 'nscaching trace DATA' trains one.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    folder = RunFolder(run)
+    if folder.is_run():
+        if given:
+            raise UserError(
+                f"{run} is a run already, so {', '.join(given)} cannot change it; name data to "
+                "train on, or leave the options of training out."
+            )
+    else:
+        given |= {"trace": True, "trace_row": row or (), "trace_triple": triple or ()}
+        folder = _train(run, given, out, overwrite, Progress("none" if quiet else "auto"))
+    lines = _chosen(folder, row or [], triple or [])
+    if plot is not None:
+        from nscaching.tracing.pictures import draw_trace
+
+        draw_trace(lines, plot)
+    if as_json:
+        print_json({"run": str(folder.path), **_by_event(lines)})
+    else:
+        _show(lines)
+
+
+def _train(
+    data: str, options: dict[str, Any], out: Path | None, overwrite: bool, progress: Progress
+) -> RunFolder:
+    """Train and trace; the test split is not looked at."""
+    if out is None:
+        plain = default_out(make_config(data, options))
+        out = plain.with_name(f"{plain.name}-trace")
+    with resumable(out):
+        trainer = make_trainer(data, out=out, overwrite=overwrite, progress=progress, **options)
+        trainer.run(resume=False)
+    return RunFolder(out)
+
+
+def _chosen(folder: RunFolder, rows: list[str], triples: list[str]) -> list[Line]:
+    """Return the lines of a trace; of rows and triples those that are asked for, or all."""
+    lines = folder.read_trace()
+    if not lines:
+        raise UserError(
+            f"{folder.path} was trained without a trace; train it again with --trace, and "
+            "--trace-row for the cache rows you want to see."
+        )
+    kept = [line for line in lines if line["event"] == "epoch"]
+    for event, key, asked in (("row", "row", rows), ("gradients", "triple", triples)):
+        there = list(dict.fromkeys(line[key] for line in lines if line["event"] == event))
+        for name in asked:
+            if name not in there:
+                traced = f"it has {', '.join(there)}" if there else "it has none"
+                raise UserError(
+                    f"The trace of {folder.path} has no {key} '{name}', {traced}; rows and triples "
+                    "are chosen when a run is trained, with --trace-row and --trace-triple."
+                )
+        wanted = asked or there
+        kept += [line for line in lines if line["event"] == event and line[key] in wanted]
+    return kept
+
+
+def _by_event(lines: list[Line]) -> dict[str, list[Line]]:
+    names = {"epochs": "epoch", "rows": "row", "gradients": "gradients"}
+    return {
+        name: [
+            {key: value for key, value in line.items() if key != "event"}
+            for line in lines
+            if line["event"] == event
+        ]
+        for name, event in names.items()
+    }
+
+
+def _show(lines: list[Line]) -> None:
+    console = stdout()
+    parts = _by_event(lines)
+    console.print(_counters_table(_thinned(parts["epochs"])))
+    for name in dict.fromkeys(line["row"] for line in parts["rows"]):
+        console.print(_row_table(name, [line for line in parts["rows"] if line["row"] == name]))
+    if parts["gradients"]:
+        console.print(_norms_table(parts["gradients"]))
+
+
+def _counters_table(epochs: list[Line]) -> Table:
+    columns = {
+        name: column
+        for name, column in _COLUMNS.items()
+        if any(line[name] is not None for line in epochs)
+    }
+    made = table("Negatives", "epoch", *(head for head, _ in columns.values()))
+    for line in epochs:
+        cells = [
+            "-" if line[name] is None else form.format(line[name])
+            for name, (_, form) in columns.items()
+        ]
+        made.add_row(str(line["epoch"]), *cells)
+    return made
+
+
+def _row_table(name: str, looks: list[Line]) -> Table:
+    made = Table(title=f"\nCache row {name}", title_justify="left", box=None, pad_edge=False)
+    made.add_column("epoch", justify="right", vertical="top")
+    made.add_column("five at random", ratio=1)
+    made.add_column("the hardest five (* is a fact of valid or test)", ratio=1)
+    for look in looks:
+        hardest = [
+            each["entity"] + ("*" if each["split"] in ("valid", "test") else "")
+            for each in look["hardest"][:5]
+        ]
+        made.add_row(str(look["epoch"]), ", ".join(look["random"]), ", ".join(hardest))
+    return made
+
+
+def _norms_table(looks: list[Line]) -> Table:
+    made = table("\nGradient norms over all negatives", "", "epoch", "largest", "1 % from", "half")
+    for look in looks:
+        points = look["ccdf"]
+        above = [
+            max((x for x, share in points if share >= part), default=0) for part in (0.01, 0.5)
+        ]
+        made.add_row(
+            f"{look['triple']}, {look['side']}",
+            str(look["epoch"]),
+            *(f"{x:.3g}" for x in (points[-1][0], *above)),
+        )
+    return made
+
+
+def _thinned(lines: list[Line]) -> list[Line]:
+    """Return some lines of many, evenly, with the first and the last."""
+    if len(lines) <= _MOST_EPOCHS:
+        return lines
+    last = len(lines) - 1
+    return [lines[round(place * last / (_MOST_EPOCHS - 1))] for place in range(_MOST_EPOCHS)]
+
+
+command = with_option_flags(trace_command, TrainConfig, leave_out=_OWN)
