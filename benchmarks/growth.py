@@ -1,6 +1,7 @@
 """How time and memory grow: synthetic graphs of 1, 4 and 16 times a size, each in its own process.
 
     python benchmarks/growth.py --out benchmarks/results/growth.json
+    python benchmarks/growth.py --device cuda --base 500000 --out ...   # larger
 
 A graph has 10 triples an entity and 20 relations; heads and tails follow a power law. One epoch of
 NSCaching is timed, and the peak memory of the process is set beside what ``plan_memory`` said.
@@ -15,9 +16,12 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
+import nscaching as ns  # before torch: it sets up threads
 
-import nscaching as ns
+# isort: split
+import numpy as np
+import torch
+
 from nscaching.benchmarking import describe_machine
 from nscaching.training import Progress, Trainer
 from nscaching.training.memory import peak_bytes, plan_memory
@@ -33,7 +37,7 @@ def synthetic(entities: int, seed: int = 0) -> ns.KnowledgeGraph:
     return ns.KnowledgeGraph(names, relations, triples[2000:], triples[:1000], triples[1000:2000])
 
 
-def measure(entities: int) -> dict[str, float]:
+def measure(entities: int, device: str) -> dict[str, float]:
     started = time.perf_counter()
     graph = synthetic(entities)
     config = ns.TrainConfig(
@@ -44,7 +48,7 @@ def measure(entities: int) -> dict[str, float]:
         batch_size=16384,
         optimizer="lazy-adam",
         epochs=1,
-        device="cpu",
+        device=device,
         data="synthetic",
     )
     config.check()
@@ -62,6 +66,7 @@ def measure(entities: int) -> dict[str, float]:
         "microseconds_a_triple": 1e6 * trained / len(graph.train),
         "planned_bytes": planned,
         "peak_bytes": peak_bytes(),
+        "device_peak_bytes": torch.cuda.max_memory_allocated() if device == "cuda" else 0,
     }
 
 
@@ -69,15 +74,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--base", type=int, default=125_000, help="entities of the smallest graph")
     parser.add_argument("--entities", type=int, help="measure this size only, in this process")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     if asked.entities:
-        print(json.dumps(measure(asked.entities)))
+        print(json.dumps(measure(asked.entities, asked.device)))
         return
-    measure(1000)  # compiles the kernels, once for all
+    measure(1000, asked.device)  # compiles the kernels, once for all
     rows = []
     for factor in (1, 4, 16):
         command = [sys.executable, __file__, "--entities", str(factor * asked.base)]
+        command += ["--device", asked.device]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         row = json.loads(done.stdout.strip().split("\n")[-1])
         rows.append(row)
@@ -89,7 +96,7 @@ def main() -> None:
             flush=True,
         )
     if asked.out:
-        result = {"machine": describe_machine(), "rows": rows}
+        result = {"machine": describe_machine(asked.device), "rows": rows}
         asked.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
