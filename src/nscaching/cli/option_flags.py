@@ -41,10 +41,11 @@ def _flags(options: type[Options], leave_out: Collection[str]) -> list[inspect.P
         hint = hints[field.name]
         kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
         kind = list[kinds[0]] if get_origin(hint) is tuple else kinds[0]  # type: ignore[valid-type]
+        name = field.name.replace("_", "-")
         choices = field.metadata["choices"]
         listed = f" One of: {', '.join(choices)}." if choices else ""
         flag = typer.Option(
-            f"--{field.name.replace('_', '-')}",
+            f"--{name}/--no-{name}" if kinds[0] is bool else f"--{name}",
             help=field.metadata["help"] + listed,
             show_default=False if field.default in (None, ()) else str(field.default),
             rich_help_panel=field.metadata["group"],
