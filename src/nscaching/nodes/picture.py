@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nscaching.drawing import figure, save
 from nscaching.errors import UserError
-from nscaching.files import write_atomically
 
 if TYPE_CHECKING:
     from nscaching.nodes.embedding import NodeEmbedding
@@ -20,7 +20,6 @@ MOST_POINTS = 10_000
 
 def draw_picture(embedding: NodeEmbedding, path: Path, *, seed: int = 0) -> Path:
     """Lay the nodes out with t-SNE (cosine) and draw them; isolated nodes are left out."""
-    pyplot = _pyplot()
     if path.suffix.lower() not in _SUFFIXES:
         raise UserError(f"Cannot draw {path}: end it in {', '.join(_SUFFIXES)}.")
     if not path.parent.is_dir():
@@ -32,24 +31,30 @@ def draw_picture(embedding: NodeEmbedding, path: Path, *, seed: int = 0) -> Path
     if len(shown) < 4:
         raise UserError("A picture needs at least 4 nodes with an edge.")
     places = _layout(embedding.vectors[shown], seed)
-    figure, axes = pyplot.subplots(figsize=(7, 6), layout="constrained")
-    labels = graph.labels
-    classes = np.full(len(shown), -1) if labels is None else labels.of_node[shown]
-    for number in np.unique(classes):
-        chosen = places[classes == number]
-        name = labels.classes[number] if labels is not None and number >= 0 else "no class"
-        colour = "lightgrey" if number < 0 else pyplot.get_cmap("tab20")(int(number) % 20)
-        axes.scatter(*chosen.T, s=5, color=colour, label=name.replace("_", " "), linewidths=0)
-    config = embedding.config
-    axes.set_title(f"{graph.name}: {config.model}, {config.sampler}")
-    axes.set_axis_off()
-    if labels is not None and len(labels.classes) <= 20:
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), markerscale=3, frameon=False)
-    kind = path.suffix.lower()[1:]
-    try:
-        write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=110, format=kind))
-    finally:
-        pyplot.close(figure)
+    with figure(7, 6) as drawn:
+        from matplotlib import colormaps
+
+        axes, colours = drawn.subplots(), colormaps["tab20"]
+        labels = graph.labels
+        classes = np.full(len(shown), -1) if labels is None else labels.of_node[shown]
+        for number in np.unique(classes):
+            chosen = places[classes == number]
+            name = labels.classes[number] if labels is not None and number >= 0 else "no class"
+            colour = "lightgrey" if number < 0 else colours(int(number) % 20)
+            axes.scatter(
+                chosen[:, 0],
+                chosen[:, 1],
+                s=5,
+                color=colour,
+                label=name.replace("_", " "),
+                linewidths=0,
+            )
+        config = embedding.config
+        axes.set_title(f"{graph.name}: {config.model}, {config.sampler}")
+        axes.set_axis_off()
+        if labels is not None and len(labels.classes) <= 20:
+            axes.legend(loc="upper left", bbox_to_anchor=(1, 1), markerscale=3)
+        save(drawn, path)
     return path
 
 
@@ -64,14 +69,3 @@ def _layout(vectors: np.ndarray, seed: int) -> np.ndarray:
         random_state=seed,
     )
     return np.asarray(tsne.fit_transform(vectors))
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UserError("Pictures need matplotlib: pip install 'nscaching[plot]'.") from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nscaching.report.style import figure, line_look, save
+from nscaching.drawing import figure, line_look, save
 
 _METRICS = {"mrr": "MRR on valid", "hits@10": "Hits@10 on valid"}
 _AXES = {"seconds": "seconds of training", "epochs": "epochs"}

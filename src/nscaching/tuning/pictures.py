@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nscaching.files import write_atomically
+from nscaching.drawing import COLOURS, figure, save
 from nscaching.tuning.curves import CurvePoint
 from nscaching.tuning.importance import Importance
 from nscaching.tuning.progress import SearchProgress
 
 if TYPE_CHECKING:
     from nscaching.tuning.result import SearchResult
-
-_COLOURS = ("#0b6e99", "#d1603d", "#4b8b3b", "#7a4d9f")
 
 
 def draw(result: SearchResult, progress: SearchProgress) -> list[str]:
@@ -37,66 +35,56 @@ def curves_picture(
     reference: tuple[str, float] | None = None,
 ) -> Path:
     """Draw top1 (solid) and top3 (dashed) of some searches over trials, epochs or seconds."""
-    figure, axes = _figure(6.4, 4.0)
-    for colour, (name, curve) in zip(_COLOURS * len(curves), curves.items(), strict=False):
-        for top, line in (("top1", "-"), ("top3", "--")):
-            points = [point for point in curve if getattr(point, top) is not None]
-            x = [getattr(point, over) for point in points]
-            y = [getattr(point, top) for point in points]
-            axes.step(x, y, where="post", color=colour, linestyle=line, label=f"{name}, {top}")
-    if reference is not None:
-        axes.axhline(reference[1], color="black", linestyle=":", label=reference[0])
-    names = {"epochs": "training epochs, all trials", "seconds": "training seconds, all trials"}
-    axes.set_xlabel(names.get(over, over))
-    axes.set_ylabel("validation MRR")
-    axes.legend(frameon=False, loc="lower right")
-    return _save(figure, path)
+    with figure(6.4, 4.0) as drawn:
+        axes = drawn.subplots()
+        for colour, (name, curve) in zip(COLOURS * len(curves), curves.items(), strict=False):
+            for top, line in (("top1", "-"), ("top3", "--")):
+                points = [point for point in curve if getattr(point, top) is not None]
+                x = [getattr(point, over) for point in points]
+                y = [getattr(point, top) for point in points]
+                axes.step(x, y, where="post", color=colour, linestyle=line, label=f"{name}, {top}")
+        if reference is not None:
+            axes.axhline(reference[1], color="black", linestyle=":", label=reference[0])
+        names = {"epochs": "training epochs, all trials", "seconds": "training seconds, all trials"}
+        axes.set_xlabel(names.get(over, over))
+        axes.set_ylabel("validation MRR")
+        axes.legend(loc="lower right")
+        save(drawn, path)
+    return path
 
 
 def importance_picture(importance: Importance, path: Path) -> Path:
     """Draw the share of each option, and beside it what it does to the MRR."""
     effects = importance.effects
-    figure, axes = _figure(9.0, 0.9 + 0.45 * max(6, len(effects)), columns=2)
-    left, right = axes
-    names = [effect.name for effect in reversed(effects)]
-    left.barh(names, [effect.total for effect in reversed(effects)], color="#c9d8de", label="total")
-    left.barh(
-        names,
-        [effect.alone for effect in reversed(effects)],
-        height=0.45,
-        color=_COLOURS[0],
-        label="alone",
-    )
-    left.set_xlabel("share of the surrogate's variance")
-    left.legend(frameon=False, loc="lower right")
-    for colour, effect in zip(_COLOURS, effects, strict=False):
-        places = [place / max(1, len(effect.mrr) - 1) for place in range(len(effect.mrr))]
-        ends = f"{_short(effect.values[0])} to {_short(effect.values[-1])}"
-        right.plot(places, effect.mrr, color=colour, label=f"{effect.name}: {ends}")
-    right.set_xlabel("position in its range")
-    right.set_ylabel("predicted validation MRR")
-    right.legend(frameon=False, fontsize="small")
-    figure.suptitle(
-        f"{importance.trials} trials; fit on trials held out: r = {importance.fit:.2f}",
-        fontsize="medium",
-    )
-    return _save(figure, path)
+    with figure(9.0, 0.9 + 0.45 * max(6, len(effects))) as drawn:
+        left, right = drawn.subplots(1, 2)
+        names = [effect.name for effect in reversed(effects)]
+        left.barh(
+            names, [effect.total for effect in reversed(effects)], color="#c9d8de", label="total"
+        )
+        left.barh(
+            names,
+            [effect.alone for effect in reversed(effects)],
+            height=0.45,
+            color=COLOURS[0],
+            label="alone",
+        )
+        left.set_xlabel("share of the surrogate's variance")
+        left.legend(loc="lower right")
+        for colour, effect in zip(COLOURS, effects, strict=False):
+            places = [place / max(1, len(effect.mrr) - 1) for place in range(len(effect.mrr))]
+            ends = f"{_short(effect.values[0])} to {_short(effect.values[-1])}"
+            right.plot(places, effect.mrr, color=colour, label=f"{effect.name}: {ends}")
+        right.set_xlabel("position in its range")
+        right.set_ylabel("predicted validation MRR")
+        right.legend(fontsize="small")
+        drawn.suptitle(
+            f"{importance.trials} trials; fit on trials held out: r = {importance.fit:.2f}",
+            fontsize="medium",
+        )
+        save(drawn, path)
+    return path
 
 
 def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure  # no window, whatever the machine has
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, columns)
-    for each in axes if columns > 1 else [axes]:
-        each.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _save(figure: Any, path: Path) -> Path:
-    write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=150, format="png"))
-    return path

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Dark to light and back, so that neighbours differ in grey as well.
-_COLOURS = ("#1b1b3a", "#c8553d", "#2a7f9e", "#8a8d91", "#588157", "#b08900", "#6d3b8e", "#3d3d3d")
+COLOURS = ("#1b1b3a", "#c8553d", "#2a7f9e", "#8a8d91", "#588157", "#b08900", "#6d3b8e", "#3d3d3d")
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LOOK: Any = {  # matplotlib types its keys one by one
@@ -50,7 +50,7 @@ def figure(width: float = 8.0, height: float = 5.0) -> Iterator[Figure]:
 def line_look(index: int) -> dict[str, Any]:
     """Return colour, dashes and marker of the line with this number; 40 of them differ."""
     return {
-        "color": _COLOURS[index % len(_COLOURS)],
+        "color": COLOURS[index % len(COLOURS)],
         "linestyle": _DASHES[index % len(_DASHES)],
         "marker": _MARKERS[index % len(_MARKERS)],
         "markerfacecolor": "white",

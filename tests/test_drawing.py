@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from nscaching import UserError
-from nscaching.report.style import figure, line_look, save
+from nscaching.drawing import figure, line_look, save
 
 
 def test_lines_differ_without_colour():
