@@ -14,7 +14,7 @@ from nscaching.sampling.presets import check_preset, fitted, with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 from nscaching.training.config import read_yaml
 from nscaching.training.devices import pick_device
-from nscaching.training.loop import evaluation_line
+from nscaching.training.folder import evaluation_line
 from nscaching.training.memory import refuse_what_does_not_fit
 
 #: Options that do not change what a run computes, only how long, where and how it is kept.

@@ -15,7 +15,7 @@ from nscaching.cli.train import resumable
 from nscaching.errors import UserError
 from nscaching.tracing.looks import Line
 from nscaching.training import Progress, RunFolder, TrainConfig
-from nscaching.training.loop import default_out
+from nscaching.training.folder import default_out
 
 _OWN = ("data", "trace", "trace_row", "trace_triple")
 #: Counters of an epoch, with the head of their column and how a number is shown.

@@ -18,8 +18,8 @@ from nscaching.run import Run
 from nscaching.sampling.presets import fitted
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
+from nscaching.training.folder import default_out
 from nscaching.training.interrupt import terminate_as_interrupt
-from nscaching.training.loop import default_out
 from nscaching.training.memory import plan_memory
 from nscaching.training.progress import duration
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from nscaching.errors import UserError
+from nscaching.evaluation import RankingReport
 from nscaching.files import (
     append_json_line,
     explained_writes,
@@ -227,3 +228,15 @@ def _names(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read ({error}); the run folder is damaged.") from error
     return text.removesuffix("\n").split("\n") if text else []
+
+
+def evaluation_line(report: RankingReport, epoch: int) -> dict[str, object]:
+    """Return the line of ``metrics.jsonl`` for an evaluation."""
+    where = {"split": report.split, "seconds": report.seconds}
+    return {"event": "evaluation", "epoch": epoch, **where, **report.overall()}
+
+
+def default_out(config: TrainConfig) -> Path:
+    """Return the folder a run goes to when none is named."""
+    source = Path(config.data).name.split(".")[0] or "graph"
+    return Path("runs") / f"{source}-{config.scoring}-{config.sampler}"

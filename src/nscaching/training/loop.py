@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
 import torch
@@ -27,9 +26,10 @@ from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import pick_device
 from nscaching.training.execution import Executor, StepParts, make_executor
-from nscaching.training.folder import RunFolder
+from nscaching.training.folder import RunFolder, evaluation_line
 from nscaching.training.interrupt import StopRequest
 from nscaching.training.progress import Progress
+from nscaching.training.starting import initial_model
 from nscaching.training.step import GradientStep
 
 
@@ -47,7 +47,7 @@ class Trainer:
             raise UserError("The graph has no training triples; there is nothing to learn from.")
         self.graph, self.config, self.folder, self.progress = graph, config, folder, progress
         self.device = pick_device(config.device)
-        self.model = self._initial_model()
+        self.model = initial_model(graph, config, self.device)
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.counters = Counters(graph.fingerprint, pretraining=config.pretrain_epochs > 0)
         self.sampler = self._make_sampler()
@@ -68,19 +68,6 @@ class Trainer:
         self._clock = time.monotonic()
         self._last_checkpoint = time.monotonic()
 
-    def _initial_model(self) -> EmbeddingModel:
-        """Initialise on the CPU, so that a seed means the same parameters on every device."""
-        config, graph = self.config, self.graph
-        if config.init_from is not None:
-            return self._warm_start(RunFolder(config.init_from))
-        model = EmbeddingModel.initialised(
-            config.build_scoring(),
-            graph.num_entities,
-            graph.num_relations,
-            torch.Generator().manual_seed(config.seed),
-        )
-        return _on(self.device, model)
-
     def _make_sampler(self) -> Sampler:
         """Return Bernoulli's while pretraining, then the one that was chosen."""
         name = BernoulliSampler.name if self.counters.pretraining else self.config.sampler
@@ -89,23 +76,6 @@ class Trainer:
     def _make_executor(self) -> Executor:
         parts = (self.columns, self.model, self.sampler, self.step, self.generator)
         return make_executor(StepParts(*parts, self.config.batch_size, self.tracer))
-
-    def _warm_start(self, folder: RunFolder) -> EmbeddingModel:
-        """Take the parameters of another run on the same entities and relations."""
-        source = folder.read_config()
-        graph = folder.read_graph()
-        if (source.scoring, source.dim) != (self.config.scoring, self.config.dim):
-            raise UserError(
-                f"init_from: {folder.path} holds {source.scoring} with dim {source.dim}, this run "
-                f"is {self.config.scoring} with dim {self.config.dim}; they must be the same."
-            )
-        same = graph.entities == self.graph.entities and graph.relations == self.graph.relations
-        if not same:
-            raise UserError(
-                f"init_from: {folder.path} was trained on other entities or relations; both runs "
-                "must be on the same graph."
-            )
-        return _on(self.device, folder.read_model(source, graph))
 
     # Running -------------------------------------------------------------------------------------
 
@@ -373,19 +343,3 @@ class Trainer:
 
     def _seconds(self) -> float:
         return time.monotonic() - self._clock
-
-
-def evaluation_line(report: RankingReport, epoch: int) -> dict[str, object]:
-    """Return the line of ``metrics.jsonl`` for an evaluation."""
-    where = {"split": report.split, "seconds": report.seconds}
-    return {"event": "evaluation", "epoch": epoch, **where, **report.overall()}
-
-
-def _on(device: torch.device, model: EmbeddingModel) -> EmbeddingModel:
-    return EmbeddingModel(model.scoring, model.entity.to(device), model.relation.to(device))
-
-
-def default_out(config: TrainConfig) -> Path:
-    """Return the folder a run goes to when none is named."""
-    source = Path(config.data).name.split(".")[0] or "graph"
-    return Path("runs") / f"{source}-{config.scoring}-{config.sampler}"
