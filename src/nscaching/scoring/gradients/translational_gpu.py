@@ -122,9 +122,9 @@ def _gradients(
     h, h_own = _entity(entity, heads + i, d, there, dim, width, KIND)
     t, t_own = _entity(entity, tails + i, d, there, dim, width, KIND)
     head, tail = tl.load(heads + i), tl.load(tails + i)
-    place = relation + tl.load(relations + i).to(tl.int64) * relation_width
-    r = tl.load(place + d, there, 0.0)
-    w = tl.load(place + dim + d, there & (KIND != 0), 0.0)
+    r_row = relation + tl.load(relations + i).to(tl.int64) * relation_width
+    r = tl.load(r_row + d, there, 0.0)
+    w = tl.load(r_row + dim + d, there & (KIND != 0), 0.0)
     w_scale, w_bends = 1.0, 1.0
     if KIND == 1:
         w, w_scale, w_bends = _normalise(w)
