@@ -8,7 +8,7 @@ import numpy as np
 from numba import prange
 
 from nscaching.scoring.compiled import Array, inline, parallel
-from nscaching.scoring.gradients.loss_cpu import negative_loss, positive_loss
+from nscaching.scoring.gradients.pair_cpu import fetch_ahead, negative_loss, positive_loss
 
 
 @inline
@@ -103,6 +103,7 @@ def gradients(
     half = width if kind == 0 else width // 2
     for place in prange(count):
         i: Any = np.int64(place)  # prange counts unsigned, and unsigned plus signed is a float
+        fetch_ahead(entity, heads, tails, negatives, i)
         h, r, t = heads[i], relations[i], tails[i]
         for d in range(width):
             entity_rows[i, d] = 0

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from nscaching.scoring.gpu_kernels import bilinear_parts
-from nscaching.scoring.gradients.loss_gpu import negative_loss, positive_loss
+from nscaching.scoring.gradients.pair_gpu import negative_loss, positive_loss
 
 
 @triton.jit

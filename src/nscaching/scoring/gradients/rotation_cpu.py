@@ -9,7 +9,7 @@ import numpy as np
 from numba import prange
 
 from nscaching.scoring.compiled import Array, inline, parallel
-from nscaching.scoring.gradients.loss_cpu import negative_loss, positive_loss
+from nscaching.scoring.gradients.pair_cpu import fetch_ahead, negative_loss, positive_loss
 
 
 @inline
@@ -66,6 +66,7 @@ def _gradients(
     dim = relation_rows.shape[1]
     for place in prange(count):
         i: Any = np.int64(place)  # prange counts unsigned, and unsigned plus signed is a float
+        fetch_ahead(entity, heads, tails, negatives, i)
         h, r, t = heads[i], turns[i], tails[i]
         entity_rows[i] = 0
         entity_rows[count + i] = 0

@@ -7,7 +7,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from nscaching.scoring.gradients.loss_gpu import negative_loss, positive_loss, warps
+from nscaching.scoring.gradients.pair_gpu import negative_loss, positive_loss, warps
 
 
 @triton.jit

@@ -14,7 +14,7 @@ import numpy as np
 from numba import prange
 
 from nscaching.scoring.compiled import Array, inline, parallel
-from nscaching.scoring.gradients.loss_cpu import negative_loss, positive_loss
+from nscaching.scoring.gradients.pair_cpu import fetch_ahead, negative_loss, positive_loss
 
 #: What a norm is at least when something is divided by it, as in ``torch.nn.functional.normalize``.
 _TINY = np.float32(1e-12)
@@ -164,6 +164,7 @@ def gradients(
     dim = entity.shape[1] if kind != 2 else entity.shape[1] // 2
     for place in prange(count):
         i: Any = np.int64(place)  # prange counts unsigned, and unsigned plus signed is a float
+        fetch_ahead(entity, heads, tails, negatives, i)
         h, r, t = heads[i], relations[i], tails[i]
         entity_rows[i] = 0
         entity_rows[count + i] = 0

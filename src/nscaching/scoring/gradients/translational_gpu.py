@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from nscaching.scoring.families import PROJECTION
-from nscaching.scoring.gradients.loss_gpu import negative_loss, positive_loss, warps
+from nscaching.scoring.gradients.pair_gpu import negative_loss, positive_loss, warps
 
 
 @triton.jit

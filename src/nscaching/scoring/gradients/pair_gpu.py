@@ -1,4 +1,4 @@
-"""The losses of :mod:`nscaching.losses` for one pair of scores, as parts of Triton kernels."""
+"""What the passes of all families share on a GPU: the loss of a pair, and how many warps run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The losses of :mod:`nscaching.losses` for one pair of scores, as parts of Numba loops.
+"""What the passes of all families share on the CPU: fetching rows ahead, and the loss of a pair.
 
-``margin`` above 0 is margin ranking, else logistic.
+The losses are those of :mod:`nscaching.losses`: margin ranking where ``margin`` is above 0, else
+logistic.
 """
 
 from __future__ import annotations
@@ -10,7 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from nscaching.scoring.compiled import inline
+from nscaching.llvm import LINE_BYTES, prefetch
+from nscaching.scoring.compiled import Array, inline
+
+#: Triples between the one whose rows are asked for and the one at hand.
+_AHEAD = 2
+
+
+@inline
+def fetch_ahead(entity: Array, heads: Array, tails: Array, negatives: Array, i: int) -> None:
+    """Ask memory for the rows of a triple that comes soon."""
+    later = min(i + _AHEAD, len(heads) - 1)
+    for byte in range(0, entity.shape[1] * entity.itemsize, LINE_BYTES):
+        prefetch(entity, heads[later], byte)
+        prefetch(entity, tails[later], byte)
+        for j in range(negatives.shape[1]):
+            prefetch(entity, negatives[later, j], byte)
 
 
 @inline
