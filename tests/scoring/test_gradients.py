@@ -42,7 +42,8 @@ def test_more_relations_than_triples(name, norm, margin):
 
 
 @pytest.mark.parametrize("name", SCORING)
-def test_every_function_has_a_kernel_where_the_precision_is_single(name):
+def test_every_function_has_a_kernel_where_the_precision_is_single(name, monkeypatch):
+    monkeypatch.setattr(families, "HAVE_NUMBA", True)
     model = random_model(name, ENTITIES, RELATIONS)
     batch, negatives = pairs(4, 2)
     ids = (batch.heads, batch.relations, batch.tails)
