@@ -14,6 +14,7 @@ import pytest
 import torch
 
 ROOMS = ("scoring", "optimisation", "sampling", "training")
+GRADIENTS = ("bilinear", "translational", "rotation")
 #: A part that Triton imports when it first runs a kernel, and that looks at the variable too.
 LATE_PART = "triton.experimental.gluon"
 
@@ -36,6 +37,8 @@ def interpreted_kernels():
     try:
         if importlib.util.find_spec(LATE_PART) is not None:
             import_module(LATE_PART)
+        for family in GRADIENTS:
+            import_module(f"nscaching.scoring.gradients.{family}_gpu")
         return {room: import_module(f"nscaching.{room}.gpu_kernels") for room in ROOMS}
     finally:
         del os.environ["TRITON_INTERPRET"]

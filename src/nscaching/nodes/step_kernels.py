@@ -18,7 +18,7 @@ from numba import njit, prange
 
 from nscaching.sampling.cpu_kernels import holds, mix
 from nscaching.sampling.hashing import GOLDEN
-from nscaching.scoring.cpu_kernels import sigmoid, softplus
+from nscaching.scoring.gradients.pair_cpu import sigmoid, softplus
 
 Array = np.ndarray[Any, Any]
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit, prange
 
 from nscaching.llvm import LINE_BYTES, prefetch
 from nscaching.scoring.compact import LARGEST, TINY
+from nscaching.scoring.compiled import Array, inline, parallel
 
-_jit = njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
-_inline = njit(fastmath=True, cache=True, nogil=True, error_model="numpy")
-Array = np.ndarray[Any, Any]
 #: Rows that are on their way from memory while others are compared.
 _AHEAD = 8
 
 
-@_inline
+@inline
 def _dot_rows(query: Array, table: Array, ids: Array, scores: Array) -> None:
     """One query with its rows, four at a time; the rows that come after are asked for."""
     width = query.shape[0]
@@ -48,14 +44,14 @@ def _dot_rows(query: Array, table: Array, ids: Array, scores: Array) -> None:
         scores[j] = total
 
 
-@_jit
+@parallel
 def dot_product(query: Array, table: Array, ids: Array, scores: Array) -> None:
     """``q . x``."""
     for i in prange(ids.shape[0]):
         _dot_rows(query[i], table, ids[i], scores[i])
 
 
-@_jit
+@parallel
 def compact_dot_product(
     query: Array, values: Array, scale: Array, ids: Array, scores: Array
 ) -> None:

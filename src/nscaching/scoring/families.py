@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from importlib import import_module
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -67,30 +68,8 @@ class Bilinear(DotProduct):
         margin: float | None,
     ) -> PairGradients | None:
         """Score, loss and gradients in one pass."""
-        device = entity.device
-        on_gpu = device.type == "cuda" and HAVE_TRITON
-        if not on_gpu and not (device.type == "cpu" and HAVE_NUMBA):
-            return None
-        count, k = negatives[0].shape
-        out = (
-            torch.empty((2 + k) * count, entity.shape[1], device=device),
-            torch.empty(count, relation.shape[1], device=device),
-            torch.empty(count, k, device=device),
-            torch.empty(count, device=device),
-        )
-        tensors = (entity, relation, *ids, *negatives, *out)
-        settings = (self.kernel_kind, 0.0 if margin is None else margin)
-        if on_gpu:
-            from nscaching.scoring import gpu_kernels
-
-            gpu_kernels.bilinear_gradients(*(t.contiguous() for t in tensors), *settings)
-        else:
-            from nscaching.scoring import cpu_kernels
-
-            kernel: Any = cpu_kernels.bilinear_gradients
-            kernel(*(t.numpy() for t in tensors), *settings)
-        entity_rows, relation_rows, scores, losses = out
-        return PairGradients(losses.sum(), scores, entity_rows, relation_rows)
+        tables = (entity, relation)
+        return run_gradients("bilinear", tables, ids, negatives, margin, self.kernel_kind)
 
 
 class Translational(ScoringFunction):
@@ -100,6 +79,8 @@ class Translational(ScoringFunction):
     """
 
     usual_loss = "margin"
+    #: How a relation sees an entity in the kernels.
+    kernel_kind: ClassVar[int] = PLAIN
 
     @property
     def entity_width(self) -> int:
@@ -127,14 +108,26 @@ class Translational(ScoringFunction):
         """Return ``view(t) - translation``."""
         return self.view(t, r) - self.translation(r)
 
-    def kernel_view(self, r: Tensor) -> tuple[int, Tensor]:
-        """Return which view the kernel takes, and the relation's vector in it."""
-        return PLAIN, r[:, : self.dim]
+    def kernel_vector(self, r: Tensor) -> Tensor:
+        """Return the relation's vector in the kernel's view."""
+        return r[:, : self.dim]
 
     def score_ids(self, query: Tensor, r: Tensor, table: Tensor, ids: Tensor) -> Tensor | None:
         """Distances fused with the gather, the normalisation and the view."""
-        kind, vector = self.kernel_view(r)
-        return run_kernel("translational", (query, vector, table, ids), ids.shape, self.norm, kind)
+        inputs = (query, self.kernel_vector(r), table, ids)
+        return run_kernel("translational", inputs, ids.shape, self.norm, self.kernel_kind)
+
+    def pair_gradients(
+        self,
+        entity: Tensor,
+        relation: Tensor,
+        ids: tuple[Tensor, Tensor, Tensor],
+        negatives: tuple[Tensor, Tensor, Tensor],
+        margin: float | None,
+    ) -> PairGradients | None:
+        """Score, loss and gradients in one pass."""
+        tables, settings = (entity, relation), (self.norm, self.kernel_kind)
+        return run_gradients("translational", tables, ids, negatives, margin, *settings)
 
     def match(self, query: Tensor, view: Tensor) -> Tensor:
         """Negative p-norm of the row-wise difference."""
@@ -178,6 +171,39 @@ def run_kernel(
         getattr(module, name)(*(tensor.numpy() for tensor in (*tensors, scores)), *rest)
         return scores
     return None
+
+
+def run_gradients(
+    family: str,
+    tables: tuple[Tensor, Tensor],
+    ids: tuple[Tensor, Tensor, Tensor],
+    negatives: tuple[Tensor, Tensor, Tensor],
+    margin: float | None,
+    *settings: int,
+) -> PairGradients | None:
+    """Return what a family's kernel in ``scoring/gradients`` gives for the device of the tables.
+
+    None where there is none: on another device, or in another precision.
+    """
+    entity, relation = tables
+    device = entity.device
+    on_gpu = device.type == "cuda" and HAVE_TRITON
+    on_cpu = device.type == "cpu" and HAVE_NUMBA
+    if entity.dtype != torch.float32 or not (on_gpu or on_cpu):
+        return None
+    count, k = negatives[0].shape
+    out = (
+        torch.empty((2 + k) * count, entity.shape[1], device=device),
+        torch.empty(count, relation.shape[1], device=device),
+        torch.empty(count, k, device=device),
+        torch.empty(count, device=device),
+    )
+    tensors = [tensor.contiguous() for tensor in (*tables, *ids, *negatives)]
+    module = import_module(f"nscaching.scoring.gradients.{family}_{'gpu' if on_gpu else 'cpu'}")
+    arrays = (*tensors, *out) if on_gpu else (tensor.numpy() for tensor in (*tensors, *out))
+    module.gradients(*arrays, *settings, 0.0 if margin is None else margin)
+    entity_rows, relation_rows, scores, losses = out
+    return PairGradients(losses.sum(), scores, entity_rows, relation_rows)
 
 
 def complex_product(a: Tensor, b: Tensor, conjugate_b: bool = False) -> Tensor:

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from nscaching.scoring.base import ScoringFunction
-from nscaching.scoring.families import complex_product, run_kernel
+from nscaching.scoring.base import PairGradients, ScoringFunction
+from nscaching.scoring.families import complex_product, run_gradients, run_kernel
 
 #: Differences held at once when all entities are scored: as much as a CPU's cache, or a GPU, holds.
 _BLOCK_FLOATS, _GPU_BLOCK_FLOATS = 1 << 20, 1 << 27
@@ -56,6 +56,17 @@ class RotatE(ScoringFunction):
     def score_ids(self, query: Tensor, r: Tensor, table: Tensor, ids: Tensor) -> Tensor | None:
         """Distances fused with the gather."""
         return run_kernel("complex_distance", (query, table, ids), ids.shape)
+
+    def pair_gradients(
+        self,
+        entity: Tensor,
+        relation: Tensor,
+        ids: tuple[Tensor, Tensor, Tensor],
+        negatives: tuple[Tensor, Tensor, Tensor],
+        margin: float | None,
+    ) -> PairGradients | None:
+        """Score, loss and gradients in one pass."""
+        return run_gradients("rotation", (entity, relation), ids, negatives, margin)
 
     def match_all(self, query: Tensor, views: Tensor) -> Tensor:
         """Compare with all views, a block of entities at a time."""

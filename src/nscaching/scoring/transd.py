@@ -12,6 +12,7 @@ class TransD(Translational):
 
     name = "transd"
     relational_view = True
+    kernel_kind = PROJECTION
 
     @property
     def entity_width(self) -> int:
@@ -30,6 +31,6 @@ class TransD(Translational):
         w_x, w_r = entity[..., self.dim :], r[..., self.dim :]
         return x + (w_x * x).sum(-1, keepdim=True) * w_r
 
-    def kernel_view(self, r: Tensor) -> tuple[int, Tensor]:
+    def kernel_vector(self, r: Tensor) -> Tensor:
         """Return the relation's projection vector."""
-        return PROJECTION, r[:, self.dim :]
+        return r[:, self.dim :]

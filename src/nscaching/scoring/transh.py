@@ -13,6 +13,7 @@ class TransH(Translational):
 
     name = "transh"
     relational_view = True
+    kernel_kind = HYPERPLANE
 
     @property
     def relation_width(self) -> int:
@@ -26,6 +27,6 @@ class TransH(Translational):
         w = normalize(r[..., self.dim :], dim=-1)
         return x - (w * x).sum(-1, keepdim=True) * w
 
-    def kernel_view(self, r: Tensor) -> tuple[int, Tensor]:
+    def kernel_vector(self, r: Tensor) -> Tensor:
         """Return the hyperplane's unit normal."""
-        return HYPERPLANE, normalize(r[:, self.dim :], dim=-1)
+        return normalize(r[:, self.dim :], dim=-1)
