@@ -23,7 +23,7 @@ def answer(optimiser, question):
     """Make an MRR up that has its best at alpha3 = 1."""
     alpha3 = optimiser.space.options(question.positions).get("alpha3", 0.0)
     mrr = 0.4 - 0.05 * abs(alpha3 - 1) / (1 + alpha3) + 0.001 * question.epochs
-    return Answer("success", mrr=mrr, epochs=question.epochs)
+    return Answer("success", score=mrr, epochs=question.epochs)
 
 
 def go(optimiser, steps):
@@ -95,7 +95,7 @@ def test_multi_fidelity_gives_the_better_ones_more_epochs(tmp_path):
     events = go(optimiser, 13)  # the first bracket: nine, three of them, one of those
     asked = [question.epochs for question, told in events if told is None]
     assert asked == [1] * 9 + [3] * 3 + [9]
-    early = {q.trial: told.mrr for q, told in events if told is not None and q.epochs == 1}
+    early = {q.trial: told.score for q, told in events if told is not None and q.epochs == 1}
     promoted = {q.trial for q, _ in events if q.epochs == 3}
     assert promoted == set(sorted(early, key=early.get)[-3:])
 
