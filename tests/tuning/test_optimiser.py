@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from nscaching import TrainConfig
-from nscaching.tuning.journal import Answer, Question
+from nscaching.tuning.journal import Answer, Journal, Question
 from nscaching.tuning.optimiser import Optimiser
 from nscaching.tuning.smac_parts import hyperband_rungs
 from nscaching.tuning.space import SearchSpace
@@ -111,6 +111,14 @@ def test_rungs_fit_the_trials_and_the_epochs(trials, epochs, rungs):
 def test_fewer_rungs_keep_the_shortest_trials_longer():
     assert hyperband_rungs(50, 150, min_epochs=5) == 3
     assert hyperband_rungs(50, 150, min_epochs=6) == 2
+
+
+def test_a_book_that_calls_the_score_mrr_is_read(tmp_path):
+    book = Journal(tmp_path / "trials.jsonl")
+    book.asked(Question(1, {"alpha1": 0.0}, 9))
+    book.answered(Question(1, {"alpha1": 0.0}, 9), Answer("success", score=0.25))
+    book.path.write_text(book.path.read_text().replace('"score"', '"mrr"'))
+    assert book.events()[1][1].score == 0.25
 
 
 def test_a_question_knows_its_key():
