@@ -125,7 +125,7 @@ class Journal:
                 found.append((question, None))
             else:
                 key = line.pop("trial"), line.pop("asked_epochs")
-                if "mrr" in line:  # as books before 0.3 say it
+                if "mrr" in line:  # as the first books call it
                     line["score"] = line.pop("mrr")
                 found.append((waiting.pop(key), Answer(**line)))
         return found
