@@ -94,3 +94,9 @@ def test_tune_itself_takes_the_space_of_nodes(edges, tmp_path):
     assert set(said["best"]["config"]) >= {"negatives", "alpha2", "alpha3"}
     refused = complaint("tune", edges, *told[:-1], tmp_path / "T", "--scoring", "transe")
     assert "unknown option 'scoring'" in refused
+
+
+def test_a_graph_without_relations_goes_to_the_other_command(tmp_path):
+    out = ["--out", tmp_path / "S"]
+    assert "nscaching nodes tune cora" in complaint("tune", "cora", *out)
+    assert "Name a graph" in complaint("nodes", "tune", *out)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from nscaching.errors import TrainingInterrupted, UserError
-from nscaching.graph import KnowledgeGraph
 from nscaching.training import Progress
 from nscaching.tuning import pictures
 from nscaching.tuning.folder import SearchFolder
@@ -30,7 +29,7 @@ from nscaching.tuning.subjects import subject_of
 
 
 def tune(
-    graph: KnowledgeGraph | str | Path | Any = None,
+    graph: Any = None,
     *,
     out: str | Path | None = None,
     base: Config | str | Path | None = None,
@@ -66,8 +65,8 @@ def tune(
     _check_workers(workers, workers_as)
     started = time.monotonic()
     shown = progress if isinstance(progress, Progress) else Progress(progress)
-    asked = {"trials": trials, "method": method, "space": space, "min_epochs": min_epochs}
-    asked["seeds"] = seeds
+    asked = {"trials": trials, "method": method, "space": space}
+    asked |= {"min_epochs": min_epochs, "seeds": seeds}
     given = {name: value for name, value in asked.items() if value is not None}
     if resume:
         folder = _existing(out, graph, base, labels)

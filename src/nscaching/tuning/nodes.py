@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from nscaching.errors import UserError
 from nscaching.files import append_json_line, explained_writes, read_json_lines, write_json_lines
 from nscaching.nodes import NodeConfig, NodeEmbedding, NodeGraph, embed_nodes, load_node_graph
 from nscaching.nodes.api import make_node_config
@@ -44,6 +45,8 @@ class NodeEmbeddings(Subject):
         if isinstance(base, str | Path) and Path(base).is_dir():
             base = Path(base) / CONFIG_FILE
         config = make_node_config(graph, base, dict(options))
+        if graph is None and not config.data:
+            raise UserError("Name a graph (cora, citeseer) or an edge list to tune on.")
         built = SearchSpace.build(space, config, options)
         return make_node_config(graph, config, {"sampler": built.sampler}), built
 

@@ -10,6 +10,7 @@ from typing import Any
 from nscaching.api import make_config, make_trainer, open_graph, plain_options
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
+from nscaching.nodes.loading import NAMED as NAMED_NODE_GRAPHS
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import pick_device
 from nscaching.tuning.journal import SUCCESS, Answer
@@ -36,6 +37,11 @@ class TripleRuns(Subject):
         """Return the graph, which must have valid triples."""
         if labels is not None:
             raise UserError("Labels are classes of nodes; they go with --space nodes.")
+        if config.data in NAMED_NODE_GRAPHS and not Path(config.data).exists():
+            raise UserError(
+                f"{config.data} is a graph without relations; tune embeddings of its nodes with "
+                f"'nscaching nodes tune {config.data}'."
+            )
         loaded = graph if isinstance(graph, KnowledgeGraph) else open_graph(config)
         if len(loaded.valid) == 0 or config.valid_every == 0:
             raise UserError(
