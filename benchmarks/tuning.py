@@ -56,7 +56,7 @@ def search(asked: argparse.Namespace, method: str) -> None:
         with (asked.work / "sessions.jsonl").open("a") as file:
             spent = time.time() - started
             file.write(json.dumps({"method": method, "seconds": spent}) + "\n")
-    print(f"{method}: best valid MRR {result.best.mrr:.4f}, {result.epochs} epochs", flush=True)
+    print(f"{method}: best valid MRR {result.best.score:.4f}, {result.epochs} epochs", flush=True)
 
 
 def train(asked: argparse.Namespace) -> None:

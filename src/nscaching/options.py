@@ -13,6 +13,8 @@ import numbers
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+import yaml
+
 from nscaching.errors import UserError, nearest_names
 
 T = TypeVar("T")
@@ -84,6 +86,11 @@ class Options:
             name: list(value) if isinstance(value, tuple) else value
             for name, value in values.items()
         }
+
+    def as_yaml(self) -> str:
+        """Return the options as YAML; :meth:`from_mapping` takes back what it says."""
+        text: str = yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True)
+        return text
 
 
 def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, source: str) -> Any:

@@ -45,6 +45,20 @@ def test_deepwalk_is_node2vec_with_p_and_q_of_one():
     assert np.array_equal(one.vectors, two.vectors)
 
 
+def test_line_is_held_by_a_penalty_that_shrinks_as_the_graph_grows():
+    line = NodeConfig(model="line")
+    assert line.penalty(24) == line.penalty(3000) == pytest.approx(1e-4)
+    assert line.penalty(30_000) == pytest.approx(1e-5)
+    assert NodeConfig(model="line", weight_decay=0.0).penalty(3000) == 0.0
+    assert NodeConfig().penalty(3000) == 1e-7
+    vectors = [
+        embed_nodes(two_cliques(), model="line", weight_decay=given, **QUICK).vectors
+        for given in (None, 1e-4, 1e-7)
+    ]
+    np.testing.assert_array_equal(vectors[0], vectors[1])
+    assert not np.array_equal(vectors[0], vectors[2])
+
+
 def test_line_puts_two_unit_embeddings_side_by_side():
     made = embed_nodes(two_cliques(), model="line", **QUICK | {"dim": 7})
     assert made.vectors.shape == (24, 7)

@@ -10,7 +10,7 @@ def search(graph, out, **options):
     return ns.tune(graph, out=out, progress="none", **{"trials": 4, **SMALL, **options})
 
 
-def untimed_result(result):
+def untimed_result(result, measure="mrr"):
     """Return the trials without what a clock or a place decides."""
-    kept = ("number", "config", "status", "mrr", "best_epoch", "epochs", "error")
+    kept = ("number", "config", "status", measure, "best_epoch", "epochs", "error")
     return [{key: trial[key] for key in kept} for trial in result.as_dict()["trials"]]

@@ -16,7 +16,7 @@ def test_curve_has_top1_and_top3_of_trials_not_of_answers():
     told = [(1, None, 2), (2, 0.3, 3), (3, 0.1, 3), (2, 0.5, 6), (4, 0.2, 3)]
     for number, mrr, trained in told:
         status = "success" if mrr is not None else "failed"
-        curve.add(Question(number, {}, 9), Answer(status, mrr=mrr, seconds=2.0), trained)
+        curve.add(Question(number, {}, 9), Answer(status, score=mrr, seconds=2.0), trained)
     assert [point.trials for point in curve.points] == [2, 3, 3, 4]
     assert [point.epochs for point in curve.points] == [5, 8, 14, 17]
     assert [point.seconds for point in curve.points] == [4.0, 6.0, 8.0, 10.0]
@@ -33,7 +33,7 @@ def made_up(count, function, epochs=10):
         positions = {name: _plain(point[name]) for name in space.names()}
         config = space.options(positions)
         trial = Trial(number, config, positions, "")
-        trial.add(Question(number, positions, epochs), Answer("success", mrr=function(config)))
+        trial.add(Question(number, positions, epochs), Answer("success", score=function(config)))
         trials.append(trial)
     return space, trials
 
@@ -55,9 +55,9 @@ def test_what_decides_the_mrr_is_found_and_the_rest_is_not():
     for name in ("alpha2", "alpha3", "cache_size", "candidates", "known_positives"):
         assert effects[name].total < 0.1
     assert importance.fit > 0.8
-    assert effects["alpha1"].mrr[0] > effects["alpha1"].mrr[-1] + 0.1
+    assert effects["alpha1"].score[0] > effects["alpha1"].score[-1] + 0.1
     assert effects["alpha1"].values[0] == 0
-    by_value = dict(zip(effects["rescale"].values, effects["rescale"].mrr, strict=True))
+    by_value = dict(zip(effects["rescale"].values, effects["rescale"].score, strict=True))
     assert by_value["quantile"] > by_value["none"] + 0.05
 
 

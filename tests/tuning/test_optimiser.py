@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from nscaching import TrainConfig
-from nscaching.tuning.journal import Answer, Question
+from nscaching.tuning.journal import Answer, Journal, Question
 from nscaching.tuning.optimiser import Optimiser
 from nscaching.tuning.smac_parts import hyperband_rungs
 from nscaching.tuning.space import SearchSpace
@@ -23,7 +23,7 @@ def answer(optimiser, question):
     """Make an MRR up that has its best at alpha3 = 1."""
     alpha3 = optimiser.space.options(question.positions).get("alpha3", 0.0)
     mrr = 0.4 - 0.05 * abs(alpha3 - 1) / (1 + alpha3) + 0.001 * question.epochs
-    return Answer("success", mrr=mrr, epochs=question.epochs)
+    return Answer("success", score=mrr, epochs=question.epochs)
 
 
 def go(optimiser, steps):
@@ -95,7 +95,7 @@ def test_multi_fidelity_gives_the_better_ones_more_epochs(tmp_path):
     events = go(optimiser, 13)  # the first bracket: nine, three of them, one of those
     asked = [question.epochs for question, told in events if told is None]
     assert asked == [1] * 9 + [3] * 3 + [9]
-    early = {q.trial: told.mrr for q, told in events if told is not None and q.epochs == 1}
+    early = {q.trial: told.score for q, told in events if told is not None and q.epochs == 1}
     promoted = {q.trial for q, _ in events if q.epochs == 3}
     assert promoted == set(sorted(early, key=early.get)[-3:])
 
@@ -111,6 +111,14 @@ def test_rungs_fit_the_trials_and_the_epochs(trials, epochs, rungs):
 def test_fewer_rungs_keep_the_shortest_trials_longer():
     assert hyperband_rungs(50, 150, min_epochs=5) == 3
     assert hyperband_rungs(50, 150, min_epochs=6) == 2
+
+
+def test_a_book_that_calls_the_score_mrr_is_read(tmp_path):
+    book = Journal(tmp_path / "trials.jsonl")
+    book.asked(Question(1, {"alpha1": 0.0}, 9))
+    book.answered(Question(1, {"alpha1": 0.0}, 9), Answer("success", score=0.25))
+    book.path.write_text(book.path.read_text().replace('"score"', '"mrr"'))
+    assert book.events()[1][1].score == 0.25
 
 
 def test_a_question_knows_its_key():

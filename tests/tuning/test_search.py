@@ -9,7 +9,7 @@ import torch
 import nscaching as ns
 from nscaching import TrainConfig, TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.training import RunFolder
-from nscaching.tuning import trial as trial_module
+from nscaching.tuning import triples
 from nscaching.tuning.search import SearchFailed
 
 from .helpers import SMALL, search, untimed_result
@@ -79,14 +79,14 @@ def test_a_search_with_more_trials_goes_on(graph, tmp_path):
 
 def stop_in_trial(number, monkeypatch):
     """Press Ctrl-C when a trial begins to train."""
-    real = trial_module.make_trainer
+    real = triples.make_trainer
 
     def make_trainer(*given, out, **named):
         if out.name == f"{number:03d}":
             raise KeyboardInterrupt
         return real(*given, out=out, **named)
 
-    monkeypatch.setattr(trial_module, "make_trainer", make_trainer)
+    monkeypatch.setattr(triples, "make_trainer", make_trainer)
 
 
 @pytest.mark.parametrize("method", ["smac", "smac-mf"])
@@ -128,14 +128,14 @@ ERRORS = {
 
 
 def fail_in(errors, monkeypatch):
-    real = trial_module.make_trainer
+    real = triples.make_trainer
 
     def make_trainer(*given, out, **named):
         if int(out.name) in errors:
             raise errors[int(out.name)]
         return real(*given, out=out, **named)
 
-    monkeypatch.setattr(trial_module, "make_trainer", make_trainer)
+    monkeypatch.setattr(triples, "make_trainer", make_trainer)
 
 
 def test_failed_trials_are_recorded_and_the_search_goes_on(graph, tmp_path, monkeypatch):

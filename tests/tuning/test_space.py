@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from nscaching import TrainConfig, UserError
+from nscaching import NodeConfig, TrainConfig, UserError
 from nscaching.tuning.smac_parts import configuration_space
-from nscaching.tuning.space import SAMPLER, SPACES, ZERO_SHARE, SearchSpace
+from nscaching.tuning.space import NODE_SPACES, SAMPLER, SPACES, ZERO_SHARE, SearchSpace
 
 
 def build(name="sampler", fixed=None, **base):
@@ -18,6 +18,22 @@ def test_every_point_of_a_space_is_a_valid_configuration(name):
     for point in configuration_space(space, 0).sample_configuration(200):
         options = space.options({key: _plain(point[key]) for key in space.names()})
         TrainConfig.from_mapping({**options, "sampler": space.sampler}, "test")
+
+
+@pytest.mark.parametrize("name", NODE_SPACES)
+def test_every_point_of_a_space_of_nodes_is_valid_too(name):
+    space = SearchSpace.build(name, NodeConfig(), {})
+    for point in configuration_space(space, 0).sample_configuration(200):
+        options = space.options({key: _plain(point[key]) for key in space.names()})
+        NodeConfig.from_mapping({**options, "sampler": space.sampler}, "test")
+
+
+def test_the_space_of_nodes_starts_at_the_base_where_it_has_it():
+    base = NodeConfig(negatives=2, alpha2=0.5, alpha3=50.0, cache_size=40, fresh="uniform")
+    space = SearchSpace.build("nodes+", base, {})
+    first = {each.name: each.first for each in space.parameters}
+    assert (first["negatives"], first["alpha2"], first["fresh"]) == (2, 0.5, "uniform")
+    assert (first["alpha3"], first["cache_size"]) == (1.0, 50)  # the base's are not in the space
 
 
 def test_the_first_trial_is_the_papers():

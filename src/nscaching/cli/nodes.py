@@ -7,6 +7,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
+from nscaching.cli import tune
 from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
 from nscaching.errors import UserError
@@ -224,3 +225,4 @@ def _spread(score: dict[str, float]) -> str:
 
 
 app.command("train")(with_option_flags(train_command, NodeConfig, leave_out=("data",)))
+app.command("tune")(tune.nodes_command)

@@ -1,7 +1,8 @@
-"""``nscaching tune``: search the numbers of the cache; every training option is a flag too."""
+"""``nscaching tune`` and ``nodes tune``: search the numbers of the cache; options are flags."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -9,17 +10,20 @@ import typer
 
 from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import JsonFlag, print_json, stdout, table
+from nscaching.nodes import NodeConfig
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.progress import duration
 from nscaching.tuning import SearchResult, tune
-from nscaching.tuning.settings import SearchOptions
+from nscaching.tuning.settings import NodeSearchOptions, SearchOptions
 
 
 def tune_command(
     data: Annotated[
         Optional[str],  # noqa: UP045 (typer reads this at run time on Python 3.10)
-        typer.Argument(help="A named data set, a folder with train/valid/test, or a file."),
+        typer.Argument(
+            help="A named data set or graph, a folder with train/valid/test, or a file."
+        ),
     ] = None,
     out: Annotated[
         Optional[Path],  # noqa: UP045
@@ -31,6 +35,10 @@ def tune_command(
             help="Run folder or YAML file with the options that are not searched; flags win.",
             show_default="the defaults",
         ),
+    ] = None,
+    labels: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="For node embedding: file with a node and its class a line."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the search in --out where it stopped.")
@@ -67,6 +75,7 @@ def tune_command(
             data,
             out=out,
             base=base,
+            labels=labels,
             resume=resume,
             overwrite=overwrite,
             workers=workers,
@@ -81,23 +90,37 @@ def tune_command(
         _show(result)
 
 
+@functools.wraps(tune_command, assigned=())
+def tune_nodes_command(*, resume: bool, **options: Any) -> None:
+    """Search the numbers of the cache for embeddings of nodes.
+
+    Trials are compared by micro-F1 on validation nodes, or by the AUC of held-out edges where nodes
+    have no classes. An option given as a flag is used in every trial and not searched. When it is
+    done: nscaching nodes train --config OUT/best.yaml
+    """
+    if not resume and options["space"] is None:
+        options["space"] = NodeSearchOptions.space
+    tune_command(resume=resume, **options)
+
+
 def _show(result: SearchResult) -> None:
     console = stdout()
     names = list(result.best.config)
-    made = table(f"{result.method}, {result.space}: trials", "", "valid MRR", "epochs", *names)
+    measure = f"valid {result.measure.name}"
+    made = table(f"{result.method}, {result.space}: trials", "", measure, "epochs", *names)
     for trial in result.trials:
-        mrr = "failed" if trial.mrr is None else f"{trial.mrr:.4f}"
+        score = "failed" if trial.score is None else f"{trial.score:.4f}"
         cells = [_cell(trial.config[name]) for name in names]
         mark = f"{trial.number} *" if trial is result.best else str(trial.number)
-        made.add_row(mark, mrr, str(trial.epochs), *cells)
+        made.add_row(mark, score, str(trial.epochs), *cells)
     console.print(made)
     if result.importance is not None:
         _show_importance(result)
     settings = ", ".join(f"{name} {_cell(result.best.config[name])}" for name in names)
     for line in (
-        f"\nBest: trial {result.best.number}, valid MRR {result.best.mrr:.4f} with {settings}.",
+        f"\nBest: trial {result.best.number}, {measure} {result.best.score:.4f} with {settings}.",
         f"{len(result.trials)} trials, {result.epochs} epochs, {duration(result.seconds)}. "
-        f"Train it: nscaching train --config {result.folder.best}",
+        f"Train it: {result.subject.train_command} --config {result.folder.best}",
     ):
         console.print(line, highlight=False, soft_wrap=True)
     if result.pictures:
@@ -119,3 +142,6 @@ def _cell(value: Any) -> str:
 
 
 command = with_option_flags(tune_command, SearchOptions, TrainConfig, leave_out=("data",))
+nodes_command = with_option_flags(
+    tune_nodes_command, NodeSearchOptions, NodeConfig, leave_out=("data",)
+)

@@ -80,12 +80,14 @@ def embed_nodes(
 def make_node_config(
     graph: Any, config: NodeConfig | str | Path | None, options: dict[str, Any]
 ) -> NodeConfig:
-    """Return the checked configuration of an embedding."""
+    """Return the checked configuration of an embedding; without a graph, on the data it names."""
     given: dict[str, Any] = {}
     if isinstance(config, NodeConfig):
         given = config.as_dict()
     elif config is not None:
         given = read_yaml(Path(config))
         NodeConfig.from_mapping(given, str(config))  # complains with the name of the file
-    name = graph if isinstance(graph, str | Path) else getattr(graph, "name", "")
-    return NodeConfig.from_mapping({**given, **options, "data": str(name)}, "options")
+    if graph is not None:
+        name = graph if isinstance(graph, str | Path) else getattr(graph, "name", "")
+        given = {**given, "data": str(name)}
+    return NodeConfig.from_mapping({**given, **options}, "options")

@@ -10,6 +10,11 @@ from nscaching.sampling import CacheOptions
 MODELS = ("node2vec", "deepwalk", "line")
 #: Graphs with more nodes than this are trained with lazy Adam unless told otherwise.
 LAZY_FROM = 50_000
+#: The paper's L2 penalty.
+WALK_PENALTY = 1e-7
+#: That of LINE, which sees the edges alone and learns them by heart with less. It falls with the
+#: nodes of a larger graph, as a node's share of the mean loss does.
+LINE_PENALTY, LINE_PENALTY_UP_TO = 1e-4, 3000
 
 
 @dataclass(kw_only=True)
@@ -63,7 +68,13 @@ class NodeConfig(CacheOptions):
     epochs: int = option(2, "Times that all walks are gone through.", group="Training", low=1)
     batch_size: int = option(2048, "Windows a step.", group="Training", low=1)
     lr: float = option(1e-3, "Learning rate of Adam.", group="Training", above=0)
-    weight_decay: float = option(1e-7, "L2 penalty.", group="Training", low=0)
+    weight_decay: float | None = option(
+        None,
+        f"L2 penalty; left out, {WALK_PENALTY:g}, and for line {LINE_PENALTY:g} (less on graphs of "
+        f"more than {LINE_PENALTY_UP_TO:,} nodes).",
+        group="Training",
+        low=0,
+    )
     optimizer: str = option(
         "auto",
         "Adam moves every row in each step, lazy-adam those with a gradient; auto is lazy-adam "
@@ -78,3 +89,11 @@ class NodeConfig(CacheOptions):
         low=0,
         high=2**32 - 1,
     )
+
+    def penalty(self, nodes: int) -> float:
+        """Return the L2 penalty on a graph with so many nodes."""
+        if self.weight_decay is not None:
+            return self.weight_decay
+        if self.model != "line":
+            return WALK_PENALTY
+        return LINE_PENALTY * min(1.0, LINE_PENALTY_UP_TO / nodes)

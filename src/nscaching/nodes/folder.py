@@ -6,10 +6,11 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
-import yaml
 
 from nscaching.errors import UserError
 from nscaching.files import explained_writes, read_tensors, write_tensors, write_text
@@ -18,7 +19,8 @@ from nscaching.nodes.embedding import NodeEmbedding
 from nscaching.nodes.graph import Labels, NodeGraph
 from nscaching.training.config import read_yaml
 
-_CONFIG, _NODES, _SUMMARY = "config.yaml", "nodes.txt", "summary.json"
+CONFIG_FILE = "config.yaml"
+_NODES, _SUMMARY = "nodes.txt", "summary.json"
 _GRAPH, _MODEL = "graph.safetensors", "model.safetensors"
 
 
@@ -60,15 +62,28 @@ def write_folder(embedding: NodeEmbedding, out: Path, *, overwrite: bool = False
 
 
 def _write(embedding: NodeEmbedding, folder: Path) -> None:
-    graph = embedding.graph
-    text = yaml.safe_dump(embedding.config.as_dict(), sort_keys=False, allow_unicode=True)
-    write_text(folder / _CONFIG, text)
-    write_text(folder / _NODES, "".join(f"{name}\n" for name in graph.nodes))
+    write_graph(folder, embedding.config, embedding.graph, embedding.held_out)
     write_text(folder / _SUMMARY, json.dumps(embedding.summary, indent=1) + "\n")
-    arrays = {
+    tables = {"node": embedding.vectors}
+    if embedding.context is not None:
+        tables["context"] = embedding.context
+    write_tensors(folder / _MODEL, {name: torch.from_numpy(t) for name, t in tables.items()})
+
+
+def write_graph(
+    folder: Path,
+    config: NodeConfig,
+    graph: NodeGraph,
+    held_out: npt.NDArray[np.int64] | None = None,
+) -> None:
+    """Write what is known before training: configuration, names and graph."""
+    write_text(folder / CONFIG_FILE, config.as_yaml())
+    write_text(folder / _NODES, "".join(f"{name}\n" for name in graph.nodes))
+    none = np.empty((0, 2), dtype=np.int64)
+    arrays: dict[str, npt.NDArray[Any]] = {
         "offsets": graph.offsets,
         "neighbours": graph.neighbours,
-        "held_out": embedding.held_out,
+        "held_out": none if held_out is None else held_out,
     }
     if graph.weights is not None:
         arrays["weights"] = graph.weights
@@ -82,10 +97,29 @@ def _write(embedding: NodeEmbedding, folder: Path) -> None:
     write_tensors(
         folder / _GRAPH, {name: torch.from_numpy(array) for name, array in arrays.items()}, details
     )
-    tables = {"node": embedding.vectors}
-    if embedding.context is not None:
-        tables["context"] = embedding.context
-    write_tensors(folder / _MODEL, {name: torch.from_numpy(t) for name, t in tables.items()})
+
+
+class StoredGraph(NamedTuple):
+    """What a folder holds beside the vectors."""
+
+    config: NodeConfig
+    graph: NodeGraph
+    held_out: npt.NDArray[np.int64]
+
+
+def read_graph(folder: Path) -> StoredGraph:
+    """Read back what :func:`write_graph` wrote."""
+    file = folder / CONFIG_FILE
+    config = NodeConfig.from_mapping(read_yaml(file), str(file))
+    arrays, details = read_tensors(folder / _GRAPH, "graph of an embedding")
+    names = _names(folder / _NODES)
+    try:
+        graph = _graph(names, {name: array.numpy() for name, array in arrays.items()}, details)
+        if len(graph.offsets) != len(names) + 1:
+            raise ValueError(f"{len(names)} names for {len(graph.offsets) - 1} nodes")
+        return StoredGraph(config, graph, arrays["held_out"].numpy())
+    except (KeyError, ValueError) as error:
+        raise _mixed(folder, error) from error
 
 
 def load_nodes(path: str | Path) -> NodeEmbedding:
@@ -94,28 +128,28 @@ def load_nodes(path: str | Path) -> NodeEmbedding:
     if not (folder / _NODES).is_file():
         what = "holds no embedding of nodes" if folder.exists() else "is not there"
         raise UserError(f"{folder} {what}. Train one with 'nscaching nodes train'.")
-    config = NodeConfig.from_mapping(read_yaml(folder / _CONFIG), str(folder / _CONFIG))
-    arrays, details = read_tensors(folder / _GRAPH, "graph of an embedding")
+    stored = read_graph(folder)
     tables, _ = read_tensors(folder / _MODEL, "embedding")
-    names = _names(folder / _NODES)
     try:
-        graph = _graph(names, {name: array.numpy() for name, array in arrays.items()}, details)
         vectors = tables["node"].numpy()
-        if len(graph.offsets) != len(names) + 1 or len(vectors) != len(names):
-            raise ValueError(f"{len(names)} names for {len(vectors)} vectors")
+        if len(vectors) != len(stored.graph):
+            raise ValueError(f"{len(stored.graph)} names for {len(vectors)} vectors")
     except (KeyError, ValueError) as error:
-        raise UserError(
-            f"The files of {folder} are not of one embedding ({error}). Restore them, or train "
-            "again."
-        ) from error
+        raise _mixed(folder, error) from error
     context = tables["context"].numpy() if "context" in tables else None
     return NodeEmbedding(
-        config,
-        graph,
+        stored.config,
+        stored.graph,
         vectors,
         context=context,
-        held_out=arrays["held_out"].numpy(),
+        held_out=stored.held_out,
         summary=_summary(folder / _SUMMARY),
+    )
+
+
+def _mixed(folder: Path, error: Exception) -> UserError:
+    return UserError(
+        f"The files of {folder} are not of one embedding ({error}). Restore them, or train again."
     )
 
 

@@ -98,7 +98,7 @@ def _epochs(
     lazy = config.optimizer == "lazy-adam" or (
         config.optimizer == "auto" and len(graph) > LAZY_FROM
     )
-    step = SkipGramStep(model, config.lr, config.weight_decay, lazy=lazy)
+    step = SkipGramStep(model, config.lr, config.penalty(len(graph)), lazy=lazy)
     for epoch in range(config.epochs):
         total = 0.0
         for at, windows in enumerate(stream.epoch(generator)):

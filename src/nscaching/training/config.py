@@ -97,11 +97,6 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         """Read a YAML file of options."""
         return cls.from_mapping(read_yaml(path), str(path))
 
-    def as_yaml(self) -> str:
-        """Return the configuration as YAML that :meth:`from_file` takes back."""
-        text: str = yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True)
-        return text
-
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file that holds one mapping."""

@@ -8,30 +8,37 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nscaching.api import make_config, open_graph, plain_options
 from nscaching.errors import TrainingInterrupted, UserError
-from nscaching.graph import KnowledgeGraph
-from nscaching.training import Progress, RunFolder, TrainConfig
-from nscaching.training.devices import pick_device
+from nscaching.training import Progress
 from nscaching.tuning import pictures
 from nscaching.tuning.folder import SearchFolder
 from nscaching.tuning.importance import measure
 from nscaching.tuning.progress import SearchProgress
 from nscaching.tuning.result import SearchResult
 from nscaching.tuning.search import Search, SearchFailed
-from nscaching.tuning.settings import MAY_CHANGE, WORKERS_AS, SearchOptions, as_record
+from nscaching.tuning.settings import (
+    MAY_CHANGE,
+    WORKERS_AS,
+    SearchOptions,
+    as_record,
+    read_options,
+)
 from nscaching.tuning.space import SearchSpace
+from nscaching.tuning.subject import Config, Subject
+from nscaching.tuning.subjects import subject_of
 
 
 def tune(
-    graph: KnowledgeGraph | str | Path | None = None,
+    graph: Any = None,
     *,
     out: str | Path | None = None,
-    base: TrainConfig | str | Path | None = None,
+    base: Config | str | Path | None = None,
+    labels: str | Path | None = None,
     trials: int | None = None,
     method: str | None = None,
     space: str | None = None,
     min_epochs: int | None = None,
+    seeds: int | None = None,
     workers: int = 1,
     workers_as: str = "auto",
     dask: str | None = None,
@@ -48,40 +55,48 @@ def tune(
     search that was stopped goes on with ``resume=True``. ``workers`` trains so many trials at once
     on this machine, ``dask`` on the cluster of that scheduler; in a script keep the call below
     ``if __name__ == "__main__":`` then, since workers import the script.
+
+    With ``space="nodes"`` (or ``"nodes+"``) embeddings of nodes are tuned instead: ``graph`` is
+    what :func:`nscaching.embed_nodes` takes, with ``labels`` if it has them in a file, options are
+    those of :class:`NodeConfig`, and a setting is trained with ``seeds`` seeds. Trials are compared
+    by micro-F1 on validation nodes, or by the AUC of held-out edges where nodes have no classes.
     """
     _require_smac()
     _check_workers(workers, workers_as)
     started = time.monotonic()
     shown = progress if isinstance(progress, Progress) else Progress(progress)
-    asked = {"trials": trials, "method": method, "space": space, "min_epochs": min_epochs}
+    asked = {"trials": trials, "method": method, "space": space}
+    asked |= {"min_epochs": min_epochs, "seeds": seeds}
     given = {name: value for name, value in asked.items() if value is not None}
     if resume:
-        folder = _existing(out, graph, base)
+        folder = _existing(out, graph, base, labels)
         settings, fixed, planned = _resumed(folder, given, options)
     else:
-        settings = SearchOptions.from_mapping(given, "options")
-        folder, fixed, planned = _begun(graph, out, base, settings, options, overwrite, shown)
-    config = folder.base.read_config()
-    search = _make_search(folder, settings, planned, config, fixed, SearchProgress(shown))
+        settings = read_options(given, "options")
+        fixed = {name: value for name, value in options.items() if value is not None}
+        folder = _begun(graph, labels, out, base, settings, fixed, overwrite, shown)
+        planned = settings.trials
+    subject = subject_of(settings)
+    config = subject.read_config(folder.base)
+    search = _make_search(folder, subject, settings, planned, config, fixed, SearchProgress(shown))
     if resume:
         search.take_up()
     _run(search, config, workers, workers_as, dask)
     return _result(search, settings, config, time.monotonic() - started)
 
 
-def _run(
-    search: Search, config: TrainConfig, workers: int, workers_as: str, dask: str | None
-) -> None:
+def _run(search: Search, config: Config, workers: int, workers_as: str, dask: str | None) -> None:
     from nscaching.tuning.runners import make_runner
 
     with (
         make_runner(
             search.optimiser.scenario,
             search.folder.path,
+            search.subject,
             workers=workers,
             dask=dask,
             workers_as=workers_as,
-            device=pick_device(config.device).type,
+            device=search.subject.device(config),
         ) as runner,
         search.progress.showing(search),
     ):
@@ -97,9 +112,10 @@ def _run(
 
 def _make_search(
     folder: SearchFolder,
+    subject: Subject,
     settings: SearchOptions,
     planned: int,
-    config: TrainConfig,
+    config: Config,
     fixed: dict[str, Any],
     progress: SearchProgress,
 ) -> Search:
@@ -115,11 +131,11 @@ def _make_search(
         seed=config.seed,
         folder=folder.path,
     )
-    return Search(folder, space, config, optimiser, settings.trials, progress)
+    return Search(folder, space, subject, optimiser, settings.trials, progress)
 
 
 def _result(
-    search: Search, settings: SearchOptions, config: TrainConfig, seconds: float
+    search: Search, settings: SearchOptions, config: Config, seconds: float
 ) -> SearchResult:
     best = search.best
     trials = sorted(search.trials.values(), key=lambda trial: trial.number)
@@ -129,6 +145,8 @@ def _result(
         folder=search.folder,
         method=settings.method,
         space=settings.space,
+        subject=search.subject,
+        measure=search.measure,
         base=config,
         trials=trials,
         best=best,
@@ -145,57 +163,49 @@ def _result(
 
 
 def _begun(
-    graph: KnowledgeGraph | str | Path | None,
+    graph: Any,
+    labels: str | Path | None,
     out: str | Path | None,
-    base: TrainConfig | str | Path | None,
+    base: Config | str | Path | None,
     settings: SearchOptions,
-    options: dict[str, Any],
+    fixed: dict[str, Any],
     overwrite: bool,
     shown: Progress,
-) -> tuple[SearchFolder, dict[str, Any], int]:
-    given = {**_base_options(base), **options}
-    probe = make_config(graph, given)
-    space = SearchSpace.build(settings.space, probe, options)
-    config = make_config(graph, {**given, "sampler": space.sampler})
-    folder = SearchFolder(out if out is not None else default_out(config))
+) -> SearchFolder:
+    """Write down what is to be searched; nothing is written before all of it is known to work."""
+    subject = subject_of(settings)
+    config, _ = subject.plan(settings.space, graph, base, fixed)
+    folder = SearchFolder(out if out is not None else default_out(config.data))
     folder.refuse_occupied(overwrite)
-    loaded = graph if isinstance(graph, KnowledgeGraph) else open_graph(config)
+    loaded = subject.open(graph, config, labels)
     for note in loaded.notes:
         shown.say(note)
-    if len(loaded.valid) == 0 or config.valid_every == 0:
-        raise UserError(
-            "A search compares trials by validation MRR: it needs valid triples (--split for a "
-            "single file) and --valid-every above 0."
-        )
-    pick_device(config.device)
-    fixed = {name: value for name, value in options.items() if value is not None}
-    folder.create(as_record(settings, fixed), config, loaded)
-    return folder, fixed, settings.trials
-
-
-def _base_options(base: TrainConfig | str | Path | None) -> dict[str, Any]:
-    """Return the options of a run folder, a file or a configuration."""
-    if isinstance(base, str | Path) and Path(base).is_dir():
-        base = RunFolder(base).read_config()
-    return plain_options(base)
+    subject.device(config)
+    folder.create(as_record(settings, fixed), lambda path: subject.write_base(path, config, loaded))
+    return folder
 
 
 def _existing(
     out: str | Path | None,
-    graph: KnowledgeGraph | str | Path | None,
-    base: TrainConfig | str | Path | None,
+    graph: Any,
+    base: Config | str | Path | None,
+    labels: str | Path | None,
 ) -> SearchFolder:
+    """Return the folder of a search that goes on, which must be the one that is meant."""
     if out is None and graph is None:
         raise UserError("Name the search to resume with --out.")
-    folder = SearchFolder(out if out is not None else default_out(make_config(graph, {})))
-    folder.read()  # complains when there is none
-    stored = folder.base.read_config()
-    if base is not None:
-        raise UserError("A search is resumed with the base it was begun with; leave --base out.")
-    if isinstance(graph, KnowledgeGraph):
-        same = graph.fingerprint == folder.base.read_graph().fingerprint
-    else:
-        same = graph is None or str(graph) == stored.data
+    by_name = isinstance(graph, str | Path)
+    name = str(graph) if by_name else getattr(graph, "name", "")
+    folder = SearchFolder(out if out is not None else default_out(name))
+    settings, _, _ = folder.read()  # complains when there is none
+    subject = subject_of(settings)
+    stored = subject.read_config(folder.base)
+    for what, given in (("base", base), ("labels", labels)):
+        if given is not None:
+            raise UserError(
+                f"A search is resumed with the {what} it was begun with; leave --{what} out."
+            )
+    same = name == stored.data if by_name else graph is None or subject.is_of(folder.base, graph)
     if not same:
         raise UserError(
             f"{folder.path} searches on {stored.data}, not on this graph. Leave the data out to "
@@ -209,8 +219,8 @@ def _resumed(
 ) -> tuple[SearchOptions, dict[str, Any], int]:
     """Return the stored settings; what is given now may only ask for more trials."""
     stored, fixed, planned = folder.read()
-    settings = SearchOptions.from_mapping({**stored.as_dict(), **given}, "options")
-    base = folder.base.read_config()
+    settings = read_options({**stored.as_dict(), **given}, "options")
+    base = subject_of(stored).read_config(folder.base)
     before = {**base.as_dict(), **stored.as_dict()}
     now = {**settings.as_dict(), **options}
     for name, value in now.items():
@@ -223,9 +233,9 @@ def _resumed(
     return settings, fixed, planned
 
 
-def default_out(config: TrainConfig) -> Path:
+def default_out(data: str) -> Path:
     """Return the folder a search goes to when none is named."""
-    source = Path(config.data).name.split(".")[0] or "graph"
+    source = Path(data).name.split(".")[0] or "graph"
     return Path("runs") / f"{source}-tune"
 
 

@@ -15,7 +15,7 @@ class CurvePoint:
     trials: int  #: different settings answered so far
     epochs: int  #: trained so far, in all
     seconds: float  #: spent training so far, over all workers
-    top1: float  #: the best validation MRR of a trial
+    top1: float  #: the best score of a trial
     top3: float | None  #: the mean of the three best trials, once there are three
 
     def as_dict(self) -> dict[str, Any]:
@@ -37,9 +37,9 @@ class Curve:
         self._seen.add(question.trial)
         self._epochs += trained
         self._seconds += answer.seconds
-        if answer.mrr is not None:
-            before = self._best.get(question.trial, answer.mrr)
-            self._best[question.trial] = max(before, answer.mrr)
+        if answer.score is not None:
+            before = self._best.get(question.trial, answer.score)
+            self._best[question.trial] = max(before, answer.score)
         if not self._best:
             return
         top = sorted(self._best.values(), reverse=True)[:3]

@@ -1,14 +1,15 @@
 """The folder of a search.
 
-``search.yaml`` says what was asked for, ``base/`` is a run folder without a model that holds the
-graph and the options all trials begin with, ``trials.jsonl`` is the book, ``trials/NNN/`` are the
-trials, each an ordinary run folder. ``best.yaml``, ``trials.csv``, ``result.json`` and the
+``search.yaml`` says what was asked for, ``base/`` holds the graph and the options all trials begin
+with, ``trials.jsonl`` is the book, ``trials/NNN/`` are the trials: ordinary run folders, or the
+scores of embeddings of nodes. ``best.yaml``, ``trials.csv``, ``result.json`` and the
 pictures are the outcome.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ import yaml
 
 from nscaching.errors import UserError
 from nscaching.files import explained_writes, write_text
-from nscaching.graph import KnowledgeGraph
-from nscaching.training import RunFolder, TrainConfig
 from nscaching.training.config import read_yaml
 from nscaching.tuning.journal import Journal
-from nscaching.tuning.settings import SearchOptions
+from nscaching.tuning.settings import SearchOptions, read_options
+
+
+def base_folder(search: Path) -> Path:
+    """Return where the graph and the options are that all trials begin with."""
+    return search / "base"
 
 
 class SearchFolder:
@@ -29,7 +33,7 @@ class SearchFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.settings = self.path / "search.yaml"
-        self.base = RunFolder(self.path / "base")
+        self.base = base_folder(self.path)
         self.journal = Journal(self.path / "trials.jsonl")
         self.trials = self.path / "trials"
         self.best = self.path / "best.yaml"
@@ -50,17 +54,17 @@ class SearchFolder:
                     f"{self.path} holds a search already. Add --resume to go on with it, "
                     "--overwrite to replace it, or choose another --out."
                 )
-        elif not self.path.is_dir() or any(each != self.base.path for each in self.path.iterdir()):
+        elif not self.path.is_dir() or any(each != self.base for each in self.path.iterdir()):
             raise UserError(f"{self.path} exists and holds no search; choose another --out.")
 
-    def create(self, record: dict[str, Any], base: TrainConfig, graph: KnowledgeGraph) -> None:
+    def create(self, record: dict[str, Any], write_base: Callable[[Path], None]) -> None:
         """Begin a search; an earlier one here is removed."""
         with explained_writes(self.path):
             if self.is_search():
                 self.settings.unlink()
                 shutil.rmtree(self.path)
             self.path.mkdir(parents=True, exist_ok=True)
-        self.base.create(base, graph)
+        write_base(self.base)
         write_text(self.settings, yaml.safe_dump(record, sort_keys=False, allow_unicode=True))
 
     def read(self) -> tuple[SearchOptions, dict[str, Any], int]:
@@ -72,7 +76,7 @@ class SearchFolder:
             )
         record = read_yaml(self.settings)
         fixed, planned = record.pop("fixed", {}), record.pop("planned_trials", 0)
-        options = SearchOptions.from_mapping(record, str(self.settings))
+        options = read_options(record, str(self.settings))
         if not isinstance(fixed, dict) or not isinstance(planned, int):
             raise UserError(f"{self.settings} is damaged; restore it, or begin the search again.")
         return options, fixed, planned

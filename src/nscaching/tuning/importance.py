@@ -3,8 +3,8 @@
 The random forest is fitted to the trials and asked about thousands of random points. *Alone* is
 the share of its variance that an option explains by itself, the others averaged out (Sobol's first
 order, the main effect of functional ANOVA); *total* adds what it does together with others
-(Jansen's estimate). ``fit`` says how far to believe it: the correlation between the trials' MRR and
-what forests say that have not seen them.
+(Jansen's estimate). ``fit`` says how far to believe it: the correlation between scores of trials
+and what forests say that have not seen them.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Effect:
-    """What one option does to the validation MRR, as the surrogate sees it."""
+    """What one option does to the score, as the surrogate sees it."""
 
     name: str
     alone: float
     total: float
     values: list[Any]  #: of the option
-    mrr: list[float]  #: mean prediction at each of them
+    score: list[float]  #: mean prediction at each of them
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
-        return asdict(self)
+    def as_dict(self, measure: str) -> dict[str, Any]:
+        """Return the fields as plain values; the score goes by the name of the measure."""
+        fields = asdict(self)
+        return {measure if name == "score" else name: value for name, value in fields.items()}
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,10 @@ class Importance:
     trials: int  #: that the surrogate was fitted to
     epochs: int  #: they were all trained at least so long
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self, measure: str) -> dict[str, Any]:
         """Return the fields as plain values."""
         return {
-            "options": {effect.name: effect.as_dict() for effect in self.effects},
+            "options": {effect.name: effect.as_dict(measure) for effect in self.effects},
             "fit": self.fit,
             "trials": self.trials,
             "epochs": self.epochs,
@@ -73,14 +74,14 @@ def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importanc
         return None
     configspace = configuration_space(space, seed)
     points = np.array([Configuration(configspace, trial.positions).get_array() for trial in chosen])
-    mrr = np.array([trial.mrr for trial in chosen], dtype=np.float64)
+    scores = np.array([trial.score for trial in chosen], dtype=np.float64)
 
     def forest(rows: Array, targets: Array) -> Any:
         model = surrogate(configspace, seed, log_cost=False)
         model.train(rows, targets.reshape(-1, 1))
         return lambda asked: model.predict(asked)[0].ravel()
 
-    predict = forest(points, mrr)
+    predict = forest(points, scores)
     sample = np.array([each.get_array() for each in configspace.sample_configuration(_POINTS)])
     again = np.array([each.get_array() for each in configspace.sample_configuration(_POINTS)])
     said = predict(sample)
@@ -103,7 +104,7 @@ def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importanc
         alone = min(total, float(np.var(marginal)) / variance)  # both are estimates
         effects.append(Effect(name, alone, total, values, marginal))
     effects.sort(key=lambda effect: -effect.total)
-    return Importance(effects, _held_out_fit(forest, points, mrr), len(chosen), epochs)
+    return Importance(effects, _held_out_fit(forest, points, scores), len(chosen), epochs)
 
 
 def _comparable(trials: Sequence[Trial]) -> tuple[list[Trial], int]:
@@ -116,16 +117,16 @@ def _comparable(trials: Sequence[Trial]) -> tuple[list[Trial], int]:
     return [], 0
 
 
-def _held_out_fit(forest: Any, points: Array, mrr: Array) -> float:
-    """Return the correlation of the MRR with predictions by forests that have not seen it."""
-    fold = np.arange(len(mrr)) % _FOLDS
-    predicted = np.empty_like(mrr)
+def _held_out_fit(forest: Any, points: Array, scores: Array) -> float:
+    """Return the correlation of the scores with predictions by forests that have not seen it."""
+    fold = np.arange(len(scores)) % _FOLDS
+    predicted = np.empty_like(scores)
     for number in range(_FOLDS):
         held = fold == number
-        predicted[held] = forest(points[~held], mrr[~held])(points[held])
-    if predicted.std() == 0 or mrr.std() == 0:
+        predicted[held] = forest(points[~held], scores[~held])(points[held])
+    if predicted.std() == 0 or scores.std() == 0:
         return 0.0
-    return float(np.corrcoef(predicted, mrr)[0, 1])
+    return float(np.corrcoef(predicted, scores)[0, 1])
 
 
 def _plain(value: Any) -> Any:

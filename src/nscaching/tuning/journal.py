@@ -37,7 +37,7 @@ class Answer:
     """How training a trial up to some epochs went."""
 
     status: str
-    mrr: float | None = None  #: the best on valid so far
+    score: float | None = None  #: the best on valid so far
     best_epoch: int = 0
     epochs: int = 0  #: epochs the run has in all
     anew: bool = True  #: trained from the start, not from a checkpoint
@@ -47,8 +47,8 @@ class Answer:
 
     @property
     def cost(self) -> float:
-        """What the optimiser minimises: 1 - MRR, and 1 for a failure."""
-        return 1.0 - self.mrr if self.mrr is not None else 1.0
+        """What the optimiser minimises: 1 - score, and 1 for a failure."""
+        return 1.0 - self.score if self.score is not None else 1.0
 
 
 #: A question, or a question with its answer.
@@ -65,7 +65,7 @@ class Trial:
     run: str
     status: str = RUNNING
     asked_epochs: int = 0  #: the most it was allowed; ``epochs`` is fewer when it lost patience
-    mrr: float | None = None
+    score: float | None = None  #: by the measure of the search, the best on valid
     best_epoch: int = 0
     epochs: int = 0
     seconds: float = 0.0
@@ -78,15 +78,20 @@ class Trial:
         self.status, self.error = answer.status, answer.error
         self.seconds += answer.seconds
         self.epochs = max(self.epochs, answer.epochs)
-        if answer.mrr is not None and (self.mrr is None or answer.mrr > self.mrr):
-            self.mrr, self.best_epoch = answer.mrr, answer.best_epoch
+        if answer.score is not None and (self.score is None or answer.score > self.score):
+            self.score, self.best_epoch = answer.score, answer.best_epoch
         return trained
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return what a reader wants to know."""
+    @property
+    def mrr(self) -> float | None:
+        """The score of a run on a knowledge graph, by its name."""
+        return self.score
+
+    def as_dict(self, measure: str) -> dict[str, Any]:
+        """Return what a reader wants to know; the score goes by the name of the measure."""
         known = asdict(self)
         del known["positions"]
-        return known
+        return {measure if name == "score" else name: value for name, value in known.items()}
 
 
 class Journal:
@@ -120,5 +125,7 @@ class Journal:
                 found.append((question, None))
             else:
                 key = line.pop("trial"), line.pop("asked_epochs")
+                if "mrr" in line:  # as the first books call it
+                    line["score"] = line.pop("mrr")
                 found.append((waiting.pop(key), Answer(**line)))
         return found

@@ -21,9 +21,12 @@ def draw(result: SearchResult, progress: SearchProgress) -> list[str]:
     if importlib.util.find_spec("matplotlib") is None:
         progress.say("No pictures: they need matplotlib (pip install 'nscaching[plot]').")
         return []
-    drawn = [curves_picture({result.method: result.curve}, result.folder.path / "curve.png")]
+    folder, measure = result.folder.path, result.measure.name
+    curves = {result.method: result.curve}
+    drawn = [curves_picture(curves, folder / "curve.png", measure=measure)]
     if result.importance is not None:
-        drawn.append(importance_picture(result.importance, result.folder.path / "importance.png"))
+        path = folder / "importance.png"
+        drawn.append(importance_picture(result.importance, path, measure=measure))
     return [str(path) for path in drawn]
 
 
@@ -32,6 +35,7 @@ def curves_picture(
     path: Path,
     *,
     over: str = "trials",
+    measure: str = "MRR",
     reference: tuple[str, float] | None = None,
 ) -> Path:
     """Draw top1 (solid) and top3 (dashed) of some searches over trials, epochs or seconds."""
@@ -47,14 +51,14 @@ def curves_picture(
             axes.axhline(reference[1], color="black", linestyle=":", label=reference[0])
         names = {"epochs": "training epochs, all trials", "seconds": "training seconds, all trials"}
         axes.set_xlabel(names.get(over, over))
-        axes.set_ylabel("validation MRR")
+        axes.set_ylabel(f"validation {measure}")
         axes.legend(loc="lower right")
         save(drawn, path)
     return path
 
 
-def importance_picture(importance: Importance, path: Path) -> Path:
-    """Draw the share of each option, and beside it what it does to the MRR."""
+def importance_picture(importance: Importance, path: Path, *, measure: str = "MRR") -> Path:
+    """Draw the share of each option, and beside it what it does to the score."""
     effects = importance.effects
     with figure(9.0, 0.9 + 0.45 * max(6, len(effects))) as drawn:
         left, right = drawn.subplots(1, 2)
@@ -72,11 +76,11 @@ def importance_picture(importance: Importance, path: Path) -> Path:
         left.set_xlabel("share of the surrogate's variance")
         left.legend(loc="lower right")
         for colour, effect in zip(COLOURS, effects, strict=False):
-            places = [place / max(1, len(effect.mrr) - 1) for place in range(len(effect.mrr))]
+            places = [place / max(1, len(effect.score) - 1) for place in range(len(effect.score))]
             ends = f"{_short(effect.values[0])} to {_short(effect.values[-1])}"
-            right.plot(places, effect.mrr, color=colour, label=f"{effect.name}: {ends}")
+            right.plot(places, effect.score, color=colour, label=f"{effect.name}: {ends}")
         right.set_xlabel("position in its range")
-        right.set_ylabel("predicted validation MRR")
+        right.set_ylabel(f"predicted validation {measure}")
         right.legend(fontsize="small")
         drawn.suptitle(
             f"{importance.trials} trials; fit on trials held out: r = {importance.fit:.2f}",

@@ -43,15 +43,17 @@ class SearchProgress:
 
     def answered(self, trial: Trial, search: Search) -> None:
         """Show how a trial went."""
-        best = search.best
-        news = "" if best is None else f"best valid MRR {best.mrr:.4f} (trial {best.number})"
+        best, name = search.best, search.measure.name
+        news = "" if best is None else f"best valid {name} {best.score:.4f} (trial {best.number})"
         if self._rich is not None:
             self._rich.update(self._task, completed=search.done, news=news)
         if self._progress.style != "lines":
             return
         spent = time.monotonic() - self._started
         left = spent / max(1, search.done - self._before) * (search.limit - search.done)
-        mine = f"valid MRR {trial.mrr:.4f}" if trial.error is None else f"failed: {trial.error}"
+        mine = (
+            f"valid {name} {trial.score:.4f}" if trial.error is None else f"failed: {trial.error}"
+        )
         print(
             f"trial {trial.number} ({trial.epochs} epochs, {duration(trial.seconds)}): {mine};  "
             f"{search.done}/{search.limit} done, {news or 'no best yet'}  "

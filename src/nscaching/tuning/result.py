@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nscaching.files import write_text
-from nscaching.training import TrainConfig
 from nscaching.tuning.curves import CurvePoint
 from nscaching.tuning.folder import SearchFolder
 from nscaching.tuning.importance import Importance
 from nscaching.tuning.journal import Trial
+from nscaching.tuning.subject import Config, Measure, Subject
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,9 @@ class SearchResult:
     folder: SearchFolder
     method: str
     space: str
-    base: TrainConfig  #: the options the trials have in common
+    subject: Subject  #: what was tuned
+    measure: Measure  #: what the trials are compared by
+    base: Config  #: the options the trials have in common
     trials: list[Trial]
     best: Trial
     curve: list[CurvePoint]
@@ -37,28 +39,30 @@ class SearchResult:
         return self.curve[-1].epochs
 
     @property
-    def config(self) -> TrainConfig:
+    def config(self) -> Config:
         """The configuration to train with: the base with the best options found."""
         return replace(self.base, **self.best.config)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values, as ``tune --json`` prints it."""
+        key = self.measure.key
         return {
             "out": str(self.folder.path),
             "method": self.method,
             "space": self.space,
-            "trials": [trial.as_dict() for trial in self.trials],
-            "failed": sum(trial.mrr is None for trial in self.trials),
+            "measure": key,
+            "trials": [trial.as_dict(key) for trial in self.trials],
+            "failed": sum(trial.score is None for trial in self.trials),
             "best": {
                 "trial": self.best.number,
-                "mrr": self.best.mrr,
+                key: self.best.score,
                 "best_epoch": self.best.best_epoch,
                 "config": self.best.config,
                 "file": str(self.folder.best),
                 "run": self.best.run,
             },
             "curve": [point.as_dict() for point in self.curve],
-            "importance": self.importance.as_dict() if self.importance else None,
+            "importance": self.importance.as_dict(key) if self.importance else None,
             "epochs": self.epochs,
             "training_seconds": self.curve[-1].seconds,
             "seconds": self.seconds,
@@ -75,10 +79,11 @@ class SearchResult:
         names = list(self.best.config)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["trial", "status", "valid_mrr", "best_epoch", "epochs", "seconds", *names])
+        score_name = f"valid_{self.measure.key}"
+        writer.writerow(["trial", "status", score_name, "best_epoch", "epochs", "seconds", *names])
         for trial in self.trials:
-            mrr = "" if trial.mrr is None else trial.mrr
+            score = "" if trial.score is None else trial.score
             numbers = [trial.best_epoch, trial.epochs, round(trial.seconds, 2)]
             settings = [trial.config[name] for name in names]
-            writer.writerow([trial.number, trial.status, mrr, *numbers, *settings])
+            writer.writerow([trial.number, trial.status, score, *numbers, *settings])
         return text.getvalue()

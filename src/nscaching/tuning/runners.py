@@ -19,6 +19,7 @@ from smac.runner.dask_runner import DaskParallelRunner
 from nscaching.errors import UserError
 from nscaching.training.interrupt import interrupts_ignored
 from nscaching.tuning.journal import SUCCESS
+from nscaching.tuning.subject import Subject
 from nscaching.tuning.trial import TrialPlace, train_trial
 
 #: How long a scheduler may take to answer.
@@ -78,6 +79,7 @@ class LastingDaskRunner(DaskParallelRunner):
 def make_runner(
     scenario: Scenario,
     folder: Path,
+    subject: Subject,
     *,
     workers: int,
     dask: str | None,
@@ -88,10 +90,10 @@ def make_runner(
     where = str(folder.resolve())
     if dask is not None:
         with _scheduler(dask) as client:
-            runner = TrialRunner(scenario, TrialPlace(where))
+            runner = TrialRunner(scenario, TrialPlace(where, subject))
             yield LastingDaskRunner(runner, client)
     elif workers == 1:
-        yield TrialRunner(scenario, TrialPlace(where))
+        yield TrialRunner(scenario, TrialPlace(where, subject))
     else:
         threads = workers_as == "threads" or (workers_as == "auto" and device == "cuda")
         if threads and device == "cpu":
@@ -100,7 +102,7 @@ def make_runner(
                 "Leave --workers-as out."
             )
         share = max(1, (os.cpu_count() or 1) // workers)
-        place = TrialPlace(where, threads=0 if threads else share, own_stream=threads)
+        place = TrialPlace(where, subject, threads=0 if threads else share, own_stream=threads)
         with _local_client(workers, threads) as client:
             yield LastingDaskRunner(TrialRunner(scenario, place), client)
 

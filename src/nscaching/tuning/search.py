@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nscaching.errors import NSCachingError, UserError
-from nscaching.training import RunFolder, TrainConfig
 from nscaching.tuning.curves import Curve
 from nscaching.tuning.folder import SearchFolder
 from nscaching.tuning.journal import FAILED, RUNNING, Answer, Question, Trial
 from nscaching.tuning.progress import SearchProgress
 from nscaching.tuning.space import SearchSpace
+from nscaching.tuning.subject import Subject
 
 if TYPE_CHECKING:
     from smac.runner.abstract_runner import AbstractRunner
@@ -32,12 +33,13 @@ class Search:
         self,
         folder: SearchFolder,
         space: SearchSpace,
-        base: TrainConfig,
+        subject: Subject,
         optimiser: Optimiser,
         trials: int,
         progress: SearchProgress,
     ) -> None:
-        self.folder, self.space, self.base = folder, space, base
+        self.folder, self.space, self.subject = folder, space, subject
+        self.measure = subject.measure(folder.base)
         self.optimiser, self.limit, self.progress = optimiser, trials, progress
         self.trials: dict[int, Trial] = {}
         self.curve = Curve()
@@ -135,17 +137,17 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """The trial with the best validation MRR; the first of equals."""
-        found = [trial for trial in self.trials.values() if trial.mrr is not None]
-        return max(found, key=lambda trial: (trial.mrr, -trial.number), default=None)
+        """The trial with the best score; the first of equals."""
+        found = [trial for trial in self.trials.values() if trial.score is not None]
+        return max(found, key=lambda trial: (trial.score, -trial.number), default=None)
 
     def _drop_checkpoints(self) -> None:
         """Keep the checkpoints of the best trial and of those that may earn more epochs."""
         best = self.best
         for trial in self.trials.values():
-            finished = trial.status == FAILED or trial.asked_epochs >= self.base.epochs
+            finished = trial.status == FAILED or trial.asked_epochs >= self.optimiser.epochs
             if finished and trial is not best:
-                RunFolder(trial.run).checkpoint.unlink(missing_ok=True)
+                self.subject.forget(Path(trial.run))
 
     def _give_up_if_hopeless(self) -> None:
         answered = [trial for trial in self.trials.values() if trial.status != RUNNING]

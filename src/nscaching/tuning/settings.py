@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from nscaching.options import Options, option
-from nscaching.tuning.space import SPACES
+from nscaching.tuning.space import NODE_SPACES, SPACES
 
 METHODS = ("smac", "random", "smac-mf")
 #: How workers of this machine are made; auto is threads on a GPU, which they share from one
@@ -28,9 +29,10 @@ class SearchOptions(Options):
     space: str = option(
         "sampler",
         "sampler: the paper's five numbers; sampler+: rescale and known positives too; model: "
-        "dim, lr, batch size and margin or l2 under Bernoulli.",
+        "dim, lr, batch size and margin or l2 under Bernoulli; nodes, nodes+: embeddings "
+        "of nodes (see 'nscaching nodes tune').",
         group="Search",
-        choices=SPACES,
+        choices=(*SPACES, *NODE_SPACES),
     )
     min_epochs: int = option(
         0,
@@ -38,6 +40,28 @@ class SearchOptions(Options):
         group="Search",
         low=0,
     )
+
+
+@dataclass(kw_only=True)
+class NodeSearchOptions(SearchOptions):
+    """How a search for node embeddings goes."""
+
+    space: str = option(
+        "nodes",
+        "nodes: N, N1, N2, alpha2, alpha3; nodes+: also where fresh nodes come from, neighbours in "
+        "the cache, how often it is updated, and rescale.",
+        group="Search",
+        choices=NODE_SPACES,
+    )
+    seeds: int = option(
+        3, "Trainings of each setting; the mean of their scores counts.", group="Search", low=1
+    )
+
+
+def read_options(given: Mapping[str, Any], source: str) -> SearchOptions:
+    """Return the checked options of a search; what can be said depends on its space."""
+    kind = NodeSearchOptions if given.get("space") in NODE_SPACES else SearchOptions
+    return kind.from_mapping(given, source)
 
 
 #: What a resumed search may change: how long it goes on.

@@ -95,7 +95,7 @@ def make_scenario(
     seed: int,
     folder: Path,
 ) -> Scenario:
-    """Return the frame of a search; failures cost as much as an MRR of zero."""
+    """Return the frame of a search; failures cost as much as a score of zero."""
     budgets: dict[str, Any] = {}
     questions = trials
     if method == "smac-mf":

@@ -10,11 +10,12 @@ paper five, which a switch beside each would not.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from nscaching.errors import UserError
+from nscaching.options import Options
 from nscaching.scoring import SCORING
 from nscaching.training import TrainConfig
 
@@ -43,6 +44,10 @@ class Parameter:
         """Return a position that has this value."""
         place: Position = value
         return place
+
+    def has(self, value: Any) -> bool:
+        """Tell whether a value is in its range."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,10 @@ class ZeroOr(Parameter):
             above = (value - self.low) / (self.high - self.low)
         return ZERO_SHARE + (1 - ZERO_SHARE) * min(1.0, max(0.0, above))
 
+    def has(self, value: Any) -> bool:
+        """Tell whether it is 0 or between the bounds."""
+        return bool(value == 0 or self.low <= value <= self.high)
+
 
 @dataclass(frozen=True)
 class Grid(Parameter):
@@ -93,6 +102,10 @@ class Grid(Parameter):
 
         return OrdinalHyperparameter(self.name, self.values, default_value=self.first)
 
+    def has(self, value: Any) -> bool:
+        """Tell whether it is one of them."""
+        return value in self.values
+
 
 @dataclass(frozen=True)
 class Choice(Parameter):
@@ -105,6 +118,10 @@ class Choice(Parameter):
         from ConfigSpace import Categorical
 
         return Categorical(self.name, list(self.values), default=self.first)
+
+    def has(self, value: Any) -> bool:
+        """Tell whether it is one of them."""
+        return value in self.values
 
 
 _SIZES = (10, 30, 50, 70, 90)
@@ -131,7 +148,24 @@ MODEL = (
 _MARGIN = Grid("margin", 4, (1, 2, 3, 4))
 _L2 = Grid("l2", 0.1, (0.001, 0.01, 0.1))
 
+#: What the skip-gram model takes from the cache; temperatures above 3 spoil it.
+NODES = (
+    Grid("negatives", 5, (1, 2, 3, 5, 8)),
+    ZeroOr("alpha2", 0.0, 0.01, 3.0, log=True),
+    ZeroOr("alpha3", 1.0, 0.01, 3.0, log=True),
+    Grid("cache_size", 50, _SIZES),
+    Grid("candidates", 50, _SIZES),
+)
+NODES_PLUS = (
+    *NODES,
+    Choice("fresh", "frequency", ("frequency", "uniform")),
+    Choice("cached_neighbours", "allow", ("allow", "exclude")),
+    Grid("update_every", 2, (1, 2, 4, 8)),
+    Choice("rescale", "quantile", ("quantile", "none")),
+)
+
 SPACES = ("sampler", "sampler+", "model")
+NODE_SPACES = ("nodes", "nodes+")
 
 
 @dataclass(frozen=True)
@@ -142,10 +176,13 @@ class SearchSpace:
     sampler: str
 
     @classmethod
-    def build(cls, name: str, base: TrainConfig, fixed: Mapping[str, Any]) -> SearchSpace:
+    def build(cls, name: str, base: Options, fixed: Mapping[str, Any]) -> SearchSpace:
         """Return a named space without the options that the user has fixed."""
-        if name == "model":
+        if isinstance(base, TrainConfig) and name == "model":
             found = _of_the_model(base)
+        elif name in NODE_SPACES:
+            parameters = NODES_PLUS if name == "nodes+" else NODES
+            found = cls(_placed(parameters, base), "nscaching")
         else:
             found = cls(SAMPLER_PLUS if name == "sampler+" else SAMPLER, "nscaching")
         asked = fixed.get("sampler", found.sampler)
@@ -172,12 +209,17 @@ class SearchSpace:
 
 
 def _of_the_model(base: TrainConfig) -> SearchSpace:
-    """Return the model's grid; it begins at the base's own values where they are on it."""
+    """Return the model's grid."""
     usual = SCORING[base.scoring].usual_loss
     loss = usual if base.loss == "auto" else base.loss
     grids = (*MODEL, _MARGIN if loss == "margin" else _L2)
-    placed = []
-    for grid in grids:
-        mine = getattr(base, grid.name)
-        placed.append(replace(grid, first=mine) if mine in grid.values else grid)
-    return SearchSpace(tuple(placed), "bernoulli")
+    return SearchSpace(_placed(grids, base), "bernoulli")
+
+
+def _placed(parameters: Sequence[Parameter], base: Options) -> tuple[Parameter, ...]:
+    """Let a search begin at the base's own values where the space has them."""
+    own = {each.name: getattr(base, each.name) for each in parameters}
+    return tuple(
+        replace(each, first=own[each.name]) if each.has(own[each.name]) else each
+        for each in parameters
+    )
