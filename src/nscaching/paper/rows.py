@@ -1,0 +1,85 @@
+"""Results as rows of JSON files, one file a table or figure; what is in them is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nscaching.errors import UserError
+from nscaching.files import explained_writes, write_text
+from nscaching.paper.cells import Cell
+
+Row = dict[str, Any]
+
+
+def blank_row(cell: Cell, settings: Mapping[str, Any]) -> Row:
+    """Return the part of a row that is known before anything was run."""
+    return {
+        "dataset": cell.dataset,
+        "scoring": cell.scoring,
+        "sampler": cell.sampler,
+        "mode": cell.mode,
+        "options": dict(cell.options),
+        "kind": cell.kind,
+        "seed": cell.seed,
+        "settings": dict(settings),
+        "error": None,
+    }
+
+
+def identity(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the identity of the cell that a row belongs to."""
+    names = ("dataset", "scoring", "sampler", "mode", "options", "seed", "kind")
+    return Cell(**{name: row[name] for name in names}).identity
+
+
+class Book:
+    """The rows in the JSON files of a folder; figures and tables may share some."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files = {file.stem: read_rows(file) for file in sorted(folder.glob("*.json"))}
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows, of all files."""
+        return [row for rows in self.files.values() for row in rows]
+
+    def done(self, cell: Cell, settings: Mapping[str, Any], on: str | None) -> Row | None:
+        """Return the result of a cell, if it has one with these settings and no fewer epochs."""
+        wanted = {**settings, "epochs": 0}
+        for row in self.rows:
+            if row.get("error") or identity(row) != cell.identity or row.get("on") != on:
+                continue
+            same = {**row["settings"], "epochs": 0} == wanted
+            if same and row["settings"].get("epochs", 0) >= settings.get("epochs", 0):
+                return row
+        return None
+
+    def keep(self, name: str, rows: Iterable[Row]) -> Path:
+        """Put rows into a file; earlier rows of the same cells go, the others stay."""
+        new = list(rows)
+        fresh = {identity(row) for row in new}
+        kept = [row for row in self.files.get(name, []) if identity(row) not in fresh]
+        self.files[name] = kept + new
+        file = self.folder / f"{name}.json"
+        with explained_writes(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in self.files[name])
+        write_text(file, "[\n" + ",\n".join(lines) + "\n]\n")
+        return file
+
+
+def read_rows(file: Path) -> list[Row]:
+    """Read a file of rows."""
+    try:
+        rows = json.loads(file.read_text(encoding="utf-8"))
+        for row in rows:
+            identity(row)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{file} is not a list of results ({error!r}). Restore it, or choose another folder."
+        ) from error
+    return list(rows)
