@@ -11,6 +11,9 @@ from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table, 
 from nscaching.errors import UserError
 from nscaching.paper import Reproduction, definitions, reproduce
 from nscaching.paper.planning import Request
+from nscaching.paper.report import write_report
+from nscaching.paper.rows import label_of
+from nscaching.paper.tables import Beside, beside, same_cell
 from nscaching.training import Progress
 from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.progress import duration
@@ -36,8 +39,16 @@ def command(
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds with commas between them.")] = "0",
     out: Annotated[
-        Path, typer.Option(help="Folder of the results; the runs go to runs/ in it.")
-    ] = Path("runs/paper"),
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            help="Folder of the results, the runs go to runs/ in it; with --report the page.",
+            show_default="runs/paper",
+        ),
+    ] = None,
+    report: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Write a page from the results in this folder; run nothing."),
+    ] = None,
     budget: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(help="Epochs of a run at most, for a smoke run.", min=1),
@@ -65,10 +76,14 @@ def command(
     if show_list:
         _show_list(as_json)
         return
+    if report is not None:
+        page = write_report(report, out or Path("reproduction.md"))
+        print_json({"page": str(page)}) if as_json else print(f"Wrote {page}")
+        return
     if name is None:
         raise UserError("Name a table or figure, such as table-7; --list names them all.")
     request = Request(
-        out=out,
+        out=out or Path("runs/paper"),
         datasets=dataset or (),
         scoring=scoring or (),
         samplers=sampler or (),
@@ -116,12 +131,15 @@ def _show_plan(made: Reproduction) -> None:
 
 
 def _show(made: Reproduction) -> None:
-    listed = table(f"{made.definition.name}: {made.definition.title}", "cell", "MRR", "Hits@10")
-    for row, planned in zip(made.rows, made.plan, strict=True):
-        test = row.get("test") or {}
-        where = f"{row['dataset']} {row['scoring'] or ''} {planned.cell.label}"
-        shown = [f"{test[m]:.4f}" if m in test else "–" for m in ("mrr", "hits@10")]
-        listed.add_row(where, *shown)
+    draw = made.definition.draw
+    compared = [(group[0], beside(draw, group)) for group in same_cell(made.rows)]
+    names = list(dict.fromkeys(each.measure for _, found in compared for each in found))
+    title = f"{made.definition.name}: {made.definition.title} (the paper's in brackets)"
+    listed = table(title, "cell", *names)
+    for row, found in compared:
+        by_name = {each.measure: each for each in found}
+        where = f"{row['dataset']} {row['scoring'] or ''} {label_of(row)}"
+        listed.add_row(where, *(_cell(by_name.get(name)) for name in names))
     stdout().print(listed)
     for row in made.rows:
         if row["error"]:
@@ -129,3 +147,9 @@ def _show(made: Reproduction) -> None:
     if made.file is not None:
         files = ", ".join(map(str, (made.file, *made.pictures)))
         stdout().print(f"Written: {files}", highlight=False, soft_wrap=True)
+
+
+def _cell(each: Beside | None) -> str:
+    if each is None:
+        return "–"
+    return f"{each.ours:.4f}" + ("" if each.paper is None else f" ({each.paper:.4f})")

@@ -87,9 +87,14 @@ def cell_settings(cell: Cell, request: Request) -> dict[str, Any]:
     return {**settings, "trials": request.search_trials} if cell.kind == "search" else settings
 
 
-def run_folder(out: Path, cell: Cell) -> Path:
-    """Return where a cell is trained; version control leaves folders of that name alone."""
-    return out / "runs" / cell.folder
+def run_folder(request: Request, cell: Cell) -> Path:
+    """Return where a cell is trained; version control leaves folders called runs alone.
+
+    Smoke runs have a place of their own: a whole run could not go on from one.
+    """
+    smoke = [] if request.on is None else [f"on-{request.on.replace('/', '-').strip('-.')}"]
+    smoke += [] if request.budget is None else [f"budget-{request.budget}"]
+    return request.out / "runs" / "-".join(smoke) / cell.folder
 
 
 def _state(
@@ -99,4 +104,4 @@ def _state(
         return DONE
     if not sources.at_hand(cell.dataset):
         return MISSING
-    return STOPPED if run_folder(request.out, cell).exists() else NEW
+    return STOPPED if run_folder(request, cell).exists() else NEW

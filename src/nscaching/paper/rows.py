@@ -10,6 +10,7 @@ from typing import Any
 from nscaching.errors import UserError
 from nscaching.files import explained_writes, write_text
 from nscaching.paper.cells import Cell
+from nscaching.paper.settings import LENGTHS
 
 Row = dict[str, Any]
 
@@ -29,10 +30,20 @@ def blank_row(cell: Cell, settings: Mapping[str, Any]) -> Row:
     }
 
 
+def cell_of(row: Mapping[str, Any]) -> Cell:
+    """Return the cell that a row belongs to, without its panel."""
+    names = ("dataset", "scoring", "sampler", "mode", "options", "seed", "kind")
+    return Cell(**{name: row[name] for name in names})
+
+
 def identity(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the identity of the cell that a row belongs to."""
-    names = ("dataset", "scoring", "sampler", "mode", "options", "seed", "kind")
-    return Cell(**{name: row[name] for name in names}).identity
+    return cell_of(row).identity
+
+
+def label_of(row: Mapping[str, Any]) -> str:
+    """Return how the cell of a row is called."""
+    return cell_of(row).label
 
 
 class Book:
@@ -48,13 +59,15 @@ class Book:
         return [row for rows in self.files.values() for row in rows]
 
     def done(self, cell: Cell, settings: Mapping[str, Any], on: str | None) -> Row | None:
-        """Return the result of a cell, if it has one with these settings and no fewer epochs."""
-        wanted = {**settings, "epochs": 0}
+        """Return the result of a cell with these settings, or with more epochs than are asked for.
+
+        So a smoke run leaves the result of a whole run as it is.
+        """
         for row in self.rows:
             if row.get("error") or identity(row) != cell.identity or row.get("on") != on:
                 continue
-            same = {**row["settings"], "epochs": 0} == wanted
-            if same and row["settings"].get("epochs", 0) >= settings.get("epochs", 0):
+            longer = row["settings"].get("epochs", 0) > settings.get("epochs", 0)
+            if _without_lengths(row["settings"], longer) == _without_lengths(settings, longer):
                 return row
         return None
 
@@ -70,6 +83,10 @@ class Book:
         lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in self.files[name])
         write_text(file, "[\n" + ",\n".join(lines) + "\n]\n")
         return file
+
+
+def _without_lengths(settings: Mapping[str, Any], longer: bool) -> dict[str, Any]:
+    return {k: v for k, v in settings.items() if not (longer and k in LENGTHS)}
 
 
 def read_rows(file: Path) -> list[Row]:

@@ -10,12 +10,17 @@ from typing import Any
 from nscaching._version import __version__
 from nscaching.benchmarking import describe_machine
 from nscaching.errors import NSCachingError, TrainingInterrupted, UserError
+from nscaching.paper.cells import Cell
 from nscaching.paper.costs import correction
 from nscaching.paper.definitions import Definition, definition
+from nscaching.paper.figures import draw
+from nscaching.paper.node_rows import node_row
 from nscaching.paper.planning import MISSING, Planned, Request, plan, run_folder
 from nscaching.paper.rows import Book, Row, blank_row
+from nscaching.paper.searching import search_row
 from nscaching.paper.sources import Sources
 from nscaching.paper.training import train_row
+from nscaching.paper.variance import variance_row
 from nscaching.training import Progress
 from nscaching.training.devices import pick_device
 from nscaching.training.progress import duration
@@ -75,7 +80,7 @@ def reproduce(
         return made
     _announce(made, shown)
     rows, file = _run(made, request, book, sources, shown)
-    return _drawn(replace(made, rows=rows, file=file), shown)
+    return _drawn(replace(made, rows=rows, file=file), cells, shown)
 
 
 def _announce(made: Reproduction, shown: Progress) -> None:
@@ -124,10 +129,15 @@ def _row(
 ) -> Row:
     cell = planned.cell
     row = blank_row(cell, planned.settings)
-    row |= {"on": request.on, "missing": False, "expected_seconds": planned.model_seconds}
+    row |= {
+        "on": request.on,
+        "budget": request.budget,
+        "missing": False,
+        "expected_seconds": planned.model_seconds,
+    }
     row |= {"version": __version__, "hardware": hardware}
     try:
-        return row | _makers()[cell.kind](planned, request, sources, shown)
+        return row | _MAKERS[cell.kind](planned, request, sources, shown)
     except TrainingInterrupted:
         raise
     except (NSCachingError, MemoryError, RuntimeError) as error:
@@ -141,15 +151,44 @@ def _trained(planned: Planned, request: Request, sources: Sources, shown: Progre
         planned.cell,
         {**planned.settings, "device": request.device},
         sources.graph(planned.cell.dataset),
-        run_folder(request.out, planned.cell),
+        run_folder(request, planned.cell),
         shown,
         standing_in=request.on is not None,
     )
 
 
-def _makers() -> dict[str, Maker]:
-    return {"train": _trained}
+def _searched(planned: Planned, request: Request, sources: Sources, shown: Progress) -> Row:
+    return search_row(
+        planned.cell,
+        {**planned.settings, "device": request.device},
+        sources.graph(planned.cell.dataset),
+        run_folder(request, planned.cell),
+        shown,
+    )
 
 
-def _drawn(made: Reproduction, shown: Progress) -> Reproduction:
-    return made
+def _variance(planned: Planned, request: Request, sources: Sources, shown: Progress) -> Row:
+    settings = {**planned.settings, "device": request.device}
+    return variance_row(settings, sources.graph(planned.cell.dataset), shown)
+
+
+def _nodes(planned: Planned, request: Request, sources: Sources, shown: Progress) -> Row:
+    graph = sources.nodes(planned.cell.dataset)
+    return node_row(planned.cell, planned.settings, graph, shown)
+
+
+_MAKERS: dict[str, Maker] = {
+    "train": _trained,
+    "search": _searched,
+    "variance": _variance,
+    "nodes": _nodes,
+}
+
+
+def _drawn(made: Reproduction, cells: list[Cell], shown: Progress) -> Reproduction:
+    """Draw what is a figure; without matplotlib say so, the rows are there all the same."""
+    try:
+        return replace(made, pictures=tuple(draw(made.definition, cells, made.rows, made.out)))
+    except UserError as error:
+        shown.say(f"No picture: {error}")
+        return made

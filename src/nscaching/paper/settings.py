@@ -9,6 +9,9 @@ from nscaching.paper.cells import Cell
 from nscaching.paper.numbers import searched
 from nscaching.paper.packaged import packaged
 
+#: Options that count epochs; a budget shortens them.
+LENGTHS = ("epochs", "valid_every", "trace_every", "pretrain_epochs", "generator_epochs")
+
 
 def chosen(dataset: str, scoring: str) -> dict[str, Any]:
     """Return the entry of a data set and scoring function: options, and how they were chosen."""
@@ -39,9 +42,8 @@ def settings_of(cell: Cell, budget: int | None = None) -> dict[str, Any]:
 
 
 def _shortened(options: dict[str, Any], budget: int) -> dict[str, Any]:
-    limits = dict.fromkeys(("epochs", "valid_every", "trace_every"), budget)
-    limits |= {"pretrain_epochs": budget // 2, "generator_epochs": max(1, budget // 2)}
+    parts = {"pretrain_epochs": budget // 2, "generator_epochs": max(1, budget // 2)}
     return {
-        name: min(value, limits[name]) if name in limits else value
+        name: min(value, parts.get(name, budget)) if name in LENGTHS else value
         for name, value in options.items()
     }
