@@ -9,7 +9,7 @@ from typing import Any
 from nscaching.drawing import figure, line_look, save
 from nscaching.paper.cells import Cell
 from nscaching.paper.definitions import Definition
-from nscaching.paper.rows import Row, identity
+from nscaching.paper.rows import Row, identity, is_smoke
 from nscaching.paper.searches import draw_searches
 
 #: A cell with its row; a panel is a list of them under a title.
@@ -21,14 +21,21 @@ Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 def draw(
     definition: Definition, cells: Iterable[Cell], rows: Iterable[Row], out: Path
 ) -> list[Path]:
-    """Draw a figure from the rows there are; tables, and figures without rows, draw nothing."""
+    """Draw a figure from the rows there are; tables, and figures without rows, draw nothing.
+
+    A picture of a smoke run has a name and a title of its own.
+    """
+    rows = list(rows)
     panels = panels_of(cells, rows)
     if definition.name.startswith("table") or not panels:
         return []
+    smoke = any(is_smoke(row) for row in rows)
+    stem = f"smoke-{definition.name}" if smoke else definition.name
     if definition.draw == "searches":
-        return draw_searches(panels, definition, out)
+        return draw_searches(panels, stem, out)
     drawn = _WAYS[definition.draw](panels)
-    return [_picture(out / f"{definition.name}.png", definition.title, drawn)] if drawn else []
+    title = f"Smoke run, no result: {definition.title}" if smoke else definition.title
+    return [_picture(out / f"{stem}.png", title, drawn)] if drawn else []
 
 
 def panels_of(cells: Iterable[Cell], rows: Iterable[Row]) -> Panels:

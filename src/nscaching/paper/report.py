@@ -9,7 +9,7 @@ from pathlib import Path
 from nscaching.errors import UserError
 from nscaching.files import write_text
 from nscaching.paper.definitions import Definition, definitions
-from nscaching.paper.rows import Book, Row, identity
+from nscaching.paper.rows import Book, Row, identity, is_smoke
 from nscaching.paper.settings import chosen
 from nscaching.paper.tables import Beside, beside, same_cell
 from nscaching.training.progress import duration
@@ -30,9 +30,7 @@ def write_report(folder: Path, page: Path) -> Path:
     book = Book(folder)
     parts = [_HEAD.format(folder=folder, page=page)]
     for name, each in definitions().items():
-        whole = [
-            row for row in book.files.get(name, []) if not (row.get("on") or row.get("budget"))
-        ]
+        whole = [row for row in book.files.get(name, []) if not is_smoke(row)]
         if whole:
             parts.append(_section(each, whole, folder, page))
     if len(parts) == 1:

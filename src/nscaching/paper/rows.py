@@ -72,10 +72,13 @@ class Book:
         return None
 
     def keep(self, name: str, rows: Iterable[Row]) -> Path:
-        """Put rows into a file; earlier rows of the same cells go, the others stay."""
+        """Put rows into a file; earlier rows of the same cells go, the others stay.
+
+        A smoke run never takes the place of a whole one.
+        """
         new = list(rows)
-        fresh = {identity(row) for row in new}
-        kept = [row for row in self.files.get(name, []) if identity(row) not in fresh]
+        fresh = {_slot(row) for row in new}
+        kept = [row for row in self.files.get(name, []) if _slot(row) not in fresh]
         self.files[name] = kept + new
         file = self.folder / f"{name}.json"
         with explained_writes(self.folder):
@@ -83,6 +86,15 @@ class Book:
         lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in self.files[name])
         write_text(file, "[\n" + ",\n".join(lines) + "\n]\n")
         return file
+
+
+def is_smoke(row: Mapping[str, Any]) -> bool:
+    """Tell whether a row was made with a budget or on a stand-in: it is no result."""
+    return row.get("on") is not None or row.get("budget") is not None
+
+
+def _slot(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return identity(row), row.get("on"), row.get("budget")
 
 
 def _without_lengths(settings: Mapping[str, Any], longer: bool) -> dict[str, Any]:

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nscaching.paper.cells import Cell
-from nscaching.paper.definitions import Definition
 from nscaching.paper.rows import Row
 from nscaching.tuning.curves import CurvePoint
 from nscaching.tuning.pictures import curves_picture
 
 
 def draw_searches(
-    panels: Mapping[str, Sequence[tuple[Cell, Row]]], definition: Definition, out: Path
+    panels: Mapping[str, Sequence[tuple[Cell, Row]]], stem: str, out: Path
 ) -> list[Path]:
     """Draw one picture a data set, over trials."""
     pictures = []
@@ -26,6 +25,6 @@ def draw_searches(
         plain = [row for cell, row in pairs if cell.kind == "train"]
         reference = ("NSCaching as set", plain[0]["valid"]["mrr"]) if plain else None
         if curves:
-            file = out / f"{definition.name}-{pairs[0][0].dataset}.png"
+            file = out / f"{stem}-{pairs[0][0].dataset}.png"
             pictures.append(curves_picture(curves, file, reference=reference))
     return pictures
