@@ -62,3 +62,18 @@ def test_mistakes_are_one_sentence(tmp_path):
     assert "no scoring 'simpel'" in complaint("reproduce", "table-7", "--scoring", "simpel")
     assert "whole numbers" in complaint("reproduce", "table-7", "--seeds", "a")
     assert "shape/100" in complaint("reproduce", "table-7", "--on", "shape/x")
+
+
+def test_what_failed_is_said_once(tmp_path, monkeypatch):
+    from nscaching.paper import sources
+
+    def nowhere(name):
+        raise sources.UserError(f"{name} is nowhere.")
+
+    monkeypatch.setattr(sources, "load_graph", nowhere)
+    monkeypatch.setattr(sources, "find_dataset", lambda name: None)
+    outcome = invoke("reproduce", "table-7", "--dataset", "YAGO3-10", "--scoring", "complex",
+                     "--sampler", "nscaching", "--out", tmp_path, "--quiet")  # fmt: skip
+    assert outcome.code == 1
+    assert outcome.stdout.count("YAGO3-10 is nowhere.") == 1
+    assert outcome.stdout.count("no data") == 2

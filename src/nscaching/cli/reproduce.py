@@ -139,11 +139,13 @@ def _show(made: Reproduction) -> None:
     for row, found in compared:
         by_name = {each.measure: each for each in found}
         where = f"{row['dataset']} {row['scoring'] or ''} {label_of(row)}"
+        if row["error"] and not found:
+            where += ": no data" if row["missing"] else ": failed"
         listed.add_row(where, *(_cell(by_name.get(name)) for name in names))
     stdout().print(listed)
-    for row in made.rows:
-        if row["error"]:
-            stdout().print(f"{row['dataset']}: {row['error']}", highlight=False, soft_wrap=True)
+    errors = dict.fromkeys(f"{row['dataset']}: {row['error']}" for row in made.rows if row["error"])
+    for error in errors:
+        stdout().print(error, highlight=False, soft_wrap=True)
     if made.file is not None:
         files = ", ".join(map(str, (made.file, *made.pictures)))
         stdout().print(f"Written: {files}", highlight=False, soft_wrap=True)
