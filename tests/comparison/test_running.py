@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 import nscaching as ns
-from nscaching.comparison import running
+from nscaching.comparison import single
 from nscaching.training import RunFolder
 
 from ..training.helpers import kept_bits, ring, train, write_folder
@@ -39,8 +39,8 @@ def trained(monkeypatch):
         calls.append(options["out"].name)
         return train_itself(*args, **options)
 
-    train_itself = running.train
-    monkeypatch.setattr(running, "train", counted)
+    train_itself = single.train
+    monkeypatch.setattr(single, "train", counted)
     return calls
 
 
@@ -136,7 +136,7 @@ def test_resuming_skips_what_is_finished_and_does_the_rest(data, tmp_path, train
 
 def test_a_stopped_comparison_goes_on_to_the_same_end(data, tmp_path, monkeypatch):
     whole = compare(data, "uniform,nscaching,bernoulli", out=tmp_path / "whole")
-    train_itself = running.train
+    train_itself = single.train
 
     def stopped(*args, **options):
         if options["out"].name == "nscaching-seed0":
@@ -144,7 +144,7 @@ def test_a_stopped_comparison_goes_on_to_the_same_end(data, tmp_path, monkeypatc
             raise ns.TrainingInterrupted("Stopped by SIGINT")
         return train_itself(*args, **options)
 
-    monkeypatch.setattr(running, "train", stopped)
+    monkeypatch.setattr(single, "train", stopped)
     with pytest.raises(ns.TrainingInterrupted, match="1 of 3 runs") as error:
         compare(data, "uniform,nscaching,bernoulli", out=tmp_path / "C")
     assert f"nscaching compare --resume --out {tmp_path / 'C'}" in str(error.value)

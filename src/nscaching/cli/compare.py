@@ -8,9 +8,8 @@ from typing import Annotated, Any, Optional
 import typer
 
 from nscaching.cli.option_flags import with_option_flags
-from nscaching.cli.output import JsonFlag, print_json, stdout, table
+from nscaching.cli.output import JsonFlag, print_json, stdout, table, whole_numbers
 from nscaching.comparison import Comparison, compare
-from nscaching.errors import UserError
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.interrupt import terminate_as_interrupt
 
@@ -69,7 +68,7 @@ def compare_command(
         comparison = compare(
             data,
             samplers,
-            seeds=_numbers(seeds),
+            seeds=None if seeds is None else whole_numbers(seeds),
             out=out,
             config=config,
             resume=resume,
@@ -83,17 +82,6 @@ def compare_command(
         _show(comparison)
     if all(result.error is not None for result in comparison.runs):
         raise typer.Exit(1)
-
-
-def _numbers(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UserError(
-            f"seeds: '{text}' is not a list of whole numbers; write --seeds 0,1,2."
-        ) from None
 
 
 def _show(comparison: Comparison) -> None:

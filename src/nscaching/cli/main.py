@@ -18,6 +18,7 @@ from nscaching.cli import (
     export,
     nodes,
     predict,
+    reproduce,
     trace,
     train,
     tune,
@@ -41,6 +42,7 @@ app.command("predict")(predict.command)
 app.command("trace")(trace.command)
 app.command("export")(export.command)
 app.command("tune")(tune.command)
+app.command("reproduce")(reproduce.command)
 app.command("benchmark")(benchmark.command)
 app.add_typer(datasets.app, name="datasets")
 app.add_typer(nodes.app, name="nodes")

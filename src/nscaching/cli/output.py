@@ -99,3 +99,13 @@ def table(title: str, *columns: str) -> Table:
     for index, column in enumerate(columns):
         made.add_column(column, justify="left" if index == 0 else "right", no_wrap=index > 0)
     return made
+
+
+def whole_numbers(text: str, option: str = "seeds") -> list[int]:
+    """Read whole numbers with commas between them."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(
+            f"{option}: '{text}' is not a list of whole numbers; write --{option} 0,1,2."
+        ) from None

@@ -6,7 +6,6 @@ anew after each, so that a comparison that was stopped knows what is finished.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -15,17 +14,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nscaching.api import make_config, merged_options, resumed_config, train
+from nscaching.api import make_config, merged_options, resumed_config
 from nscaching.comparison.contenders import Contender, read_contenders
-from nscaching.comparison.curves import band, read_curve, seconds_per_epoch
+from nscaching.comparison.curves import band, read_curve
 from nscaching.comparison.results import Comparison, RunResult, read_comparison
-from nscaching.errors import NSCachingError, TrainingInterrupted, UserError
+from nscaching.comparison.single import changes, finished, make_run
+from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.files import explained_writes, write_text
 from nscaching.graph import KnowledgeGraph
 from nscaching.report.comparison import draw_comparison
-from nscaching.run import Run
 from nscaching.sampling import SAMPLERS
-from nscaching.sampling.presets import ALL, with_preset
+from nscaching.sampling.presets import with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.progress import duration
 
@@ -162,41 +161,34 @@ class _Work:
                     f"{out} holds a comparison already. Add --resume to go on with it, "
                     "--overwrite to replace it, or choose another --out."
                 )
-            resumed_config(folder, _changes(folder, entry.settings))
+            resumed_config(folder, changes(folder, entry.settings))
 
     def _result(self, place: int, entry: _Entry) -> RunResult:
         """Return the result of a run: one that is known, or one made now."""
         folder = RunFolder(self.comparison.out / entry.folder)
-        going_on = self.resume and folder.is_run()
-        if going_on:
-            settings = resumed_config(folder, _changes(folder, entry.settings))
-            known = self.known.get(entry.folder)
-            if known is not None and known.error is None and known.config == _digest(settings):
-                self.took.setdefault(entry.contender.label, known.seconds)
-                return known
+        if self.resume and (
+            known := finished(folder, entry.settings, self.known.get(entry.folder))
+        ):
+            self.took.setdefault(entry.contender.label, known.seconds)
+            return known
         blank = RunResult(entry.contender.label, entry.seed, entry.folder, "")
         self.progress.say(
             f"Run {place + 1} of {len(self.entries)}: {blank.sampler}, seed {entry.seed}"
             f"{self._time_left(place)}"
         )
         started = time.monotonic()
-        try:
-            run = train(
-                self.source,
-                out=folder.path,
-                resume=going_on,
-                overwrite=self.overwrite,
-                progress=self.progress,
-                **(_changes(folder, entry.settings) if going_on else entry.options),
-            )
-            result = _measured(blank, run)
-        except TrainingInterrupted:
-            raise
-        except (NSCachingError, MemoryError, RuntimeError) as error:  # torch's own: out of memory
-            reason = str(error) or "There is not enough memory for it."
-            self.progress.say(f"{blank.sampler}, seed {entry.seed}, failed: {reason}")
-            return replace(blank, error=reason)
-        self.took[blank.sampler] = time.monotonic() - started
+        result = make_run(
+            self.source,
+            folder,
+            entry.settings,
+            entry.options,
+            blank=blank,
+            resume=self.resume,
+            overwrite=self.overwrite,
+            progress=self.progress,
+        )
+        if result.error is None:
+            self.took[blank.sampler] = time.monotonic() - started
         return result
 
     def _time_left(self, place: int) -> str:
@@ -237,44 +229,9 @@ class _Work:
         self.comparison = replace(self.comparison, picture="compare.png")
 
 
-def _changes(folder: RunFolder, wanted: TrainConfig) -> dict[str, Any]:
-    """Return what is asked for now and differs from what a run was started with."""
-    stored = folder.read_config().as_dict()
-    return {
-        name: value
-        for name, value in wanted.as_dict().items()
-        # A size that a preset left open has become the number of entities.
-        if name != "data" and value not in (stored[name], ALL)
-    }
-
-
-def _measured(blank: RunResult, run: Run) -> RunResult:
-    graph, summary, folder = run.graph, run.summary, run.folder
-    assert folder is not None
-    accuracy = None
-    if len(graph.valid) and len(graph.test):
-        accuracy = run.classification("test").accuracy
-    return replace(
-        blank,
-        config=_digest(run.config),
-        test=summary["test"],
-        valid=summary["valid"],
-        accuracy=None if accuracy is None or math.isnan(accuracy) else accuracy,
-        seconds_per_epoch=seconds_per_epoch(folder.read_metrics(), run.config.pretrain_epochs),
-        **{
-            name: summary[name]
-            for name in ("seconds", "epochs", "best_epoch", "extra_parameters", "device")
-        },
-    )
-
-
 def _earlier(out: str | Path | None) -> Comparison | None:
     file = Path(out) / "compare.json" if out is not None else None
     return read_comparison(file) if file is not None and file.is_file() else None
-
-
-def _digest(config: TrainConfig) -> str:
-    return hashlib.sha256(config.as_yaml().encode()).hexdigest()[:16]
 
 
 def _plain(value: Any) -> Any:

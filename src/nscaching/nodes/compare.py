@@ -76,19 +76,35 @@ def compare_methods(
 ) -> list[MethodResult]:
     """Train every method with every seed and classify the nodes; a seed fixes walks and draws."""
     shown = progress or Progress("none")
-    labels = graph.labels
-    assert labels is not None
-    chosen = CHOSEN.get(graph.name, {})
     results = []
-    for method, own in METHODS.items():
-        scores, seconds = [], []
+    for method in METHODS:
+        found = []
         for seed in range(seeds):
             shown.say(f"{graph.name}: {method}, seed {seed}")
-            settings = {**own, **chosen.get(method, {}), **options, "seed": seed}
-            embedding = embed_nodes(graph, progress=shown, **settings)
-            scores.append(classification_scores(embedding.vectors, labels, draws=draws, seed=seed))
-            seconds.append(embedding.summary["seconds"])
+            found.append(method_scores(graph, method, seed, draws=draws, progress=shown, **options))
+        scores, seconds = zip(*found, strict=True)
         paper = PAPER.get(graph.name, {}).get(method)
         together = np.concatenate(scores, axis=1)
         results.append(MethodResult(method, together, float(np.mean(seconds)), paper))
     return results
+
+
+def method_scores(
+    graph: NodeGraph,
+    method: str,
+    seed: int,
+    *,
+    draws: int = 5,
+    progress: Progress,
+    **options: Any,
+) -> tuple[np.ndarray, float]:
+    """Train one method once; return micro and macro F1 of each draw, and the seconds.
+
+    Shape: (shares, draws, 2). Options win over what was chosen for the graph.
+    """
+    assert graph.labels is not None
+    chosen = CHOSEN.get(graph.name, {}).get(method, {})
+    settings = {**METHODS[method], **chosen, **options, "seed": seed}
+    embedding = embed_nodes(graph, progress=progress, **settings)
+    scores = classification_scores(embedding.vectors, graph.labels, draws=draws, seed=seed)
+    return scores, embedding.summary["seconds"]

@@ -65,6 +65,8 @@ class Trainer:
         self.executor = self._make_executor()
         self.best: dict[str, Tensor] = {}
         self.order: Tensor | None = None
+        #: Called with the number of each finished epoch; for studies that look at the model.
+        self.after_epoch: Callable[[int], None] | None = None
         self._clock = time.monotonic()
         self._last_checkpoint = time.monotonic()
 
@@ -110,6 +112,8 @@ class Trainer:
                 self.counters.epoch_seconds += time.monotonic() - started
                 self._report_epoch(loss, bar)
                 self._trace()
+                if self.after_epoch is not None:
+                    self.after_epoch(self.counters.epoch)
                 if self._validation_due():
                     self._validate(bar)
                 if stop.signal is not None:

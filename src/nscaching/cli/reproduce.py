@@ -1,0 +1,157 @@
+"""``nscaching reproduce``: the paper's tables and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table, whole_numbers
+from nscaching.errors import UserError
+from nscaching.paper import Reproduction, definitions, reproduce
+from nscaching.paper.planning import Request
+from nscaching.paper.report import write_report
+from nscaching.paper.rows import label_of
+from nscaching.paper.tables import Beside, beside, same_cell
+from nscaching.training import Progress
+from nscaching.training.interrupt import terminate_as_interrupt
+from nscaching.training.progress import duration
+
+#: Names that may be given several times; typer reads this at run time on Python 3.10.
+_Names = Optional[list[str]]  # noqa: UP045
+
+
+@friendly
+def command(
+    name: Annotated[
+        Optional[str],  # noqa: UP045 (typer reads this at run time on Python 3.10)
+        typer.Argument(help="A table or figure, such as table-7; --list names them all."),
+    ] = None,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="Name the tables and figures there are.")
+    ] = False,
+    dataset: Annotated[_Names, typer.Option(help="Only this data set; repeatable.")] = None,
+    scoring: Annotated[_Names, typer.Option(help="Only this scoring function; repeatable.")] = None,
+    sampler: Annotated[_Names, typer.Option(help="Only this sampler; repeatable.")] = None,
+    mode: Annotated[
+        _Names, typer.Option(help="Only scratch, pretrain, pretrained or auto; repeatable.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds with commas between them.")] = "0",
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            help="Folder of the results, the runs go to runs/ in it; with --report the page.",
+            show_default="runs/paper",
+        ),
+    ] = None,
+    report: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Write a page from the results in this folder; run nothing."),
+    ] = None,
+    budget: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Epochs of a run at most, for a smoke run.", min=1),
+    ] = None,
+    trials: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Trials of a search.", min=1, show_default="50"),
+    ] = None,
+    on: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="Use this graph in place of the data sets: world, a folder, or shape/100 for a "
+            "random graph of a hundredth of their size."
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where to train: auto, cpu, cuda or mps.")] = "auto",
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only say which cells there are and how long it takes."),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Reproduce a table or figure of the paper: our numbers beside the paper's."""
+    if show_list:
+        _show_list(as_json)
+        return
+    if report is not None:
+        page = write_report(report, out or Path("reproduction.md"))
+        print_json({"page": str(page)}) if as_json else print(f"Wrote {page}")
+        return
+    if name is None:
+        raise UserError("Name a table or figure, such as table-7; --list names them all.")
+    request = Request(
+        out=out or Path("runs/paper"),
+        datasets=dataset or (),
+        scoring=scoring or (),
+        samplers=sampler or (),
+        modes=mode or (),
+        seeds=whole_numbers(seeds),
+        budget=budget,
+        trials=trials,
+        device=device,
+        on=on,
+    )
+    with terminate_as_interrupt():
+        made = reproduce(
+            name, request, dry_run=dry_run, progress=Progress("none" if quiet else "auto")
+        )
+    if as_json:
+        print_json(made.as_dict())
+    elif dry_run:
+        _show_plan(made)
+    else:
+        _show(made)
+    if made.rows and all(row["error"] for row in made.rows):
+        raise typer.Exit(1)
+
+
+def _show_list(as_json: bool) -> None:
+    items = [each.as_dict() for each in definitions().values()]
+    if as_json:
+        print_json({"items": items})
+        return
+    made = table("The paper's tables and figures", "name", "in the paper", "cells")
+    made.columns[1].justify = "left"
+    for item in items:
+        made.add_row(f"{item['name']}: {item['title']}", item["label"], str(item["cells"]))
+    stdout().print(made)
+
+
+def _show_plan(made: Reproduction) -> None:
+    listed = table(f"{made.definition.name}: {made.definition.title}", "cell", "state", "time")
+    for planned in made.plan:
+        cell = planned.cell
+        where = f"{cell.dataset} {cell.scoring or ''} {cell.label}, seed {cell.seed}"
+        listed.add_row(where, planned.state, duration(planned.seconds) if planned.seconds else "–")
+    stdout().print(listed)
+    stdout().print(f"About {duration(made.expected_seconds)} in all.", highlight=False)
+
+
+def _show(made: Reproduction) -> None:
+    draw = made.definition.draw
+    compared = [(group[0], beside(draw, group)) for group in same_cell(made.rows)]
+    names = list(dict.fromkeys(each.measure for _, found in compared for each in found))
+    title = f"{made.definition.name}: {made.definition.title} (the paper's in brackets)"
+    listed = table(title, "cell", *names)
+    for row, found in compared:
+        by_name = {each.measure: each for each in found}
+        where = f"{row['dataset']} {row['scoring'] or ''} {label_of(row)}"
+        if row["error"] and not found:
+            where += ": no data" if row["missing"] else ": failed"
+        listed.add_row(where, *(_cell(by_name.get(name)) for name in names))
+    stdout().print(listed)
+    errors = dict.fromkeys(f"{row['dataset']}: {row['error']}" for row in made.rows if row["error"])
+    for error in errors:
+        stdout().print(error, highlight=False, soft_wrap=True)
+    if made.file is not None:
+        files = ", ".join(map(str, (made.file, *made.pictures)))
+        stdout().print(f"Written: {files}", highlight=False, soft_wrap=True)
+
+
+def _cell(each: Beside | None) -> str:
+    if each is None:
+        return "–"
+    return f"{each.ours:.4f}" + ("" if each.paper is None else f" ({each.paper:.4f})")

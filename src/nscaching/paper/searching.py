@@ -1,0 +1,45 @@
+"""A cell that is a search: its curve, its best settings, and SimplE trained with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nscaching.api import make_config
+from nscaching.graph import KnowledgeGraph
+from nscaching.paper.cells import Cell
+from nscaching.paper.rows import Row
+from nscaching.paper.training import train_row
+from nscaching.training import Progress
+from nscaching.tuning import tune
+from nscaching.tuning.folder import SearchFolder
+
+#: What the search decides; the settings of the cell must not fix it.
+_SEARCHED = ("alpha1", "alpha2", "alpha3", "cache_size", "candidates")
+
+
+def search_row(
+    cell: Cell, settings: dict[str, Any], graph: KnowledgeGraph, folder: Path, progress: Progress
+) -> Row:
+    """Search, or go on with a search; train the best of SMAC, whose test split is ranked once."""
+    base = {name: value for name, value in settings.items() if name not in _SEARCHED}
+    trials = base.pop("trials")
+    base["rescale"] = "quantile"  # the ranges of the temperatures are those of rescaled scores
+    place = SearchFolder(folder / "search")
+    begun = place.is_search() and place.journal.path.exists()
+    common: dict[str, Any] = {"out": place.path, "trials": trials, "progress": progress}
+    if begun:
+        found = tune(resume=True, **common)
+    else:
+        found = tune(graph, method=cell.mode, base=make_config(graph, base), **common)
+    search = {
+        "method": found.method,
+        "trials": len(found.trials),
+        "best": found.best.config,
+        "valid_mrr": found.best.mrr,
+        "curve": [point.as_dict() for point in found.curve],
+    }
+    if cell.mode != "smac":  # only its curve is asked for
+        return {"search": search, "seconds": found.curve[-1].seconds}
+    row = train_row(cell, {**base, **found.best.config}, graph, folder / "best", progress)
+    return {**row, "search": search, "seconds": found.curve[-1].seconds + row["seconds"]}
