@@ -40,7 +40,7 @@ EXTRAS = {
         Extra("pyg", ("torch_geometric",), "data for PyTorch Geometric"),
         Extra("pykeen", ("pykeen",), "our sampler in PyKEEN, our runs as its models"),
         Extra("tensorboard", ("tensorboard",), "train --track tensorboard:DIR"),
-        Extra("mlflow", ("mlflow",), "train --track mlflow:DIR"),
+        Extra("mlflow", ("mlflow", "sqlalchemy"), "train --track mlflow:DIR"),
         Extra("wandb", ("wandb",), "train --track wandb:DIR"),
     )
 }

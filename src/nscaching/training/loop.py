@@ -21,6 +21,7 @@ from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling import SAMPLERS, BernoulliSampler, Sampler, triple_columns
 from nscaching.scoring import CompactTable, EmbeddingModel
+from nscaching.tracking import RunStart, Tracking
 from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
@@ -41,10 +42,12 @@ class Trainer:
         config: TrainConfig,
         folder: RunFolder | None,
         progress: Progress,
+        tracking: Tracking | None = None,
     ) -> None:
         if len(graph.train) == 0:
             raise UserError("The graph has no training triples; there is nothing to learn from.")
         self.graph, self.config, self.folder, self.progress = graph, config, folder, progress
+        self.tracking = tracking or Tracking()
         self.device = pick_device(config.device)
         self.model = self._initial_model()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
@@ -115,6 +118,8 @@ class Trainer:
             self._prepare_sampler()
             if self.folder is not None:
                 self.folder.clear_metrics()
+        name = self.folder.path.name if self.folder is not None else self.graph.name
+        self.tracking.begin(RunStart(name, self.config.as_dict(), self.counters.epoch))
         self._clock = time.monotonic() - self.counters.seconds
         if self.device.type == "cpu":
             if not HAVE_NUMBA:
@@ -204,7 +209,7 @@ class Trainer:
         epoch = self.counters.epoch
         if not math.isfinite(loss):
             self._diverged(f"The loss is {loss}")
-        self._record({"event": "epoch", "epoch": epoch, "loss": loss, "seconds": self._seconds()})
+        self.record({"event": "epoch", "epoch": epoch, "loss": loss, "seconds": self._seconds()})
         bar.epoch_done(epoch, loss)
 
     def _check_parameters(self) -> None:
@@ -243,7 +248,7 @@ class Trainer:
             self.best = {name: table.detach().clone() for name, table in self.model.state().items()}
         else:
             counters.validations_without_gain += 1
-        self._record(evaluation_line(report, counters.epoch))
+        self.record(evaluation_line(report, counters.epoch))
         bar.validated(counters.epoch, report.mrr, counters.best_valid["mrr"], counters.best_epoch)
 
     def evaluate(
@@ -345,9 +350,11 @@ class Trainer:
             f"  nscaching train --resume --out {self.folder.path}"
         )
 
-    def _record(self, line: dict[str, object]) -> None:
+    def record(self, line: dict[str, object]) -> None:
+        """Keep a line of ``metrics.jsonl``, and hand it to the trackers."""
         if self.folder is not None:
             self.folder.append_metrics(line)
+        self.tracking.record(line)
 
     def _seconds(self) -> float:
         return time.monotonic() - self._clock
