@@ -46,6 +46,7 @@ def _flags(options: type[Options], leave_out: Collection[str]) -> list[inspect.P
             f"--{field.name.replace('_', '-')}",
             help=field.metadata["help"] + listed,
             show_default=str(field.default) if field.default is not None else False,
+            autocompletion=_completion(choices) if choices else None,
             rich_help_panel=field.metadata["group"],
         )
         flags.append(
@@ -57,3 +58,12 @@ def _flags(options: type[Options], leave_out: Collection[str]) -> list[inspect.P
             )
         )
     return flags
+
+
+def _completion(choices: Collection[str]) -> Callable[[str], list[str]]:
+    """Return what a shell is told when it completes the value of an option."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [choice for choice in choices if choice.startswith(incomplete)]
+
+    return complete
