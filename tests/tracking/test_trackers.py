@@ -3,6 +3,7 @@
 import csv
 import json
 import struct
+import time
 
 import pytest
 
@@ -74,11 +75,24 @@ def wandb_records(data):
             at += left
             continue
         _, length, kind = struct.unpack_from("<IHB", data, at)
+        if at + 7 + length > len(data):
+            return  # not written to the end yet
         whole += data[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # a full record, or the last part of one
             yield whole
             whole = b""
+
+
+def whole_wandb_file(file, parse, seconds=30):
+    """Return the records of a file once the process that W&B keeps beside us has ended it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        records = [parse(data) for data in wandb_records(file.read_bytes())]
+        if any(record.HasField("exit") for record in records):
+            return records
+        assert time.monotonic() < deadline, "the run was not ended"
+        time.sleep(0.1)
 
 
 def test_wandb_offline(tmp_path, monkeypatch):
@@ -89,9 +103,7 @@ def test_wandb_offline(tmp_path, monkeypatch):
     train(ring(), out=tmp_path / "run", track=f"wandb:{tmp_path / 'bias'}", **OPTIONS)
     (file,) = (tmp_path / "bias").rglob("*.wandb")
     found = {}
-    for data in wandb_records(file.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
+    for record in whole_wandb_file(file, wandb_internal_pb2.Record.FromString):
         for item in record.history.item:
             name = item.key or "/".join(item.nested_key)
             found.setdefault(name, []).append(json.loads(item.value_json))
