@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nscaching.errors import UserError
+from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.run import Run
 from nscaching.sampling.presets import check_preset, fitted, with_preset
+from nscaching.tracking import Tracker, Tracking
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 from nscaching.training.config import read_yaml
 from nscaching.training.devices import pick_device
@@ -29,6 +31,7 @@ def train(
     overwrite: bool = False,
     resume: bool = False,
     progress: Progress | str = "auto",
+    track: str | Tracker | Iterable[str | Tracker] = (),
     **options: Any,
 ) -> Run:
     """Train embeddings of a graph and return the run with the best model found.
@@ -36,7 +39,8 @@ def train(
     ``graph`` is a :class:`KnowledgeGraph`, the name of a data set, a folder or a file; to resume a
     run it may be left out. Options are those of :class:`TrainConfig`, as keywords or in
     ``config``; keywords win. With ``out`` the run is kept in a folder, can be resumed after a stop,
-    and is read back by :func:`load_run`.
+    and is read back by :func:`load_run`. ``track`` names trackers that are told how it goes, such
+    as ``["tensorboard:logs", "csv:curve.csv"]``.
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     trainer = make_trainer(
@@ -46,10 +50,26 @@ def train(
         overwrite=overwrite,
         resume=resume,
         progress=shown,
+        tracking=Tracking(track, shown.say),
         **options,
     )
-    trainer.run(resume)
-    return _finished(trainer, shown)
+    with _ended(trainer.tracking):
+        trainer.run(resume)
+        return _finished(trainer, shown)
+
+
+@contextlib.contextmanager
+def _ended(tracking: Tracking) -> Iterator[None]:
+    """End the trackers, however the run ends."""
+    status = "failed"
+    try:
+        yield
+        status = "finished"
+    except (TrainingInterrupted, KeyboardInterrupt):
+        status = "stopped"
+        raise
+    finally:
+        tracking.end(status)
 
 
 def make_trainer(
@@ -60,12 +80,14 @@ def make_trainer(
     overwrite: bool = False,
     resume: bool = False,
     progress: Progress,
+    tracking: Tracking | None = None,
     **options: Any,
 ) -> Trainer:
     """Check everything :func:`train` is given and return what trains; the run folder is made."""
     folder = RunFolder(out) if out is not None else None
     if resume and folder is not None and folder.is_run():
-        return _resumed_trainer(folder, graph, {**plain_options(config), **options}, progress)
+        given = {**plain_options(config), **options}
+        return _resumed_trainer(folder, graph, given, progress, tracking)
     settings = make_config(graph, merged_options(config, options))
     if folder is not None:
         _refuse_occupied(folder, overwrite)
@@ -74,7 +96,7 @@ def make_trainer(
         progress.say(note)
     settings = fitted(settings, loaded.num_entities)
     refuse_what_does_not_fit(loaded, settings)
-    trainer = Trainer(loaded, settings, folder, progress)
+    trainer = Trainer(loaded, settings, folder, progress, tracking)
     if folder is not None:  # only now: whatever could be wrong has been looked at
         folder.create(settings, loaded)
     return trainer
@@ -85,6 +107,7 @@ def _resumed_trainer(
     graph: KnowledgeGraph | str | Path | None,
     given: dict[str, Any],
     progress: Progress,
+    tracking: Tracking | None,
 ) -> Trainer:
     settings = resumed_config(folder, given)
     if graph is None and settings.data != folder.read_config().data:
@@ -93,7 +116,7 @@ def _resumed_trainer(
     refuse_what_does_not_fit(loaded, settings)
     # A checkpoint holds the parameters: the run they once came from may be gone.
     start = replace(settings, init_from=None) if folder.checkpoint.exists() else settings
-    trainer = Trainer(loaded, start, folder, progress)
+    trainer = Trainer(loaded, start, folder, progress, tracking)
     folder.sweep()
     if settings != folder.read_config():  # more epochs, say: the file must repeat the run
         folder.write_config(settings)
@@ -196,8 +219,8 @@ def _finished(trainer: Trainer, shown: Progress) -> Run:
         trace=trainer.tracer.lines if trainer.tracer else None,
     )
     test = run.evaluate("test", progress=shown) if len(trainer.graph.test) else None
-    if test is not None and trainer.folder is not None:
-        trainer.folder.append_metrics(evaluation_line(test, counters.best_epoch))
+    if test is not None:
+        trainer.record(evaluation_line(test, counters.best_epoch))
     run.summary = {
         "run": str(trainer.folder.path) if trainer.folder else None,
         "epochs": counters.epoch,

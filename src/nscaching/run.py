@@ -269,6 +269,12 @@ class Run:
         names = self.graph.entities if what == "entity" else self.graph.relations
         return export_embeddings(Path(path), names, self.embeddings(what), format)
 
+    def to_pykeen(self) -> Any:
+        """Return the model as a PyKEEN model with the same scores, where PyKEEN has such a one."""
+        from nscaching.pykeen import to_pykeen_model
+
+        return to_pykeen_model(self)
+
     # Names ---------------------------------------------------------------------------------------
 
     def _entity(self, reference: Reference) -> int:

@@ -196,8 +196,8 @@ def test_every_command_explains_itself_and_speaks_json(command):
     assert "--json" in shown.stdout
 
 
-def test_no_command_shows_the_commands():
-    shown = invoke()
+def test_help_shows_the_commands():
+    shown = invoke("--help")
     for command in ("train", "evaluate", "classify", "predict", "export", "datasets"):
         assert command in shown.stdout + shown.stderr
 

@@ -14,6 +14,7 @@ from nscaching.cli import (
     classify,
     compare,
     datasets,
+    doctor,
     evaluate,
     export,
     nodes,
@@ -27,7 +28,6 @@ from nscaching.cli.output import DEBUG_VARIABLE
 
 app = typer.Typer(
     name="nscaching",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -44,16 +44,34 @@ app.command("export")(export.command)
 app.command("tune")(tune.command)
 app.command("reproduce")(reproduce.command)
 app.command("benchmark")(benchmark.command)
+app.command("doctor")(doctor.command)
 app.add_typer(datasets.app, name="datasets")
 app.add_typer(nodes.app, name="nodes")
 
 
-@app.callback()
+#: What a person who types the bare name sees: three commands, and where to go on.
+WELCOME = """\
+nscaching {version}: knowledge graph embedding with cached hard negatives.
+
+Try it on the bundled graph of places, then ask it something:
+  nscaching train world --epochs 20 --out runs/world
+  nscaching predict runs/world --head France --relation "neighbour of"
+
+Your own graph is a file with head, relation and tail a line, tabs between them:
+  nscaching train my-graph.tsv --out runs/mine
+
+nscaching --help lists all commands, nscaching doctor looks at your machine, and
+nscaching --install-completion teaches your shell to complete them."""
+
+
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        print(f"nscaching {__version__}" if version else WELCOME.format(version=__version__))
 
 
 def main() -> None:

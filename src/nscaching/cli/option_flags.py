@@ -48,6 +48,7 @@ def _flags(options: type[Options], leave_out: Collection[str]) -> list[inspect.P
             f"--{name}/--no-{name}" if kinds[0] is bool else f"--{name}",
             help=field.metadata["help"] + listed,
             show_default=False if field.default in (None, ()) else str(field.default),
+            autocompletion=_completion(choices) if choices else None,
             rich_help_panel=field.metadata["group"],
         )
         flags.append(
@@ -59,3 +60,12 @@ def _flags(options: type[Options], leave_out: Collection[str]) -> list[inspect.P
             )
         )
     return flags
+
+
+def _completion(choices: Collection[str]) -> Callable[[str], list[str]]:
+    """Return what a shell is told when it completes the value of an option."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [choice for choice in choices if choice.startswith(incomplete)]
+
+    return complete

@@ -46,6 +46,14 @@ def train_command(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the run in --out.")
     ] = False,
+    track: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            help="Tell a tracker how it goes: tensorboard:DIR, mlflow:DIR, wandb:DIR or csv:FILE. "
+            "May be given several times.",
+            show_default=False,
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the sizes and the memory of the run; train not.")
     ] = False,
@@ -70,6 +78,7 @@ def train_command(
             resume=resume,
             overwrite=overwrite,
             progress=Progress("none" if quiet else "auto"),
+            track=track or (),
             **given,
         )
     if as_json:

@@ -8,7 +8,7 @@ from pathlib import Path
 from nscaching.errors import UserError
 from nscaching.graph.files import unreadable
 
-TEXT_KINDS = (".txt", ".tsv", ".csv", ".nt")
+TEXT_KINDS = (".txt", ".tsv", ".csv", ".nt", ".ttl", ".rdf")
 ENDINGS = (*TEXT_KINDS, *(f"{kind}.gz" for kind in TEXT_KINDS), ".parquet")
 STEMS = {"train": ("train",), "valid": ("valid", "dev"), "test": ("test",)}
 
@@ -49,5 +49,5 @@ def folder_files(folder: Path) -> FolderFiles:
     listed = ", ".join(list(present)[:8]) + (", ..." if len(present) > 8 else "")
     raise UserError(
         f"{folder} has no training triples: it holds {listed or 'no files'}. Expected train.txt, "
-        ".tsv, .csv, .nt (each also .gz) or .parquet, or OpenKE's train2id.txt."
+        ".tsv, .csv, .nt, .ttl, .rdf (each also .gz) or .parquet, or OpenKE's train2id.txt."
     )

@@ -75,6 +75,70 @@ class KnowledgeGraph:
         entities, relations, ids = encode(named)
         return cls(entities, relations, *ids, name=name)
 
+    # Other libraries: each door opens a room of ``nscaching.interop`` when it is used -------------
+
+    @classmethod
+    def from_dataframe(
+        cls,
+        train: Any,
+        valid: Any = None,
+        test: Any = None,
+        *,
+        columns: Sequence[str] | None = None,
+        name: str = "graph",
+    ) -> KnowledgeGraph:
+        """Make a graph of frames of pandas, polars or pyarrow.
+
+        ``columns`` names the heads, relations and tails; left out, they are found by usual names.
+        """
+        from nscaching.interop.dataframes import from_dataframe
+
+        return from_dataframe((train, valid, test), columns, name)
+
+    @classmethod
+    def from_networkx(
+        cls, graph: Any, *, relation: str = "relation", name: str | None = None
+    ) -> KnowledgeGraph:
+        """Make a graph of a NetworkX graph; ``relation`` is the edge attribute that holds it."""
+        from nscaching.interop.networkx_graphs import from_networkx
+
+        return from_networkx(graph, relation, name)
+
+    def to_networkx(self) -> Any:
+        """Return a NetworkX ``MultiDiGraph`` whose edges have a ``relation`` and a ``split``."""
+        from nscaching.interop.networkx_graphs import to_networkx
+
+        return to_networkx(self)
+
+    def to_pyg(self, split: str = "train") -> Any:
+        """Return PyTorch Geometric ``Data``: ``edge_index`` and ``edge_type`` of one split."""
+        from nscaching.interop.pyg import to_pyg
+
+        return to_pyg(self, split)
+
+    @classmethod
+    def from_rdf(cls, source: Any, query: str | None = None, *, name: str = "") -> KnowledgeGraph:
+        """Make a graph of an RDF file or a pyoxigraph store; literals are dropped and counted.
+
+        A SPARQL ``query`` (CONSTRUCT, or SELECT of head, relation, tail) says what is taken.
+        """
+        from nscaching.interop.rdf_graphs import from_rdf
+
+        return from_rdf(source, query, name)
+
+    @classmethod
+    def from_pykeen(cls, source: Any, *, name: str | None = None) -> KnowledgeGraph:
+        """Make a graph of a PyKEEN data set or triples factory; ids stay as they are."""
+        from nscaching.pykeen import from_pykeen
+
+        return from_pykeen(source, name)
+
+    def to_pykeen(self) -> Any:
+        """Return a PyKEEN data set; ids stay as they are."""
+        from nscaching.pykeen import to_pykeen
+
+        return to_pykeen(self)
+
     @property
     def num_entities(self) -> int:
         """How many entities there are."""

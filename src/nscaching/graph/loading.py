@@ -16,6 +16,7 @@ from nscaching.graph.knowledge_graph import SPLITS, KnowledgeGraph
 from nscaching.graph.ntriples import read_ntriples
 from nscaching.graph.openke import load_openke
 from nscaching.graph.parquet import read_parquet
+from nscaching.graph.rdf import RDF_KINDS, read_rdf
 from nscaching.graph.reading import Reading
 from nscaching.graph.remarks import remarks
 from nscaching.graph.splitting import split_triples
@@ -73,6 +74,8 @@ def _read(path: Path) -> Reading:
         return read_parquet(path)
     if kind == ".nt":
         return read_ntriples(path)
+    if kind in RDF_KINDS:
+        return read_rdf(path)
     return read_delimited(path)
 
 
@@ -92,16 +95,16 @@ def _load_folder(folder: Path, name: str) -> KnowledgeGraph:
     labelled = {
         split: read_delimited(path, labelled=True) for split, path in files.labelled.items()
     }
-    return _assemble(plain, labelled, name)
+    return assemble(plain, labelled, name)
 
 
 def _load_file(path: Path) -> KnowledgeGraph:
     """Load a single file: all of it is training triples."""
-    return _assemble({"train": _read(path)}, {}, stem_of(path))
+    return assemble({"train": _read(path)}, {}, stem_of(path))
 
 
-def _assemble(plain: dict[str, Reading], labelled: dict[str, Reading], name: str) -> KnowledgeGraph:
-    """Turn what the readers returned into one graph."""
+def assemble(plain: dict[str, Reading], labelled: dict[str, Reading], name: str) -> KnowledgeGraph:
+    """Turn what the readers returned, by split, into one graph."""
     nothing = NamedTriples.from_tuples([])
     named = [plain[split].triples if split in plain else nothing for split in SPLITS]
     entities, relations, ids = encode([*named, *(read.triples for read in labelled.values())])

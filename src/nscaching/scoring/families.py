@@ -164,10 +164,11 @@ def run_kernel(
         kernel = getattr(gpu_kernels, name, None)
         return None if kernel is None else cast(Tensor, kernel(*tensors, *rest))
     if query.device.type == "cpu" and HAVE_NUMBA:
-        from nscaching.scoring import cpu_kernels, dot_kernels
+        from nscaching.scoring import cpu_kernels, distance_kernels, dot_kernels
 
         scores = torch.empty(shape)
-        module = dot_kernels if hasattr(dot_kernels, name) else cpu_kernels
+        modules = (dot_kernels, distance_kernels, cpu_kernels)
+        module = next(module for module in modules if hasattr(module, name))
         getattr(module, name)(*(tensor.numpy() for tensor in (*tensors, scores)), *rest)
         return scores
     return None

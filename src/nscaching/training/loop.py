@@ -21,6 +21,7 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.sampling import SAMPLERS, BernoulliSampler, Sampler, triple_columns
 from nscaching.scoring import CompactTable, EmbeddingModel
 from nscaching.tracing import Tracer
+from nscaching.tracking import RunStart, Tracking
 from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
@@ -42,10 +43,12 @@ class Trainer:
         config: TrainConfig,
         folder: RunFolder | None,
         progress: Progress,
+        tracking: Tracking | None = None,
     ) -> None:
         if len(graph.train) == 0:
             raise UserError("The graph has no training triples; there is nothing to learn from.")
         self.graph, self.config, self.folder, self.progress = graph, config, folder, progress
+        self.tracking = tracking or Tracking()
         self.device = pick_device(config.device)
         self.model = initial_model(graph, config, self.device)
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
@@ -90,6 +93,8 @@ class Trainer:
             if self.folder is not None:
                 self.folder.clear_metrics()
             self._trace()
+        name = self.folder.path.name if self.folder is not None else self.graph.name
+        self.tracking.begin(RunStart(name, self.config.as_dict(), self.counters.epoch))
         self._clock = time.monotonic() - self.counters.seconds
         if self.device.type == "cpu":
             if not HAVE_NUMBA:
@@ -183,7 +188,7 @@ class Trainer:
         epoch = self.counters.epoch
         if not math.isfinite(loss):
             self._diverged(f"The loss is {loss}")
-        self._record({"event": "epoch", "epoch": epoch, "loss": loss, "seconds": self._seconds()})
+        self.record({"event": "epoch", "epoch": epoch, "loss": loss, "seconds": self._seconds()})
         bar.epoch_done(epoch, loss)
 
     def _check_parameters(self) -> None:
@@ -227,7 +232,7 @@ class Trainer:
             self.best = {name: table.detach().clone() for name, table in self.model.state().items()}
         else:
             counters.validations_without_gain += 1
-        self._record(evaluation_line(report, counters.epoch))
+        self.record(evaluation_line(report, counters.epoch))
         bar.validated(counters.epoch, report.mrr, counters.best_valid["mrr"], counters.best_epoch)
 
     def evaluate(
@@ -335,9 +340,11 @@ class Trainer:
             f"  nscaching train --resume --out {self.folder.path}"
         )
 
-    def _record(self, line: dict[str, object]) -> None:
+    def record(self, line: dict[str, object]) -> None:
+        """Keep a line of ``metrics.jsonl``, and hand it to the trackers."""
         if self.folder is not None:
             self.folder.append_metrics(line)
+        self.tracking.record(line)
 
     def _trace(self) -> None:
         if self.tracer is not None:

@@ -1,0 +1,84 @@
+"""What a newcomer meets: the bare command, completion in the shell, and the doctor."""
+
+import json
+import re
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from nscaching.cli.main import app
+
+from .helpers import invoke
+
+
+def shown_commands():
+    text = invoke().stdout
+    return [shlex.split(line) for line in re.findall(r"^  nscaching (.+)$", text, re.MULTILINE)]
+
+
+def test_the_bare_command_shows_three_commands():
+    outcome = invoke()
+    assert outcome.code == 0
+    assert outcome.stderr == ""
+    assert len(shown_commands()) == 3
+    assert all(len(line) <= 80 for line in outcome.stdout.splitlines())
+    for word in ("--help", "doctor", "--install-completion"):
+        assert word in outcome.stdout
+
+
+@pytest.mark.slow
+def test_the_commands_it_shows_work(tmp_path, monkeypatch, data):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-graph.tsv").write_text((data / "train.txt").read_text())
+    for command in shown_commands():
+        command = [part if part != "20" else "1" for part in command]
+        small = ["--dim", "4", "--epochs", "1", "--quiet"] if command[0] == "train" else []
+        outcome = invoke(*command, *small)
+        assert outcome.code == 0, (command, outcome.stderr)
+
+
+def test_a_flag_alone_still_works():
+    assert re.fullmatch(r"nscaching \d+\.\d+\.\d+\S*", invoke("--version").stdout.strip())
+    assert "doctor" in invoke("--help").stdout
+
+
+def completed(line):
+    """Return what bash is told when a person presses TAB at the end of a line."""
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+    environment = {"_NSCACHING_COMPLETE": "complete_bash", **words}
+    result = CliRunner().invoke(app, [], env=environment, prog_name="nscaching")
+    return result.stdout.split()
+
+
+def test_the_shell_completes_commands_flags_and_values():
+    assert completed("nscaching tra") == ["train"]
+    assert completed("nscaching train --alpha") == ["--alpha1", "--alpha2", "--alpha3"]
+    assert completed("nscaching train --scoring trans") == ["transe", "transh", "transd"]
+    assert completed("nscaching train --sampler ns") == ["nscaching"]
+
+
+def test_completion_can_be_installed():
+    assert "--install-completion" in invoke("--help").stdout
+
+
+def test_doctor_prints_one_json_object():
+    outcome = invoke("doctor", "--json")
+    assert outcome.code == 0
+    found = json.loads(outcome.stdout)
+    assert found["processor"]["cores"] >= 1
+    assert found["extras"]["networkx"] in (True, False)
+    assert "world" in found["datasets"]
+    assert isinstance(found["advice"], list)
+
+
+def test_doctor_speaks_to_a_person(monkeypatch):
+    from nscaching import packages
+
+    there = packages.is_installed
+    monkeypatch.setattr(packages, "is_installed", lambda module: module != "smac" and there(module))
+    outcome = invoke("doctor")
+    assert outcome.code == 0
+    assert "pip install 'nscaching[tune]'" in outcome.stdout
+    for word in ("processor", "kernels", "GPU", "data sets"):
+        assert word in outcome.stdout
