@@ -52,8 +52,8 @@ def completed(line):
 
 
 def test_the_shell_completes_commands_flags_and_values():
-    assert completed("nscaching tra") == ["train"]
-    assert completed("nscaching train --alpha") == ["--alpha1", "--alpha2", "--alpha3"]
+    assert completed("nscaching trai") == ["train"]
+    assert sorted(completed("nscaching train --alpha")) == ["--alpha1", "--alpha2", "--alpha3"]
     assert completed("nscaching train --scoring trans") == ["transe", "transh", "transd"]
     assert completed("nscaching train --sampler ns") == ["nscaching"]
 

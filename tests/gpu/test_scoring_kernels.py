@@ -90,6 +90,20 @@ def test_no_queries_or_no_candidates_give_no_scores(shape, on_gpu):
     assert model.score_candidates(Side.TAIL, *queries(shape[0]), nothing).shape == shape
 
 
+# All pairs
+
+
+@pytest.mark.parametrize("side", list(Side))
+@pytest.mark.parametrize(("name", "norm"), FUNCTIONS)
+def test_scores_of_all_entities_equal_those_of_the_plain_path(name, norm, side, on_gpu):
+    model = random_model(name, 130, RELATIONS, 7, norm)  # two whole tiles and a part
+    rng = seeded(1)
+    anchor, relation = (torch.randint(size, (70,), generator=rng) for size in (130, RELATIONS))
+    plain = in_double(model).score_all(side, anchor, relation)
+    on_gpu()
+    assert_close(model.score_all(side, anchor, relation), plain)
+
+
 # Queries
 
 

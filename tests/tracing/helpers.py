@@ -127,9 +127,9 @@ def watched(monkeypatch, trainer, window):
     twin = SlowTwin(trainer, window)
     original = Tracer.observe
 
-    def observe(self, negatives, scores, gradients):
+    def observe(self, negatives, scores, gradients, summed):
         twin.observe(negatives)
-        original(self, negatives, scores, gradients)
+        original(self, negatives, scores, gradients, summed)
 
     monkeypatch.setattr(Tracer, "observe", observe)
     return twin

@@ -14,19 +14,20 @@ from ..conftest import on_both_paths, random_model
 from ..training.helpers import ring, train
 
 
+@pytest.mark.parametrize("summed", [False, True])
 @on_both_paths
-def test_rows_of_one_id_are_added_up_before_the_norm(generator):
+def test_rows_of_one_id_are_added_up_before_the_norm(generator, summed):
     norms = BatchNorms({"entity": 9, "relation": 2}, torch.device("cpu"))
     expected = []
     for _ in range(3):
-        gradients, dense = {}, []
+        gradients, dense = {}, {}
         for name, size in (("entity", 9), ("relation", 2)):
             ids = torch.randint(size, (20,), generator=generator)
             rows = torch.randn(20, 5, generator=generator)
             gradients[name] = ids, rows
-            dense.append(torch.zeros(size, 5).index_add_(0, ids, rows).square().sum())
-        norms.add(gradients)
-        expected.append(float(sum(dense)) ** 0.5)
+            dense[name] = torch.zeros(size, 5).index_add_(0, ids, rows)
+        norms.add(gradients, dense if summed else None)
+        expected.append(float(sum(table.square().sum() for table in dense.values())) ** 0.5)
     assert norms.take() == pytest.approx(np.mean(expected), rel=1e-5)
     assert norms.take() is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -37,8 +38,18 @@ class Filter:
         answers = triples[:, 0 if side is Side.HEAD else 2]
         combined = np.unique(keys * graph.num_entities + answers)
         self.keys = combined // graph.num_entities
-        self.answers = combined % graph.num_entities
+        self.answers = (combined % graph.num_entities).astype(np.int32)
         self.num_relations = graph.num_relations
+
+    @classmethod
+    def of(cls, graph: KnowledgeGraph, side: Side, ranked: np.ndarray) -> Filter:
+        """Return the filter of a graph; the one of its own splits is made once and kept."""
+        if not any(ranked is split for split in (graph.train, graph.valid, graph.test)):
+            return cls(graph, side, ranked)
+        kept = _FILTERS.setdefault(graph, {})
+        if side not in kept:
+            kept[side] = cls(graph, side, ranked[:0])
+        return kept[side]
 
     def answers_of(self, triples: np.ndarray, side: Side) -> tuple[np.ndarray, np.ndarray]:
         """Return all true answers of the triples' queries as (position of triple, entity) lists."""
@@ -48,6 +59,10 @@ class Filter:
         position = np.repeat(np.arange(len(triples)), count)
         first = np.repeat(start - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
         return position, self.answers[first + np.arange(len(position))]
+
+
+#: The filters of graphs that are still in use: every validation of a run needs the same.
+_FILTERS: WeakKeyDictionary[KnowledgeGraph, dict[Side, Filter]] = WeakKeyDictionary()
 
 
 def rank_triples(
@@ -69,7 +84,7 @@ def rank_triples(
     chunk = chunk_rows(graph.num_entities, memory_mb)
     ranks = {}
     for side in Side:
-        known = Filter(graph, side, triples)
+        known = Filter.of(graph, side, triples)
         # Queries of one relation stand together, so that relational views are shared.
         order = np.argsort(triples[:, 1], kind="stable")
         rank = np.empty(len(triples))
@@ -115,7 +130,7 @@ def _count(
     """Count the unfiltered entities that score above and like the true one, with plain torch."""
     place = (
         torch.from_numpy(position).to(scores.device),
-        torch.from_numpy(entity).to(scores.device),
+        torch.from_numpy(entity).to(scores.device).long(),
     )
     scores[place] = torch.nan  # neither above nor equal to anything
     better, equal = (scores > true).count_nonzero(1), (scores == true).count_nonzero(1)

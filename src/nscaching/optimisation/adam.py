@@ -73,6 +73,11 @@ class DenseAdam:
             for name, (ids, rows) in gradients.items():
                 self._gradient[name].zero_().index_add_(0, ids, rows)
 
+    @property
+    def summed(self) -> dict[str, Tensor]:
+        """Between the two halves of a step: each table's gradient, where it exists as a whole."""
+        return self._gradient if self._on_gpu or self._torch is not None else {}
+
     def apply(self, gradients: Gradients) -> None:
         """Do the second half of a step: move the tables."""
         if self._torch is not None:

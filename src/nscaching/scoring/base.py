@@ -145,9 +145,11 @@ class ScoringFunction(ABC):
         if not self.relational_view:
             return self.match_all(query, self.view(entities, None))
         scores = query.new_empty(query.shape[0], entities.shape[0])
-        kinds, kind_of_query = torch.unique(r, dim=0, return_inverse=True)
-        for kind in range(kinds.shape[0]):
-            rows = (kind_of_query == kind).nonzero().squeeze(1)
-            views = self.view(entities, kinds[kind])
-            scores[rows] = self.match_all(query[rows], views)
+        order = r[:, 0].argsort(stable=True)  # brings the queries of one relation together
+        ordered = r[order]
+        begins = (ordered[1:] != ordered[:-1]).any(1).nonzero().squeeze(1) + 1
+        for rows in torch.tensor_split(order, begins.cpu()):
+            if len(rows):
+                views = self.view(entities, r[rows[0]])
+                scores[rows] = self.match_all(query[rows], views)
         return scores

@@ -14,6 +14,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nscaching.scoring.all_pairs_gpu import all_complex_distances, all_distances
+
+__all__ = [
+    "all_complex_distances",
+    "all_distances",
+    "bilinear_parts",
+    "bilinear_query",
+    "complex_distance",
+    "dot_product",
+    "translational",
+]
+
 #: Candidates and floats of a row that one warp takes at once: the fastest of 60 tilings on an H200.
 _BLOCK_K, _MAX_BLOCK_D, _WARPS = 8, 256, 1
 

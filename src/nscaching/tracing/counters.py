@@ -25,7 +25,7 @@ from nscaching.tracing.repeats import RepeatWindow
 LEAST_LOGISTIC_LOSS = 0.01
 _LEAST_SCORE = math.log(math.expm1(LEAST_LOGISTIC_LOSS))
 #: Negatives written down before they are counted.
-_BUFFER = 1 << 16
+_BUFFER = 1 << 18
 #: What is counted, in the order of the tensor that holds it.
 _NAMES = ("drawn", "with_loss", "followed", "repeated", "known", "held_out")
 

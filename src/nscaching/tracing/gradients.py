@@ -36,9 +36,21 @@ class BatchNorms:
             name: np.full(size, -1, dtype=np.int32) for name, size in sizes.items() if self._on_cpu
         }
 
-    def add(self, gradients: Mapping[str, tuple[Tensor, Tensor]]) -> None:
-        """Take the norm of one batch: for each table ids (m,), which may repeat, and their rows."""
-        squares = [self._squared(name, *part) for name, part in gradients.items()]
+    def add(
+        self,
+        gradients: Mapping[str, tuple[Tensor, Tensor]],
+        summed: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Take the norm of one batch: for each table ids (m,), which may repeat, and their rows.
+
+        ``summed`` may hold tables of the rows added up by id. The sum of squares is then that of
+        each row's product with the sum it is part of.
+        """
+        sums = summed or {}
+        squares = [
+            (rows * sums[name][ids]).sum() if name in sums else self._squared(name, ids, rows)
+            for name, (ids, rows) in gradients.items()
+        ]
         self.sums[0] += torch.stack(squares).sum().sqrt()
         self.sums[1] += 1
 

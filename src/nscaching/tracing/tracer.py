@@ -85,12 +85,19 @@ class Tracer:
         return self._step % NORM_EVERY == 0
 
     def observe(
-        self, negatives: Negatives, scores: Tensor, gradients: Mapping[str, tuple[Tensor, Tensor]]
+        self,
+        negatives: Negatives,
+        scores: Tensor,
+        gradients: Mapping[str, tuple[Tensor, Tensor]],
+        summed: Mapping[str, Tensor],
     ) -> None:
-        """See a step before its gradients are applied; on CUDA this is part of its graph."""
+        """See a step before its gradients are applied; on CUDA this is part of its graph.
+
+        ``summed`` has the gradients added up by row, where the optimiser makes such a table.
+        """
         self.counters.write_down(negatives, scores, gradients["entity"][1])
         if self.takes_norm():
-            self.norms.add(gradients)
+            self.norms.add(gradients, summed)
 
     def after_step(self) -> None:
         """Go on to the next step; now and then, count."""

@@ -135,16 +135,13 @@ class GraphExecutor(Executor):
             with torch.cuda.stream(stream):
                 job()
         loss, scores, gradients = self.gradient_step.gradients(batch, negatives)
-        self.gradient_step.adam.accumulate(gradients)
+        adam = self.gradient_step.adam
+        adam.accumulate(gradients)
+        if self.tracer is not None:  # while the cache updates, which take longer, go on
+            self.tracer.observe(negatives, scores, gradients, adam.summed)
         for stream in self._streams[: len(jobs)]:
             main.wait_stream(stream)
-        if self.tracer is not None:  # beside Adam, which only reads the gradients too
-            self._streams[0].wait_stream(main)
-            with torch.cuda.stream(self._streams[0]):
-                self.tracer.observe(negatives, scores, gradients)
-        self.gradient_step.adam.apply(gradients)
-        if self.tracer is not None:
-            main.wait_stream(self._streams[0])
+        adam.apply(gradients)
         self.sampler.learn(batch, negatives, scores)
         self.total += loss
 

@@ -42,12 +42,13 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
     parameters = 4 * (
         entities * scoring.entity_width + graph.num_relations * scoring.relation_width
     )
+    on_gpu = pick_device(config.device).type == "cuda"  # where row gradients are added up
     rows = len(graph.rows.head.anchor) + len(graph.rows.tail.anchor)
     parts = {
         "program": program_bytes(),
         "graph": _graph_bytes(graph),
         "parameters": parameters,
-        "optimiser": 2 * parameters + 4 * entities,
+        "optimiser": (2 + on_gpu) * parameters + 4 * entities,
         "compact copy": 0,
         "best model": parameters if len(graph.valid) and config.valid_every else 0,
         "caches": 0,
@@ -68,7 +69,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         queries = max(len(graph.valid), len(graph.test))
         live = min(chunk_rows(entities, config.eval_memory), queries)
         every = len(graph.train) + len(graph.valid) + len(graph.test)
-        parts["evaluation"] = 4 * entities * live + 5 * 8 * every
+        parts["evaluation"] = 4 * entities * live + (5 * 8 + 12) * every
     return MemoryPlan(parts)
 
 

@@ -17,7 +17,8 @@ from nscaching.optimisation import DenseAdam, Gradients
 from nscaching.sampling import Batch, Negatives
 from nscaching.scoring import EmbeddingModel
 
-Observe = Callable[[Negatives, Tensor, Gradients], None]
+#: Told of negatives, scores, gradient rows, and their sums by row where there are such.
+Observe = Callable[[Negatives, Tensor, Gradients, dict[str, Tensor]], None]
 
 
 class GradientStep:
@@ -42,12 +43,13 @@ class GradientStep:
     ) -> tuple[Tensor, Tensor]:
         """Take one step; return the summed loss and the scores of the negatives (b, k).
 
-        ``observe`` sees negatives, scores and gradients before Adam takes them.
+        ``observe`` sees negatives, scores and gradients before Adam moves the tables.
         """
         loss, scores, gradients = self.gradients(batch, negatives)
+        self.adam.accumulate(gradients)
         if observe is not None:
-            observe(negatives, scores, gradients)
-        self.adam.step(gradients)
+            observe(negatives, scores, gradients, self.adam.summed)
+        self.adam.apply(gradients)
         return loss, scores
 
     def gradients(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor, Gradients]:
