@@ -13,7 +13,7 @@ from importlib import import_module
 import pytest
 import torch
 
-ROOMS = ("scoring", "optimisation", "sampling", "training")
+ROOMS = ("scoring", "optimisation", "sampling", "training", "tracing")
 GRADIENTS = ("bilinear", "translational", "rotation")
 #: A part that Triton imports when it first runs a kernel, and that looks at the variable too.
 LATE_PART = "triton.experimental.gluon"
@@ -39,6 +39,7 @@ def interpreted_kernels():
             import_module(LATE_PART)
         for family in GRADIENTS:
             import_module(f"nscaching.scoring.gradients.{family}_gpu")
+        import_module("nscaching.sampling.uniform_gpu")
         return {room: import_module(f"nscaching.{room}.gpu_kernels") for room in ROOMS}
     finally:
         del os.environ["TRITON_INTERPRET"]

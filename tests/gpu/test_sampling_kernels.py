@@ -5,9 +5,10 @@ import torch
 
 from nscaching.sampling import cache as cache_module
 from nscaching.sampling.cache import HARDEST, PADDING, QUANTILE, RAW, UNIFORM, Cache
+from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.known import KnownAnswers
 from nscaching.scoring import Side
-from tests.conftest import graph_of, random_graph, seeded
+from tests.conftest import assert_follows, graph_of, random_graph, seeded
 from tests.sampling.helpers import CPU, batch_of, sampler_of
 
 ROOM = "sampling"
@@ -241,3 +242,50 @@ def test_kept_entities_equal_those_of_the_kernel_of_the_cpu(weighting, kernels):
         cpu.renew(batch, 7, None, rows.score(batch), rows.alpha, seed)
         assert torch.equal(rows.kernel.ids, cpu.ids)
         assert torch.equal(rows.kernel.scores, cpu.scores)
+
+
+# Uniform negatives
+
+
+@pytest.fixture
+def uniform_kernel():
+    """Return the function that draws uniform negatives; it is imported for the interpreter."""
+    from nscaching.sampling.uniform_gpu import draw_uniform
+
+    return draw_uniform
+
+
+def drawn_for(draw_uniform, batch, known, swap, k=400, tries=17):
+    shape = (len(batch.heads), k)
+    sides = torch.full(shape, swap)
+    rows = (batch.head_rows, batch.tail_rows)
+    return draw_uniform(new_seed(seeded(4)), sides, rows, known, ENTITIES, tries)
+
+
+@pytest.mark.parametrize("side", list(Side))
+def test_uniform_negatives_follow_their_distribution(side, uniform_kernel):
+    graph = crowded_graph()
+    sampler = sampler_of(graph, "bernoulli")
+    batch = batch_of(graph, range(ENTITIES, ENTITIES + 8))  # not the pair that all entities answer
+    known = (sampler.known[Side.HEAD], sampler.known[Side.TAIL])
+    entities, proper = drawn_for(uniform_kernel, batch, known, side is Side.HEAD)
+    answers = sampler.known[side].contains(batch.rows(side), torch.arange(ENTITIES).expand(8, -1))
+    for place in range(8):
+        if not answers[place].all():
+            allowed = entities[place][proper[place]]
+            assert_follows(allowed, (~answers[place]).double().tolist())
+
+
+def test_a_pair_that_all_entities_answer_has_no_proper_negative(uniform_kernel):
+    graph = crowded_graph()
+    sampler = sampler_of(graph, "bernoulli")
+    batch = batch_of(graph, [0, 1])
+    known = (sampler.known[Side.HEAD], sampler.known[Side.TAIL])
+    assert not drawn_for(uniform_kernel, batch, known, False)[1].any()
+
+
+def test_without_known_answers_every_entity_is_a_negative(uniform_kernel):
+    batch = batch_of(crowded_graph(), [0, 1])
+    entities, proper = drawn_for(uniform_kernel, batch, None, True, tries=1)
+    assert proper.all()
+    assert_follows(entities, [1.0] * ENTITIES)

@@ -17,7 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nscaching.acceleration import HAVE_TRITON
 from nscaching.graph import KnowledgeGraph
+from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.known import KnownAnswers
 from nscaching.sampling.options import SamplerOptions
 from nscaching.scoring import EmbeddingModel, Side
@@ -180,6 +182,8 @@ class Sampler(ABC):
 
         Returns the entities and whether each is a proper negative. Shapes: (b, k).
         """
+        if self.device.type == "cuda" and HAVE_TRITON:
+            return self._uniform_on_gpu(batch, replaces_head, generator)
         shape = replaces_head.shape
         entities = self.uniform_entities(shape, generator)
         bad = self.is_known(batch, replaces_head, entities)
@@ -190,6 +194,16 @@ class Sampler(ABC):
             entities = torch.where(bad, self.uniform_entities(shape, generator), entities)
             bad = self.is_known(batch, replaces_head, entities)
         return entities, ~bad
+
+    def _uniform_on_gpu(
+        self, batch: Batch, replaces_head: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        from nscaching.sampling.uniform_gpu import draw_uniform
+
+        known = None if self.known is None else (self.known[Side.HEAD], self.known[Side.TAIL])
+        rows = (batch.head_rows, batch.tail_rows)
+        seed = new_seed(generator)
+        return draw_uniform(seed, replaces_head, rows, known, self.num_entities, 1 + REDRAWS)
 
     def uniform_entities(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
         """Draw entity ids uniformly, with replacement."""

@@ -36,9 +36,17 @@ def _mix(bits):
 
 
 @triton.jit
-def _stream(seed, row):
+def stream_of(seed, row):
+    """Return the stream of random bits that a row has."""
     golden = tl.full([], _GOLDEN, tl.uint64)
     return _mix(tl.load(seed).to(tl.uint64, bitcast=True) + row.to(tl.uint64) * golden)
+
+
+@triton.jit
+def hashed(stream, position):
+    """Return the 64 random bits at a position of a stream."""
+    golden = tl.full([], _GOLDEN, tl.uint64)
+    return _mix(stream + (position + 1).to(tl.uint64) * golden)
 
 
 @triton.jit
@@ -106,8 +114,7 @@ def _offer(
     if ALL:
         fresh = position.to(tl.int64)
     else:
-        golden = tl.full([], _GOLDEN, tl.uint64)
-        bits = _mix(_stream(seed, row) + (position + 1).to(tl.uint64) * golden)
+        bits = hashed(stream_of(seed, row), position)
         fresh = (((bits >> 33) * num_entities.to(tl.uint64)) >> 31).to(tl.int64)
     if KNOWN:
         stop = tl.load(offsets + row + 1)
@@ -174,8 +181,7 @@ def _renew(
     if WEIGHTING == 3:
         key = score
     else:
-        golden = tl.full([], _GOLDEN, tl.uint64)
-        bits = _mix(_stream(seed, row) + (j + 1 + _NOISE_STREAM).to(tl.uint64) * golden)
+        bits = hashed(stream_of(seed, row), j + _NOISE_STREAM)
         uniform = ((bits >> 41).to(tl.float32) + 0.5) * 1.1920928955078125e-07
         key = -tl.log(-tl.log(uniform))
         if WEIGHTING == 1:

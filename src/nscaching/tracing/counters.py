@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nscaching.acceleration import HAVE_NUMBA
+from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.graph import KnowledgeGraph
 from nscaching.losses import Loss
 from nscaching.sampling import Batch, Negatives
@@ -49,6 +49,7 @@ class NegativeCounters:
         self.window: RepeatWindow | None = None  # made with the first negatives
         device = columns.device
         self._on_cpu = HAVE_NUMBA and device.type == "cpu"
+        self._on_gpu = HAVE_TRITON and device.type == "cuda"
         self._order = torch.empty(0, dtype=torch.int64, device=device)
         self._counts = torch.zeros(len(_NAMES), dtype=torch.int64, device=device)
         self._codes = torch.empty(0, 0, dtype=torch.int64, device=device)
@@ -72,6 +73,9 @@ class NegativeCounters:
         if self._on_cpu:
             self._write_on_cpu(negatives, scores, rows[-count * k :])
             return
+        if self._on_gpu:
+            self._write_on_gpu(negatives, scores, rows[-count * k :])
+            return
         exists = negatives.weight > 0
         teaches = self._teaches(scores, rows[-count * k :].view(count, k, -1)) & exists
         # One number says it all: exists, teaches, replaces the head, and which entity.
@@ -94,6 +98,13 @@ class NegativeCounters:
             self.num_entities,
             self._codes[here : here + count].numpy(),
         )
+
+    def _write_on_gpu(self, negatives: Negatives, scores: Tensor, rows: Tensor) -> None:
+        from nscaching.tracing import gpu_kernels
+
+        least = _LEAST_SCORE if self.loss.margin is None else None
+        places = (self.num_entities, self._at, self._codes)
+        gpu_kernels.write_codes(negatives, scores, rows, least, *places)
 
     def _teaches(self, scores: Tensor, gradient: Tensor) -> Tensor:
         """Tell which negatives have a loss. Shapes: (b, k), (b, k, width) -> (b, k)."""

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.acceleration import HAVE_NUMBA
+from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.losses import Loss
 from nscaching.scoring import EmbeddingModel, Side
 
@@ -32,6 +32,8 @@ class BatchNorms:
         #: Sum of the norms, and how many there are.
         self.sums = torch.zeros(2, dtype=torch.float32, device=device)
         self._on_cpu = HAVE_NUMBA and device.type == "cpu"
+        self._on_gpu = HAVE_TRITON and device.type == "cuda"
+        self._square = torch.zeros(1, device=device)
         self._last = {
             name: np.full(size, -1, dtype=np.int32) for name, size in sizes.items() if self._on_cpu
         }
@@ -47,12 +49,23 @@ class BatchNorms:
         each row's product with the sum it is part of.
         """
         sums = summed or {}
+        if self._on_gpu and len(sums) == len(gradients):
+            self._add_on_gpu(gradients, sums)
+            return
         squares = [
             (rows * sums[name][ids]).sum() if name in sums else self._squared(name, ids, rows)
             for name, (ids, rows) in gradients.items()
         ]
         self.sums[0] += torch.stack(squares).sum().sqrt()
         self.sums[1] += 1
+
+    def _add_on_gpu(
+        self, gradients: Mapping[str, tuple[Tensor, Tensor]], summed: Mapping[str, Tensor]
+    ) -> None:
+        from nscaching.tracing import gpu_kernels
+
+        parts = [(ids, rows, summed[name]) for name, (ids, rows) in gradients.items()]
+        gpu_kernels.add_norm(parts, self._square, self.sums)
 
     def _squared(self, name: str, ids: Tensor, rows: Tensor) -> Tensor:
         if self._on_cpu:

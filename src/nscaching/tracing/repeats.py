@@ -35,8 +35,10 @@ class RepeatWindow:
             self.place[chosen[:count].to(device)] = torch.arange(count, device=device)
         settings = {"dtype": torch.int32, "device": device}
         self.past = torch.full((count, window * negatives), _NOTHING, **settings)  # type: ignore[call-overload]
-        self.now = torch.full((count, negatives), _NOTHING, **settings)  # type: ignore[call-overload]
-        self._last = torch.full((count,), _NOTHING, dtype=torch.int64, device=device)
+        # One row more than is followed takes what is to be forgotten: no device has to be asked
+        # how many draws there are of that kind.
+        self.now = torch.full((count + 1, negatives), _NOTHING, **settings)  # type: ignore[call-overload]
+        self._last = torch.full((count + 1,), _NOTHING, dtype=torch.int64, device=device)
 
     @property
     def followed(self) -> int:
@@ -49,23 +51,25 @@ class RepeatWindow:
         ``keys`` (m, k) name negatives, ``first`` is the place of the first draw in its epoch. A
         triple that is drawn twice in an epoch keeps the later negatives.
         """
-        place = self.place[triples]
+        place, forgotten = self.place[triples], self.followed
         if not self.all:
             here = place >= 0
-            place, keys, exists = place[here], keys[here], exists[here]
+            exists = exists & here.unsqueeze(1)
+            place = torch.where(here, place, forgotten)
         keys = keys.int()
-        past = self.past[place].unsqueeze(1)
+        past = self.past[place.clamp_max(forgotten - 1)].unsqueeze(1)
         again = (past == keys.unsqueeze(2)).any(2) & exists
         order = torch.arange(first, first + len(place), device=place.device)
         self._last.scatter_reduce_(0, place, order, "amax")
         latest = self._last[place] == order
-        self.now[place[latest]] = keys.masked_fill(~exists, _NOTHING)[latest]
+        kept = torch.where(latest, place, forgotten)
+        self.now[kept] = keys.masked_fill(~exists, _NOTHING)
         return torch.stack([exists.sum(), again.sum()])
 
     def end_epoch(self, epoch: int) -> None:
         """Let the negatives of an epoch become past; the oldest are forgotten."""
         column = epoch % self.window * self.negatives
-        self.past[:, column : column + self.negatives] = self.now
+        self.past[:, column : column + self.negatives] = self.now[:-1]
         self.now.fill_(_NOTHING)
         self._last.fill_(_NOTHING)
 

@@ -1,0 +1,63 @@
+"""Compile kernels for a GPU that need not be there; run by test_compilation.py."""
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from nscaching.sampling import uniform_gpu
+from nscaching.scoring import all_pairs_gpu
+from nscaching.scoring.gradients import bilinear_gpu, rotation_gpu, translational_gpu
+from nscaching.tracing import gpu_kernels as tracing
+
+IDS = ("heads", "relations", "tails", "negatives")
+TYPES = {**dict.fromkeys(IDS, "*i64"), "replaces_head": "*i1", "count": "i32", "margin": "fp32"}
+ROWS = ("head_rows", "tail_rows", "head_offsets", "tail_offsets", "entities", "seed")
+ANSWERS = ("head_answers", "tail_answers")
+DRAW_TYPES = {
+    **dict.fromkeys(ROWS, "*i64"),
+    **dict.fromkeys(ANSWERS, "*i32"),
+    **dict.fromkeys(("replaces_head", "proper"), "*i1"),
+    **dict.fromkeys(("count", "k", "num_entities"), "i32"),
+}
+TRACE_TYPES = {
+    **dict.fromkeys(("entities", "codes", "at", "ids"), "*i64"),
+    **dict.fromkeys(("count", "k", "num_entities"), "i32"),
+    "replaces_head": "*i1",
+    "least_score": "fp32",
+}
+PAIR_TYPES = dict.fromkeys(("queries", "entities", "dim"), "i32")
+HOPPER = GPUTarget("cuda", 90, 32)
+DIM = 5
+
+
+def compile_kernel(kernel, known=TYPES, **constants):
+    names = kernel.arg_names
+    types = {n: "constexpr" if n in constants else known.get(n, "*fp32") for n in names}
+    values = {(names.index(n),): value for n, value in constants.items()}
+    triton.compile(ASTSource(kernel, types, constexprs=values), target=HOPPER)
+    print(kernel.__module__, constants)
+
+
+for ranking in (True, False):
+    usual = {"K": 2, "RANKING": ranking, "BLOCK": 8}
+    compile_kernel(rotation_gpu._gradients, dim=DIM, **usual)
+    for kind in (0, 1, 2):
+        width = DIM if kind == 0 else 2 * DIM
+        compile_kernel(bilinear_gpu._gradients, half=DIM, width=width, KIND=kind, **usual)
+        widths = {"dim": DIM, "width": 2 * DIM if kind == 2 else DIM, "relation_width": width}
+        norm = 1 if ranking else 2
+        compile_kernel(translational_gpu._gradients, **widths, NORM=norm, KIND=kind, **usual)
+
+tile = {"BLOCK_Q": 16, "BLOCK_E": 16}
+compile_kernel(all_pairs_gpu._all_complex_distances, PAIR_TYPES, **tile)
+for norm in (1, 2):
+    compile_kernel(all_pairs_gpu._all_distances, PAIR_TYPES, NORM=norm, **tile)
+for known in (True, False):
+    depth = {"HEAD_STEPS": 3, "TAIL_STEPS": 4} if known else {"HEAD_STEPS": 0, "TAIL_STEPS": 0}
+    compile_kernel(uniform_gpu._draw, DRAW_TYPES, TRIES=17, KNOWN=known, BLOCK=128, **depth)
+for by_score in (True, False):
+    written = {"width": DIM, "BY_SCORE": by_score, "BLOCK": 64, "WIDTH": 1 if by_score else 8}
+    compile_kernel(tracing._write_codes, TRACE_TYPES, **written)
+compile_kernel(tracing._advance, TRACE_TYPES)
+compile_kernel(tracing._add_products, {"ids": "*i64", "width": "i32"}, BLOCK=8)
+compile_kernel(tracing._add_root)
