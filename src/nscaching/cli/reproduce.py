@@ -69,6 +69,9 @@ def command(
         bool,
         typer.Option("--dry-run", help="Only say which cells there are and how long it takes."),
     ] = False,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Run nothing: show and draw what is finished.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -96,7 +99,11 @@ def command(
     )
     with terminate_as_interrupt():
         made = reproduce(
-            name, request, dry_run=dry_run, progress=Progress("none" if quiet else "auto")
+            name,
+            request,
+            dry_run=dry_run,
+            finished=finished,
+            progress=Progress("none" if quiet else "auto"),
         )
     if as_json:
         print_json(made.as_dict())

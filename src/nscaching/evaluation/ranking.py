@@ -17,7 +17,7 @@ from nscaching.scoring import EmbeddingModel, Side
 
 TIES = ("mean", "optimistic", "pessimistic")
 #: Tables of (queries x entities) floats alive at once while a chunk is ranked.
-_LIVE_TABLES = 3
+LIVE_TABLES = 3
 DEFAULT_MEMORY_MB = 512
 
 
@@ -100,7 +100,7 @@ def rank_triples(
 
 def chunk_rows(num_entities: int, memory_mb: int) -> int:
     """Return how many queries are scored at once under a memory bound."""
-    return max(1, int(memory_mb * 2**20 / (4 * _LIVE_TABLES * max(1, num_entities))))
+    return max(1, int(memory_mb * 2**20 / (4 * LIVE_TABLES * max(1, num_entities))))
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from nscaching.paper.costs import correction
 from nscaching.paper.definitions import Definition, definition
 from nscaching.paper.figures import draw
 from nscaching.paper.node_rows import node_row
-from nscaching.paper.planning import MISSING, Planned, Request, plan, run_folder
+from nscaching.paper.planning import DONE, MISSING, Planned, Request, plan, run_folder
 from nscaching.paper.rows import Book, Row, blank_row
 from nscaching.paper.searching import search_row
 from nscaching.paper.sources import Sources
@@ -61,9 +61,17 @@ class Reproduction:
 
 
 def reproduce(
-    name: str, request: Request, *, dry_run: bool = False, progress: Progress | str = "auto"
+    name: str,
+    request: Request,
+    *,
+    dry_run: bool = False,
+    finished: bool = False,
+    progress: Progress | str = "auto",
 ) -> Reproduction:
-    """Run what a table or figure of the paper needs and return its rows; ``dry_run`` only plans."""
+    """Run what a table or figure of the paper needs and return its rows.
+
+    ``dry_run`` only plans; ``finished`` runs nothing and takes the cells that have a row already.
+    """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     wanted = definition(name)
     cells = wanted.cells(
@@ -75,6 +83,11 @@ def reproduce(
     )
     book, sources = Book(request.out), Sources(request.on)
     planned = plan(cells, request, book, sources)
+    if finished:
+        planned = [each for each in planned if each.state == DONE]
+        cells = [each.cell for each in planned]
+        if not cells:
+            raise UserError(f"No cell of {name} is finished in {request.out}.")
     made = Reproduction(wanted, request.out, planned, [])
     if dry_run:
         return made

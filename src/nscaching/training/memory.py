@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from nscaching.errors import UserError
-from nscaching.evaluation.ranking import chunk_rows
+from nscaching.evaluation.ranking import LIVE_TABLES, chunk_rows
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling import SAMPLERS
 from nscaching.tracing.repeats import followed_triples
@@ -69,7 +69,10 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         queries = max(len(graph.valid), len(graph.test))
         live = min(chunk_rows(entities, config.eval_memory), queries)
         every = len(graph.train) + len(graph.valid) + len(graph.test)
-        parts["evaluation"] = 4 * entities * live + (5 * 8 + 12) * every
+        tables = (
+            LIVE_TABLES if on_gpu else 1
+        )  # on the CPU one pass counts, nothing is compared whole
+        parts["evaluation"] = tables * 4 * entities * live + (5 * 8 + 12) * every
     return MemoryPlan(parts)
 
 
