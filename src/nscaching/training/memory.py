@@ -69,9 +69,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         queries = max(len(graph.valid), len(graph.test))
         live = min(chunk_rows(entities, config.eval_memory), queries)
         every = len(graph.train) + len(graph.valid) + len(graph.test)
-        tables = (
-            LIVE_TABLES if on_gpu else 1
-        )  # on the CPU one pass counts, nothing is compared whole
+        tables = LIVE_TABLES if on_gpu else 1  # the CPU counts in one pass
         parts["evaluation"] = tables * 4 * entities * live + (5 * 8 + 12) * every
     return MemoryPlan(parts)
 
