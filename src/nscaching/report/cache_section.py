@@ -9,6 +9,7 @@ from nscaching.report.charts import Chart, Series, row
 from nscaching.report.markup import Column, Html, join, paragraph, table, tag
 from nscaching.report.numbers import percent
 from nscaching.thinning import thinned
+from nscaching.tracing.counters import LEAST_LOGISTIC_LOSS
 from nscaching.tracing.looks import Line
 
 #: Title of a chart, and the counters in it with their labels.
@@ -37,9 +38,10 @@ def inside_the_cache(trace: Sequence[Line], window: int) -> list[Html]:
             looks.setdefault(line["row"], []).append(line)
     parts = [
         paragraph(
-            "A negative teaches something only while it has a loss. One counts as seen before if "
-            f"its triple had it in the {window} epochs before, and as false if valid or test hold "
-            "it as a fact, which training cannot know.",
+            "A negative teaches something only while it has a loss (a logistic one counts from "
+            f"{LEAST_LOGISTIC_LOSS} on). It was seen before if its triple had it in the {window} "
+            "epochs before, and is false if valid or test hold it as a fact, which training cannot "
+            "know.",
             class_="quiet",
         ),
         row([_chart(title, counters, epochs) for title, counters in _CHARTS.items()]),

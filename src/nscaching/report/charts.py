@@ -16,9 +16,9 @@ from nscaching.report.numbers import share, tick_text, ticks
 from nscaching.thinning import thinned
 
 WIDTH, HEIGHT = 360, 210
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 10, 36
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 10, 38
 #: Points of a line that are drawn, and marks on it.
-_MOST_POINTS, _MOST_MARKS = 240, 12
+_MOST_POINTS, _MOST_MARKS = 240, 20
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Chart:
     whole: bool = True  #: x counts something
     steps: bool = False  #: y stays until the next point
     percent: bool = False  #: y is a share, written in percent
+    zero: bool = True  #: y begins at zero
 
 
 def draw(chart: Chart) -> Html:
@@ -80,7 +81,7 @@ class _Plot:
         xs = [x for line in lines for x in line.x]
         ys = [y for line in lines for y in (*line.y, *line.low, *line.high)]
         self.x_ticks = ticks(min(0, *xs), max(xs), 5, whole=chart.whole)
-        self.y_ticks = ticks(min(0.0, *ys), max(ys), 5)
+        self.y_ticks = ticks(min(0.0, *ys) if chart.zero else min(ys), max(ys), 5)
         # The axis ends with the data; a tick beyond it would leave an empty strip.
         self.x_low, self.x_high = self.x_ticks[0], max(max(xs), self.x_ticks[0] + 1e-9)
         self.x_ticks = [tick for tick in self.x_ticks if tick <= self.x_high * (1 + 1e-9)]
@@ -127,7 +128,7 @@ class _Plot:
             parts.append(tag("path", d=_path(there + back[::-1]) + "z", class_=f"band s{look}"))
         path = _steps(points) if self.chart.steps else _path(points)
         parts.append(tag("path", d=path, class_=f"line s{look}"))
-        some = thinned(points, _MOST_MARKS)
+        some = points[:: -(-len(points) // _MOST_MARKS)]  # evenly apart
         parts.append(tag("path", d=marks(look, some, 3), class_=f"mark s{look}"))
         return parts
 

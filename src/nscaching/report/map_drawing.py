@@ -11,12 +11,12 @@ from nscaching.report.entity_map import EntityMap
 from nscaching.report.marks import marks
 from nscaching.report.markup import Html, tag
 
-WIDTH, HEIGHT, _EDGE = 1040, 560, 26
+WIDTH, HEIGHT, _EDGE = 960, 600, 24
 #: Entities whose names stand on the map, where they do not cover each other; fewer on a phone.
 _NAMED, _NAMED_ON_PHONE = 24, 6
 _NAME_LENGTH = 26
-#: Share of the entities that may lie outside of what sets the scale.
-_OUTLIERS = 0.5
+#: Percent of the entities at each end that do not set the scale, and how far beyond it they may be.
+_OUTLIERS, _BEYOND = 0.5, 0.12
 
 
 def draw_map(found: EntityMap, entities: Sequence[str]) -> Html:
@@ -39,13 +39,14 @@ def draw_map(found: EntityMap, entities: Sequence[str]) -> Html:
         "degree": found.degree.tolist(),
     }
     packed = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-    below = tag("div", _legend(found.roles), _finder(), class_="under")
-    return tag("figure", svg, below, class_="map", data_points=packed)
+    return tag("figure", _finder(), svg, _legend(found.roles), class_="map", data_points=packed)
 
 
 def _placed(places: np.ndarray) -> np.ndarray:
     """Scale places to the figure; the few that lie far out are kept at its edge."""
     low, high = np.percentile(places, [_OUTLIERS, 100 - _OUTLIERS], axis=0)
+    room = _BEYOND * (high - low)
+    low, high = np.maximum(low - room, places.min(0)), np.minimum(high + room, places.max(0))
     inside = np.clip((places - low) / np.maximum(high - low, 1e-12), 0, 1)
     across = _EDGE + inside[:, 0] * (WIDTH - 2 * _EDGE)
     down = HEIGHT - _EDGE - inside[:, 1] * (HEIGHT - 2 * _EDGE)
@@ -61,8 +62,8 @@ def _labels(places: np.ndarray, names: Sequence[str]) -> list[Html]:
             break
         short = name if len(name) <= _NAME_LENGTH else f"{name[: _NAME_LENGTH - 1]}…"
         on_phone = len(parts) < _NAMED_ON_PHONE  # twice as large there
-        half = len(short) * (6.2 if on_phone else 3.4)
-        height = 26 if on_phone else 15
+        half = len(short) * (8.4 if on_phone else 3.6) + 4
+        height = 34 if on_phone else 16
         middle = min(max(x, half + 4), WIDTH - half - 4)
         box = (middle - half, y - 6 - height, middle + half, y - 4)
         if box[1] < 0 or any(_overlap(box, other) for other in taken):

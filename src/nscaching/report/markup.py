@@ -54,8 +54,13 @@ class Column:
         return " ".join([*classes, *(["minor"] if self.minor else [])]) or None
 
 
-def table(caption: object, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> Html:
-    """Return a table with a caption; the first cell of a row is its head."""
+def table(
+    caption: object,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[object]],
+    chosen: int | None = None,
+) -> Html:
+    """Return a table with a caption; the first cell of a row is its head, ``chosen`` stands out."""
     heads = [tag("th", c.title, scope="col", class_=c.look) for c in columns]
     lines = [
         tag(
@@ -64,8 +69,9 @@ def table(caption: object, columns: Sequence[Column], rows: Sequence[Sequence[ob
                 tag("td" if place else "th", cell, class_=c.look, scope=None if place else "row")
                 for place, (c, cell) in enumerate(zip(columns, row, strict=True))
             ),
+            class_="chosen" if number == chosen else None,
         )
-        for row in rows
+        for number, row in enumerate(rows)
     ]
     made = tag(
         "table", tag("caption", caption), tag("thead", tag("tr", *heads)), tag("tbody", *lines)
@@ -96,6 +102,6 @@ def command(line: str) -> Html:
 
 
 def bar(share: float, shown: str) -> Html:
-    """Return a number with a bar below it; ``share`` is between 0 and 1."""
+    """Return a number with a bar before it; ``share`` is between 0 and 1."""
     width = f"--share: {max(0.0, min(1.0, share)):.3f}"
-    return tag("span", shown, tag("i", style=width, aria_hidden="true"), class_="bar")
+    return tag("span", tag("i", style=width, aria_hidden="true"), shown, class_="bar")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
@@ -48,6 +48,15 @@ def write(path: Path, page: str) -> Path:
     """Write a page so that it is whole."""
     write_text(path, page)
     return path
+
+
+def try_to_write(make: Callable[[], Path], say: Callable[[str], object]) -> Path | None:
+    """Write a page, or say why not: what was computed is not lost because its page is."""
+    try:
+        return make()
+    except Exception as error:
+        say(f"No report: {error or type(error).__name__}")
+        return None
 
 
 def _asset(name: str) -> str:

@@ -56,8 +56,8 @@ def _best_of_side(run: Run, side: Side, questions: int) -> list[Guess]:
     rows = graph.rows.head if side is Side.HEAD else graph.rows.tail
     asked = _frequent(graph, rows, side, questions)
     anchor, relation = rows.anchor[asked], rows.relation[asked]
-    ends = (anchor, anchor)  # a question as a triple; what is asked for does not matter
-    triples = np.column_stack([ends[0], relation, ends[1]])
+    # A question as a triple of its anchor with itself: so that one counts as known.
+    triples = np.column_stack([anchor, relation, anchor])
     known = Filter(graph, side, triples)
     size = max(1, _SCORES_AT_ONCE // graph.num_entities)
     guesses = []
@@ -66,8 +66,9 @@ def _best_of_side(run: Run, side: Side, questions: int) -> list[Guess]:
         ids = torch.from_numpy(part.T.astype(np.int64)).to(model.device)
         with torch.no_grad():
             scores = model.score_all(side, ids[0], ids[1])
-        position, entity = known.answers_of(part, side)  # the anchor itself is among them
-        scores[torch.from_numpy(position), torch.from_numpy(entity)] = -torch.inf
+        position, entity = known.answers_of(part, side)
+        facts = [torch.from_numpy(each).to(model.device) for each in (position, entity)]
+        scores[facts[0], facts[1]] = -torch.inf
         best, answer = (each.cpu().numpy() for each in scores.max(1))
         answers = np.diff(rows.offsets)[asked[start : start + size]]
         for place in np.flatnonzero(np.isfinite(best)):

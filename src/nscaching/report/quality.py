@@ -36,7 +36,7 @@ def quality(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
         tag(
             "div",
             _metrics("By side", "asked for", sides),
-            _metrics("By cardinality", "heads to tails", report.per_cardinality),
+            _metrics("By cardinality", "class", report.per_cardinality),
             class_="pair",
         ),
     ]

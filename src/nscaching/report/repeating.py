@@ -13,16 +13,22 @@ from nscaching.report.markup import Html, command, paragraph
 
 
 def command_line(
-    verb: str, given: Mapping[str, Any], options: type[Options], leave_out: tuple[str, ...] = ()
+    verb: str,
+    given: Mapping[str, Any],
+    options: type[Options],
+    own: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a command with a flag for each option that differs from its default."""
-    words = ["nscaching", *verb.split()]
-    if given.get("data"):
-        words.append(str(given["data"]))
+    """Return a command with a flag for each option that differs from its default.
+
+    ``own`` are flags of the command itself.
+    """
+    words = ["nscaching", verb, *([str(given["data"])] if given.get("data") else [])]
+    for name, value in (own or {}).items():
+        words += [f"--{name}", value]
     for field in dataclasses.fields(options):  # type: ignore[arg-type]
         value = given.get(field.name, field.default)
         same = value == field.default or (field.default == () and not value)
-        if field.name in ("data", *leave_out) or value is None or same:
+        if field.name == "data" or value is None or same:
             continue
         flag = field.name.replace("_", "-")
         if isinstance(value, bool):
@@ -33,13 +39,14 @@ def command_line(
     return shlex.join(words)
 
 
-def repeating(line: str, note: object) -> list[Html]:
-    """Return the section about it."""
+def repeating(*lines: str) -> list[Html]:
+    """Return the section about it: commands that do the same, and what they were run with."""
+    return [*map(command, lines), versions_line()]
+
+
+def versions_line() -> Html:
+    """Return what is installed, in a sentence."""
     there = {name: version for name, version in versions().items() if version is not None}
     system = there.pop("system")
     listed = ", ".join(f"{name} {version}" for name, version in there.items())
-    return [
-        command(line),
-        paragraph(note),
-        paragraph(f"Versions when this page was written: {listed}; {system}.", class_="quiet"),
-    ]
+    return paragraph(f"Versions when this page was written: {listed}; {system}.", class_="quiet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from nscaching.report.cache_section import inside_the_cache
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.entity_map import entity_map
 from nscaching.report.map_drawing import draw_map
-from nscaching.report.markup import Column, Html, facts, join, paragraph, table, tag, tiles
+from nscaching.report.markup import Column, Html, facts, paragraph, table, tag, tiles
 from nscaching.report.numbers import count, percent, plural, rank, share, short
 from nscaching.report.page import FILE_NAME, Section, render, write
 from nscaching.report.predictions import unknown_triples
@@ -22,6 +23,7 @@ from nscaching.run import Run
 from nscaching.scoring import SCORING, Side
 from nscaching.thinning import thinned
 from nscaching.training import Progress, TrainConfig
+from nscaching.training.folder import training_seconds
 from nscaching.training.progress import duration
 
 _TABLE_EPOCHS = 20
@@ -46,11 +48,11 @@ def run_page(run: Run, progress: Progress | None = None) -> str:
     lines = run.folder.read_metrics() if run.folder is not None else []
     report = _evaluation(run, progress)
     sections = [
-        Section("trained", "What was trained", [_settings(run)]),
+        Section("trained", "What was trained", [_settings(run, lines)]),
         Section("curves", "Learning curves", _curves(lines)),
         Section("quality", "How good it is", _quality(report, run)),
         Section("map", "Map of the entities", _map(run)),
-        Section("predictions", "Ten predictions", _predictions(run)),
+        Section("predictions", "New predictions", _predictions(run)),
         Section("repeat", "Repeat it", _repeat(run)),
     ]
     if run.config.sampler == "nscaching" or run.trace:
@@ -105,7 +107,7 @@ def _headline(report: RankingReport | None) -> Html:
     )
 
 
-def _settings(run: Run) -> Html:
+def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
     config, graph, model = run.config, run.graph, run.model
     held_out = ", ".join(f"{count(len(graph.split(name)))} {name}" for name in ("valid", "test"))
     parameters = model.entity.numel() + model.relation.numel()
@@ -118,8 +120,10 @@ def _settings(run: Run) -> Html:
         ("Sampler", _SAMPLER_NAMES.get(config.sampler, config.sampler)),
     ]
     if config.sampler == "nscaching":
-        alphas = ", ".join(f"α{n} = {short(getattr(config, f'alpha{n}'))}" for n in (1, 2, 3))
-        sizes = f"N1 = {config.cache_size}, N2 = {config.candidates}"
+        alphas = ", ".join(
+            f"α{mark} = {short(getattr(config, f'alpha{n}'))}" for n, mark in _SMALL.items()
+        )
+        sizes = f"N₁ = {config.cache_size}, N₂ = {config.candidates}"
         pairs.append(("Cache", f"{sizes}, {alphas}"))
     loss = config.build_loss(model.scoring.usual_loss)
     said = "logistic" if loss.margin is None else f"margin ranking, γ = {short(loss.margin)}"
@@ -128,6 +132,9 @@ def _settings(run: Run) -> Html:
         ("Optimiser", f"{config.optimizer}, learning rate {short(config.lr)}"),
         ("Batch", f"{count(config.batch_size)} triples, seed {config.seed}"),
     ]
+    if ends := training_seconds(lines):
+        epoch, seconds = ends[-1]
+        pairs.append(("Time", f"{seconds / epoch:.2f} s an epoch, validation not counted"))
     return facts(pairs)
 
 
@@ -194,7 +201,7 @@ def _predictions(run: Run) -> list[Html]:
     if not guesses:
         return [paragraph("No question of this graph has several answers, so none was asked.")]
     columns = [Column("head", "text"), Column("relation", "text"), Column("tail", "text")]
-    columns += [Column("score"), Column("known answers", minor=True)]
+    columns += [Column("score"), Column("answers in train", minor=True)]
     rows = []
     for guess in guesses:
         triple = guess.prediction
@@ -214,9 +221,8 @@ def _predictions(run: Run) -> list[Html]:
 
 
 def _repeat(run: Run) -> list[Html]:
-    line = command_line("train", run.config.as_dict(), TrainConfig)
-    note: object = "The graph must be there under the same name."
+    lines = [command_line("train", run.config.as_dict(), TrainConfig)]
     if run.folder is not None:
-        other = f"nscaching train --config {run.folder.path / 'config.yaml'} --out runs/again"
-        note = join(["The same from the folder of this run: ", tag("code", other)])
-    return repeating(line, note)
+        stored = str(run.folder.path / "config.yaml")
+        lines.append(shlex.join(["nscaching", "train", "--config", stored, "--out", "runs/again"]))
+    return [paragraph("Either command trains the same run again."), *repeating(*lines)]

@@ -55,7 +55,7 @@
   for (const svg of document.querySelectorAll(".chart > svg")) {
     const series = JSON.parse(svg.dataset.points);
     const pointer = svg.querySelector(".pointer");
-    const bottom = svg.viewBox.baseVal.height - 36;
+    const bottom = svg.viewBox.baseVal.height - 38;
     onPoint(svg, (event) => {
       const [x] = place(svg, event);
       const chosen = series.map((line) => nearest(line.at, (at) => Math.abs(at[0] - x))[0]);
