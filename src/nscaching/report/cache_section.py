@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nscaching.report.charts import Chart, Series, row
-from nscaching.report.markup import Column, Html, join, paragraph, table, tag
+from nscaching.report.markup import Column, Html, breakable, join, paragraph, table, tag
 from nscaching.report.numbers import percent
 from nscaching.thinning import thinned
 from nscaching.tracing.counters import LEAST_LOGISTIC_LOSS
@@ -76,7 +76,7 @@ def _row(name: str, looks: Sequence[Line]) -> Html:
         [
             look["epoch"],
             join([_entity(each) for each in look["hardest"][:_NAMES]], ", "),
-            ", ".join(look["random"][:_NAMES]),
+            join([breakable(name) for name in look["random"][:_NAMES]], ", "),
         ]
         for look in thinned(looks, _LOOKS)
     ]
@@ -89,4 +89,4 @@ def _entity(each: Mapping[str, Any]) -> Html:
     title = f"score {each['score']:.2f}"
     if held_out:
         title = f"a fact of {each['split']}, {title}"
-    return tag("span", each["entity"], class_="fact" if held_out else None, title=title)
+    return tag("span", breakable(each["entity"]), class_="fact" if held_out else None, title=title)

@@ -62,7 +62,7 @@ def _labels(places: np.ndarray, names: Sequence[str]) -> list[Html]:
             break
         short = name if len(name) <= _NAME_LENGTH else f"{name[: _NAME_LENGTH - 1]}…"
         on_phone = len(parts) < _NAMED_ON_PHONE  # twice as large there
-        half = len(short) * (8.4 if on_phone else 3.6) + 4
+        half = len(short) * (9.4 if on_phone else 3.7) + 4
         height = 34 if on_phone else 16
         middle = min(max(x, half + 4), WIDTH - half - 4)
         box = (middle - half, y - 6 - height, middle + half, y - 4)

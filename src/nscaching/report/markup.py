@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -20,6 +21,11 @@ class Html(str):
 def text(value: object) -> Html:
     """Return a value as HTML; only :class:`Html` passes as it is."""
     return value if isinstance(value, Html) else Html(html.escape(str(value), quote=True))
+
+
+def breakable(name: str) -> Html:
+    """Return a name that may be parted where it has a mark between words."""
+    return Html(re.sub(r"([_/.|:]+)(?=\w)", r"\1<wbr>", text(name)))
 
 
 def tag(name: str, *children: object, **attributes: object) -> Html:
@@ -48,10 +54,10 @@ class Column:
     minor: bool = False
 
     @property
-    def look(self) -> str | None:
+    def look(self) -> str:
         """Its classes."""
-        classes = ["number"] if self.kind == "number" else []
-        return " ".join([*classes, *(["minor"] if self.minor else [])]) or None
+        kind = "number" if self.kind == "number" else "name"
+        return f"{kind} minor" if self.minor else kind
 
 
 def table(
@@ -98,7 +104,8 @@ def tiles(pairs: Sequence[tuple[str, str]]) -> Html:
 def command(line: str) -> Html:
     """Return a command to copy."""
     button = tag("button", "Copy", type="button", class_="copy")
-    return tag("div", tag("pre", tag("code", line)), button, class_="command")
+    words = join([tag("span", word) for word in line.split(" ")], " ")  # not parted at hyphens
+    return tag("div", tag("pre", tag("code", words)), button, class_="command")
 
 
 def bar(share: float, shown: str) -> Html:

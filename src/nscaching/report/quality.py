@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from nscaching.evaluation import RankingMetrics, RankingReport
 from nscaching.graph import KnowledgeGraph
-from nscaching.report.markup import Column, Html, bar, join, paragraph, table, tag
+from nscaching.report.markup import Column, Html, bar, breakable, join, paragraph, table, tag
 from nscaching.report.numbers import count, rank, share
 
 #: Relations shown at each end, and how many are shown whole.
@@ -15,7 +16,7 @@ _AT_EACH_END, _ALL = 6, 14
 _FEWEST_RANKS = 20
 _COLUMNS = (
     Column("MRR"),
-    Column("Hits@1"),
+    Column("Hits@1", minor=True),
     Column("Hits@3", minor=True),
     Column("Hits@10"),
     Column("mean rank", minor=True),
@@ -33,19 +34,16 @@ def quality(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
             "the graph. MRR is the mean of 1/rank, Hits@k the share of ranks up to k.",
             class_="quiet",
         ),
-        tag(
-            "div",
-            _metrics("By side", "asked for", sides),
-            _metrics("By cardinality", "class", report.per_cardinality),
-            class_="pair",
-        ),
+        _metrics("By side", "asked for", sides),
+        _metrics("By cardinality, heads to tails", "class", report.per_cardinality),
     ]
-    return [*parts, _relations(report, graph)]
+    return [*parts, *_relations(report, graph)]
 
 
-def _metrics(caption: object, what: str, rows: Mapping[str, RankingMetrics]) -> Html:
+def _metrics(caption: object, what: str, rows: Mapping[Any, RankingMetrics]) -> Html:
     columns = [Column(what, "text"), *_COLUMNS]
-    return table(caption, columns, [[name, *_cells(part)] for name, part in rows.items()])
+    made = table(caption, columns, [[name, *_cells(part)] for name, part in rows.items()])
+    return tag("div", made, class_="metrics")
 
 
 def _cells(part: RankingMetrics) -> list[object]:
@@ -59,23 +57,25 @@ def _cells(part: RankingMetrics) -> list[object]:
     ]
 
 
-def _relations(report: RankingReport, graph: KnowledgeGraph) -> Html:
+def _relations(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
     cardinality = dict(zip(graph.relations, graph.statistics.cardinality, strict=True))
-    columns = [Column("relation", "text"), Column("class", "text", minor=True), *_COLUMNS]
 
-    def made(caption: object, chosen: list[tuple[str, RankingMetrics]]) -> Html:
-        return table(
-            caption, columns, [[name, cardinality[name], *_cells(part)] for name, part in chosen]
-        )
+    def made(caption: str, chosen: list[tuple[str, RankingMetrics]], remark: str = "") -> Html:
+        said = join([caption, tag("span", remark, class_="quiet")])
+        named = {
+            join([breakable(name), " ", tag("span", cardinality[name], class_="quiet")]): part
+            for name, part in chosen
+        }
+        return _metrics(said, "relation", named)
 
     ordered = sorted(report.per_relation.items(), key=lambda item: -item[1].mrr)
     if len(ordered) <= _ALL:
-        return made("By relation, the best first", ordered)
+        return [made("By relation, the best first", ordered)]
     enough = [item for item in ordered if item[1].count >= _FEWEST_RANKS]
-    remark = f" of those with at least {_FEWEST_RANKS} ranks"
+    remark = f" of the {len(enough)} with at least {_FEWEST_RANKS} ranks"
     if len(enough) < 2 * _AT_EACH_END:
-        enough, remark = ordered, f" of {len(ordered)} relations"
-    said = tag("span", remark, class_="quiet")
-    best, worst = enough[:_AT_EACH_END], enough[-_AT_EACH_END:]
-    captions = join(["The relations that do best,", said]), join(["Those that do worst,", said])
-    return join([made(captions[0], best), made(captions[1], worst)])
+        enough, remark = ordered, f" of {len(ordered)}"
+    return [
+        made("The relations that do best", enough[:_AT_EACH_END], remark),
+        made("The relations that do worst", enough[-_AT_EACH_END:], remark),
+    ]

@@ -13,7 +13,7 @@ from nscaching.report.cache_section import inside_the_cache
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.entity_map import entity_map
 from nscaching.report.map_drawing import draw_map
-from nscaching.report.markup import Column, Html, facts, paragraph, table, tag, tiles
+from nscaching.report.markup import Column, Html, breakable, facts, paragraph, table, tag, tiles
 from nscaching.report.numbers import count, percent, plural, rank, share, short
 from nscaching.report.page import FILE_NAME, Section, render, write
 from nscaching.report.predictions import unknown_triples
@@ -120,11 +120,10 @@ def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
         ("Sampler", _SAMPLER_NAMES.get(config.sampler, config.sampler)),
     ]
     if config.sampler == "nscaching":
-        alphas = ", ".join(
-            f"α{mark} = {short(getattr(config, f'alpha{n}'))}" for n, mark in _SMALL.items()
-        )
-        sizes = f"N₁ = {config.cache_size}, N₂ = {config.candidates}"
-        pairs.append(("Cache", f"{sizes}, {alphas}"))
+        temperatures = zip("₁₂₃", (config.alpha1, config.alpha2, config.alpha3), strict=True)
+        alphas = ", ".join(f"α{mark}\u00a0=\u00a0{short(value)}" for mark, value in temperatures)
+        sizes = f"N₁ = {count(config.cache_size)}, N₂ = {count(config.candidates)}"
+        pairs += [("Cache", sizes), ("Temperatures", alphas)]
     loss = config.build_loss(model.scoring.usual_loss)
     said = "logistic" if loss.margin is None else f"margin ranking, γ = {short(loss.margin)}"
     pairs += [
@@ -205,10 +204,10 @@ def _predictions(run: Run) -> list[Html]:
     rows = []
     for guess in guesses:
         triple = guess.prediction
-        head, tail = triple.head, triple.tail
+        head, relation, tail = map(breakable, (triple.head, triple.relation, triple.tail))
         ends = [tag("b", head), tail] if guess.side is Side.HEAD else [head, tag("b", tail)]
         numbers = [f"{triple.score:.2f}", count(guess.answers)]
-        rows.append([ends[0], triple.relation, ends[1], *numbers])
+        rows.append([ends[0], relation, ends[1], *numbers])
     return [
         paragraph(
             "Triples that the graph does not contain and the model scores highest: the best new "
@@ -216,7 +215,7 @@ def _predictions(run: Run) -> list[Html]:
             "are guesses, not facts.",
             class_="quiet",
         ),
-        table("Highest-scoring unknown triples", columns, rows),
+        tag("div", table("Highest-scoring unknown triples", columns, rows), class_="triples"),
     ]
 
 
