@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.comparison import AXES, METRICS, Band
-from nscaching.report.markup import Column, Html, bar, facts, paragraph, table, tag, tiles
+from nscaching.report.markup import Column, Html, bar, command, facts, paragraph, table, tag, tiles
 from nscaching.report.numbers import count, plural, share, short
 from nscaching.report.page import FILE_NAME, Section, render, write
 from nscaching.report.repeating import command_line, repeating
+from nscaching.scoring import SCORING
 from nscaching.training import TrainConfig
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ _COLUMNS = (
     Column("MRR"),
     Column("Hits@10"),
     Column("accuracy", minor=True),
-    Column("s an epoch"),
+    Column("an epoch"),
     Column("extra parameters", minor=True),
     Column("best epoch", minor=True),
 )
@@ -46,29 +48,25 @@ def comparison_page(comparison: Comparison, bands: Sequence[Band]) -> str:
     title = f"{plural(len(rows), 'sampler')} compared on {data}"
     runs = plural(sum(row["runs"] for row in rows), "finished run")
     lead = (
-        f"{runs} of {comparison.scoring}, all with the same options and the same budget. Every "
-        "number is of test, with the model that did best on valid."
+        f"{runs} of {SCORING[comparison.scoring].__name__}, all with the same options and the same "
+        "budget. Every number is of test, with the model that did best on valid."
     )
     return render(title, lead, _headline(rows), sections)
 
 
 def _headline(rows: Sequence[dict[str, Any]]) -> Html:
-    best = next((each for each in rows if each["mrr"] is not None), None)
-    if best is None:
-        return Html("")
-    fastest = min(
-        (each for each in rows if each["seconds_per_epoch"] is not None),
-        key=lambda each: each["seconds_per_epoch"],
-        default=best,
-    )
-    return tiles(
-        [
-            ("Best MRR", share(best["mrr"])),
-            ("reached by", best["sampler"]),
-            ("Fastest epoch", _seconds(fastest["seconds_per_epoch"])),
-            ("taken by", fastest["sampler"]),
-        ]
-    )
+    """Return who is best at what."""
+    titles = {"mrr": "Best MRR", "hits@10": "Best Hits@10", "accuracy": "Best accuracy"}
+    items = []
+    for name, title in titles.items():
+        if there := [each for each in rows if each[name] is not None]:
+            best = max(there, key=lambda each: each[name])
+            items.append((title, share(best[name]), best["sampler"]))
+    if there := [each for each in rows if each["seconds_per_epoch"] is not None]:
+        fastest = min(there, key=lambda each: each["seconds_per_epoch"])
+        seconds = _seconds(fastest["seconds_per_epoch"])
+        items.append(("Fastest epoch", seconds, fastest["sampler"]))
+    return tiles(items)
 
 
 def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> list[Html]:
@@ -137,7 +135,13 @@ def _repeat(comparison: Comparison) -> list[Html]:
         return [paragraph("The graph was made in Python; call nscaching.compare with it again.")]
     given = {**comparison.options, "scoring": comparison.scoring, "data": comparison.data}
     own = {"samplers": ",".join(comparison.samplers), "seeds": ",".join(map(str, comparison.seeds))}
-    return repeating(command_line("compare", given, TrainConfig, own))
+    one = next((run.run for run in comparison.runs if run.error is None), None)
+    parts = repeating(command_line("compare", given, TrainConfig, own))
+    if one is not None:
+        line = shlex.join(["nscaching", "report", str(comparison.out / one)])
+        parts += [paragraph("Every run has a folder of its own; this writes the page of one:")]
+        parts += [command(line)]
+    return parts
 
 
 def _mean(each: dict[str, Any], name: str) -> str:

@@ -95,9 +95,12 @@ def facts(pairs: Sequence[tuple[str, object]]) -> Html:
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs))
 
 
-def tiles(pairs: Sequence[tuple[str, str]]) -> Html:
-    """Return the few numbers that matter most, large."""
-    made = (tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs)
+def tiles(items: Sequence[tuple[str, str, str]]) -> Html:
+    """Return the few numbers that matter most, large: a name, the number, a remark or ''."""
+    made = (
+        tag("div", tag("dt", name), tag("dd", value, tag("small", remark) if remark else ""))
+        for name, value, remark in items
+    )
     return tag("dl", *made, class_="tiles")
 
 

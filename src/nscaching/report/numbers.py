@@ -58,7 +58,5 @@ def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[
 
 def tick_text(value: float, step: float) -> str:
     """Return a tick with the digits that its step needs."""
-    digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step > 0 else 0
-    if digits and round(step, digits) != round(step, 12):  # 0.25 needs two digits, not one
-        digits += 1
+    digits = next((n for n in range(9) if math.isclose(round(step, n), step, rel_tol=1e-6)), 9)
     return f"{value:,.{digits}f}"

@@ -99,10 +99,10 @@ def _headline(report: RankingReport | None) -> Html:
         return Html("")
     return tiles(
         [
-            (f"MRR on {report.split}", share(report.mrr)),
-            ("Hits@1", share(report.hits_at_1)),
-            ("Hits@10", share(report.hits_at_10)),
-            ("Mean rank", rank(report.mr)),
+            (f"MRR on {report.split}", share(report.mrr), ""),
+            ("Hits@1", share(report.hits_at_1), ""),
+            ("Hits@10", share(report.hits_at_10), ""),
+            ("Mean rank", rank(report.mr), ""),
         ]
     )
 

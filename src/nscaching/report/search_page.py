@@ -53,10 +53,10 @@ def search_page(result: SearchResult) -> str:
     )
     head = tiles(
         [
-            (f"Best {result.measure.name} on valid", share(result.best.score)),
-            ("Found in trial", f"{result.best.number} of {len(result.trials)}"),
-            ("Epochs trained", count(result.epochs)),
-            ("Time of training", duration(result.curve[-1].seconds)),
+            (f"Best {result.measure.name} on valid", share(result.best.score), ""),
+            ("Found in trial", f"{result.best.number} of {len(result.trials)}", ""),
+            ("Epochs trained", count(result.epochs), ""),
+            ("Time of training", duration(result.curve[-1].seconds), ""),
         ]
     )
     return render(f"Search on {data}", lead, head, sections)
