@@ -44,6 +44,8 @@ class Chart:
     steps: bool = False  #: y stays until the next point
     percent: bool = False  #: y is a share, written in percent
     zero: bool = True  #: y begins at zero
+    also: Sequence[float] = ()  #: values of y that must be in its range
+    x_numbers: bool = True  #: whether x has numbers
 
 
 def draw(chart: Chart) -> Html:
@@ -80,6 +82,7 @@ class _Plot:
         self.chart = chart
         xs = [x for line in lines for x in line.x]
         ys = [y for line in lines for y in (*line.y, *line.low, *line.high)]
+        ys += chart.also
         self.x_ticks = ticks(min(0, *xs), max(xs), 5, whole=chart.whole)
         self.y_ticks = ticks(min(0.0, *ys) if chart.zero else min(ys), max(ys), 5)
         # The axis ends with the data; a tick beyond it would leave an empty strip.
@@ -104,7 +107,7 @@ class _Plot:
             parts.append(tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"))
             parts.append(tag("text", self._y_text(tick), x=_LEFT - 7, y=y + 4, text_anchor="end"))
         step = self.x_ticks[1] - self.x_ticks[0] if len(self.x_ticks) > 1 else 1.0
-        for tick in self.x_ticks:
+        for tick in self.x_ticks if self.chart.x_numbers else ():
             x, _ = self.at(tick, self.y_low)
             said = tick_text(tick, step)
             parts.append(tag("text", said, x=x, y=HEIGHT - _BOTTOM + 16, text_anchor="middle"))
@@ -138,9 +141,12 @@ class _Plot:
         return {
             "label": line.label,
             "at": [self.at(x, y) for x, y in kept],
-            "x": [f"{self.chart.x_name} {_plain(x)}" for x, _ in kept],
+            "x": [self._x_text(x) for x, _ in kept],
             "y": [self.chart.say(y) for _, y in kept],
         }
+
+    def _x_text(self, x: float) -> str:
+        return f"{self.chart.x_name} {_plain(x)}" if self.chart.x_numbers else self.chart.x_name
 
     @staticmethod
     def _kept(line: Series) -> list[tuple[float, float]]:

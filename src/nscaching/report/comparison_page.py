@@ -136,7 +136,7 @@ def _repeat(comparison: Comparison) -> list[Html]:
     given = {**comparison.options, "scoring": comparison.scoring, "data": comparison.data}
     own = {"samplers": ",".join(comparison.samplers), "seeds": ",".join(map(str, comparison.seeds))}
     one = next((run.run for run in comparison.runs if run.error is None), None)
-    parts = repeating(command_line("compare", given, TrainConfig, own))
+    parts = repeating(command_line("compare", given, [TrainConfig], own))
     if one is not None:
         line = shlex.join(["nscaching", "report", str(comparison.out / one)])
         parts += [paragraph("Every run has a folder of its own; this writes the page of one:")]

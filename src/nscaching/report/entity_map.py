@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from nscaching.graph import KnowledgeGraph
 from nscaching.report.numbers import plural
@@ -47,7 +48,8 @@ def principal_plane(table: np.ndarray) -> tuple[np.ndarray, float]:
     A direction points to where its largest entry is positive, so that a map is the same each time.
     """
     centred = table - table.mean(0)
-    variances, directions = np.linalg.eigh(centred.T @ centred)
+    with threadpool_limits(1):  # small matrices: more threads wait longer than they work
+        variances, directions = np.linalg.eigh(centred.T @ centred)
     plane = directions[:, ::-1][:, :2]
     largest = np.abs(plane).argmax(0)
     plane = plane * np.sign(plane[largest, np.arange(plane.shape[1])])

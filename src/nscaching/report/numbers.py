@@ -35,7 +35,7 @@ def short(value: Any) -> str:
     """Return the value of an option."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def plural(number: int, one: str, many: str | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nscaching.doctor import versions
@@ -15,28 +15,31 @@ from nscaching.report.markup import Html, command, paragraph
 def command_line(
     verb: str,
     given: Mapping[str, Any],
-    options: type[Options],
+    options: Sequence[type[Options]],
     own: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a command with a flag for each option that differs from its default.
+    """Return a command with a flag for each of the options that differs from its default.
 
     ``own`` are flags of the command itself.
     """
-    words = ["nscaching", verb, *([str(given["data"])] if given.get("data") else [])]
+    words = ["nscaching", *verb.split(), *([str(given["data"])] if given.get("data") else [])]
     for name, value in (own or {}).items():
         words += [f"--{name}", value]
-    for field in dataclasses.fields(options):  # type: ignore[arg-type]
-        value = given.get(field.name, field.default)
-        same = value == field.default or (field.default == () and not value)
-        if field.name == "data" or value is None or same:
-            continue
-        flag = field.name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
-            continue
-        for each in value if isinstance(value, list | tuple) else [value]:
-            words += [f"--{flag}", str(each)]
+    for kind in options:
+        for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+            if field.name != "data":
+                words += _flag(field.name, given.get(field.name, field.default), field.default)
     return shlex.join(words)
+
+
+def _flag(name: str, value: Any, default: Any) -> list[str]:
+    several = isinstance(value, list | tuple)
+    if value is None or (list(value) == list(default or ()) if several else value == default):
+        return []
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    return [word for each in (value if several else [value]) for word in (f"--{flag}", str(each))]
 
 
 def repeating(*lines: str) -> list[Html]:

@@ -220,7 +220,7 @@ def _predictions(run: Run) -> list[Html]:
 
 
 def _repeat(run: Run) -> list[Html]:
-    lines = [command_line("train", run.config.as_dict(), TrainConfig)]
+    lines = [command_line("train", run.config.as_dict(), [TrainConfig])]
     if run.folder is not None:
         stored = str(run.folder.path / "config.yaml")
         lines.append(shlex.join(["nscaching", "train", "--config", stored, "--out", "runs/again"]))

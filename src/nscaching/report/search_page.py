@@ -21,11 +21,11 @@ from nscaching.report.markup import (
 )
 from nscaching.report.numbers import count, plural, share, short
 from nscaching.report.page import FILE_NAME, Section, render, write
-from nscaching.report.repeating import versions_line
+from nscaching.report.repeating import command_line, repeating
 from nscaching.training.progress import duration
 
 if TYPE_CHECKING:
-    from nscaching.tuning.importance import Effect, Importance
+    from nscaching.tuning.importance import Importance
     from nscaching.tuning.result import SearchResult
 
 #: Trials in the table, the best ones.
@@ -44,6 +44,7 @@ def search_page(result: SearchResult) -> str:
         Section("curve", "How the search went", _curve(result)),
         Section("importance", "What mattered", _importance(result)),
         Section("trials", "The trials", _trials(result)),
+        Section("repeat", "Repeat it", _repeat(result)),
     ]
     data = Path(result.base.data).name
     lead = (
@@ -69,7 +70,6 @@ def _best(result: SearchResult) -> list[Html]:
         facts(pairs),
         paragraph("This trains it, with the options that were not searched as they were:"),
         command(line),
-        versions_line(),
     ]
 
 
@@ -108,37 +108,65 @@ def _importance(result: SearchResult) -> list[Html]:
             class_="quiet",
         ),
         tag("div", table("Share of the variance", columns, rows), class_="narrow"),
-        row([_effect(each, result) for each in _drawable(found)]),
+        row(_effects(found, result.measure.name)),
     ]
 
 
-def _drawable(found: Importance) -> list[Effect]:
-    return [each for each in found.effects if len(each.score) > 1]
-
-
-def _effect(effect: Effect, result: SearchResult) -> Chart:
-    """Draw over the position in the range of an option: ranges are often logarithmic."""
-    places = [place / (len(effect.score) - 1) for place in range(len(effect.score))]
-    ends = f"{short(effect.values[0])} to {short(effect.values[-1])}"
-    line = Series(effect.name, places, effect.score)
-    title = f"{effect.name}, from {ends}"
-    name = f"place in its range; y: predicted {result.measure.name}"
-    return Chart(title, [line], x_name=name, whole=False, zero=False)
+def _effects(found: Importance, measure: str) -> list[Chart]:
+    """Draw each over its range, which is often logarithmic; all on one scale, to compare."""
+    drawable = [each for each in found.effects if len(each.score) > 1]
+    scores = [score for each in drawable for score in each.score]
+    charts = []
+    for each in drawable:
+        places = [place / (len(each.score) - 1) for place in range(len(each.score))]
+        title = f"Predicted {measure} over {each.name}"
+        ends = f"from {short(each.values[0])} to {short(each.values[-1])}"
+        charts.append(
+            Chart(
+                title,
+                [Series(each.name, places, each.score)],
+                x_name=ends,
+                x_numbers=False,
+                whole=False,
+                zero=False,
+                also=(min(scores), max(scores)),
+            )
+        )
+    return charts
 
 
 def _trials(result: SearchResult) -> list[Html]:
     names = list(result.best.config)
     columns = [Column("trial", "text"), Column(result.measure.name)]
     columns += [Column("epochs"), Column("best epoch", minor=True)]
-    columns += [Column(name, minor=place > 1) for place, name in enumerate(names)]
+    columns += [Column(name, minor=True) for name in names]
     ordered = sorted(result.trials, key=lambda trial: -(trial.score or 0.0))
     shown = ordered[:_MOST_TRIALS]
+    most = result.best.score or 1.0
     rows: list[list[object]] = []
     for trial in shown:
-        score = "failed" if trial.score is None else bar(trial.score, share(trial.score))
+        score: object = "failed"
+        if trial.score is not None:
+            score = bar(trial.score / most, share(trial.score))
         settings = [short(trial.config[name]) for name in names]
         rows.append([trial.number, score, trial.epochs, trial.best_epoch, *settings])
     caption = "All trials, the best first"
     if len(shown) < len(ordered):
         caption = f"The best {len(shown)} of {len(ordered)} trials; trials.csv has all"
     return [table(caption, columns, rows, chosen=0)]
+
+
+def _repeat(result: SearchResult) -> list[Html]:
+    """Return the command; options that all trials begin with are flags where that says the same."""
+    settings, fixed, _ = result.folder.read()
+    base, searched = result.base.as_dict(), result.best.config
+    kinds = (type(settings), type(result.base))
+    verb = result.subject.train_command.removeprefix("nscaching ").replace("train", "tune")
+    defaults = type(result.base)().as_dict()
+    given = {**fixed, **settings.as_dict(), "data": base["data"]}
+    own = {}
+    if any(base[name] != defaults[name] for name in searched):  # where the first trial stands
+        own["base"] = str(result.folder.base)
+    else:
+        given = {**{name: base[name] for name in base if name not in searched}, **given}
+    return repeating(command_line(verb, given, kinds, own))
