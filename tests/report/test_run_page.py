@@ -120,6 +120,13 @@ def test_many_relations_are_shown_at_both_ends():
         assert f"{name} " in shown
 
 
+def test_a_graph_that_is_not_there_is_said_and_one_that_is_is_not(data):
+    assert "There is no file or data set 'ring'" in read(run_page(train(ring()))).words
+    words = read(run_page(train(str(data)))).words
+    assert "There is no file" not in words
+    assert f"nscaching train {data} --out runs/again --dim 8" in words
+
+
 @pytest.mark.parametrize("scoring", ["transe", "transh", "complex", "rotate"])
 def test_every_kind_of_table_has_a_map(scoring):
     read(run_page(train(ring(), scoring=scoring, dim=4, epochs=1)))

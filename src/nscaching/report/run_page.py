@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nscaching.errors import UserError
 from nscaching.evaluation import RankingReport
+from nscaching.graph.datasets import known_dataset
 from nscaching.report.cache_section import inside_the_cache
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.entity_map import entity_map
@@ -211,8 +211,8 @@ def _predictions(run: Run) -> list[Html]:
     return [
         paragraph(
             "Triples that the graph does not contain and the model scores highest: the best new "
-            "answer (bold) to each of the most frequent questions, at most two of a relation. They "
-            "are guesses, not facts.",
+            "answer (bold) to each of the most frequent questions, two of a relation before a "
+            "third. They are guesses, not facts.",
             class_="quiet",
         ),
         tag("div", table("Highest-scoring unknown triples", columns, rows), class_="triples"),
@@ -220,8 +220,17 @@ def _predictions(run: Run) -> list[Html]:
 
 
 def _repeat(run: Run) -> list[Html]:
-    lines = [command_line("train", run.config.as_dict(), [TrainConfig])]
+    data = run.config.data
+    own = {"out": "runs/again"}
+    lines = [command_line("train", run.config.as_dict(), [TrainConfig], own)]
     if run.folder is not None:
-        stored = str(run.folder.path / "config.yaml")
-        lines.append(shlex.join(["nscaching", "train", "--config", stored, "--out", "runs/again"]))
-    return [paragraph("Either command trains the same run again."), *repeating(*lines)]
+        stored = {"config": str(run.folder.path / "config.yaml"), **own}
+        lines.append(command_line("train", {}, [], stored))
+    said = "Either command trains the same run again." if run.folder is not None else ""
+    if known_dataset(data) is None and not Path(data).expanduser().exists():
+        said = (
+            f"There is no file or data set '{data}' where this page was written: the graph was "
+            "made in Python, or it has moved. These commands need it under that name; in Python, "
+            "give it to nscaching.train with the same options."
+        )
+    return [paragraph(said), *repeating(*lines)]

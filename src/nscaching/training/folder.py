@@ -4,7 +4,7 @@
 ``model.safetensors``; ``graph.safetensors`` holds the triples by id, so that a run can be
 evaluated and asked without the files it was trained on; ``metrics.jsonl`` has a line an epoch and a
 line an evaluation, ``trace.jsonl`` what ``--trace`` saw; ``checkpoint/`` holds what ``--resume``
-needs.
+needs; ``report.html`` is a page about it all.
 """
 
 from __future__ import annotations
