@@ -24,9 +24,10 @@ def nasty_graph():
     plain = ring()
     entities, relations = list(plain.entities), list(plain.relations)
     entities[: len(NASTY)] = NASTY
-    relations[0] = '<b>rel</b> & "more" </script>'
+    relations[relations.index("r2")] = "/award/nominee/nominations./award/nomination/" + "z" * 120
+    relations[relations.index("r0")] = '<b>rel</b> & "more" </script>'
     splits = (plain.train, plain.valid, plain.test)
-    return KnowledgeGraph(entities, relations, *splits, name="<i>graph</i>")
+    return KnowledgeGraph(entities, relations, *splits, name="<i>graph</i>" + "w" * 300)
 
 
 @pytest.fixture(scope="session")

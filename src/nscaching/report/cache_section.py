@@ -81,7 +81,7 @@ def _row(name: str, looks: Sequence[Line]) -> Html:
         for look in thinned(looks, _LOOKS)
     ]
     question = " – ".join(part.strip() for part in name.replace("\t", "|").split("|"))
-    return tag("div", table(question, columns, rows), class_="rows")
+    return tag("div", table(breakable(question), columns, rows), class_="rows")
 
 
 def _entity(each: Mapping[str, Any]) -> Html:

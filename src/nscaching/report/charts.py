@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from nscaching.report.marks import LOOKS, marks
-from nscaching.report.markup import Html, tag
+from nscaching.report.markup import Html, breakable, tag
 from nscaching.report.numbers import share, tick_text, ticks
 from nscaching.thinning import thinned
 
@@ -165,7 +165,10 @@ def _steps(points: Sequence[tuple[float, float]]) -> str:
 def _legend(lines: Sequence[Series]) -> Html:
     if len(lines) == 1:
         return Html("")
-    return tag("ul", *(tag("li", swatch(n), line.label) for n, line in enumerate(lines)))
+    return tag(
+        "ul",
+        *(tag("li", swatch(n), tag("span", breakable(line.label))) for n, line in enumerate(lines)),
+    )
 
 
 def swatch(look: int) -> Html:

@@ -9,7 +9,7 @@ import numpy as np
 
 from nscaching.report.entity_map import EntityMap
 from nscaching.report.marks import marks
-from nscaching.report.markup import Html, tag
+from nscaching.report.markup import Html, breakable, tag
 
 WIDTH, HEIGHT, _EDGE = 960, 600, 24
 #: Entities whose names stand on the map, where they do not cover each other; fewer on a phone.
@@ -83,7 +83,10 @@ def _legend(roles: Sequence[str]) -> Html:
         mark = tag("path", d=marks(look, [(6, 6)], 4), class_=f"dots s{look}")
         return tag("svg", mark, viewBox="0 0 12 12", class_="swatch", aria_hidden="true")
 
-    return tag("ul", *(tag("li", dot(look), role) for look, role in enumerate(roles)))
+    return tag(
+        "ul",
+        *(tag("li", dot(look), tag("span", breakable(role))) for look, role in enumerate(roles)),
+    )
 
 
 def _finder() -> Html:

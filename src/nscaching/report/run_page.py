@@ -227,10 +227,17 @@ def _repeat(run: Run) -> list[Html]:
         stored = {"config": str(run.folder.path / "config.yaml"), **own}
         lines.append(command_line("train", {}, [], stored))
     said = "Either command trains the same run again." if run.folder is not None else ""
-    if known_dataset(data) is None and not Path(data).expanduser().exists():
+    if known_dataset(data) is None and not _is_there(data):
         said = (
             f"There is no file or data set '{data}' where this page was written: the graph was "
             "made in Python, or it has moved. These commands need it under that name; in Python, "
             "give it to nscaching.train with the same options."
         )
     return [paragraph(said), *repeating(*lines)]
+
+
+def _is_there(data: str) -> bool:
+    try:
+        return Path(data).expanduser().exists()
+    except (OSError, RuntimeError):  # no such path can be
+        return False
