@@ -67,7 +67,7 @@ def _best_of_side(run: Run, side: Side, questions: int) -> list[Guess]:
         with torch.no_grad():
             scores = model.score_all(side, ids[0], ids[1])
         position, entity = known.answers_of(part, side)
-        facts = [torch.from_numpy(each).to(model.device) for each in (position, entity)]
+        facts = [torch.from_numpy(each).to(model.device).long() for each in (position, entity)]
         scores[facts[0], facts[1]] = -torch.inf
         best, answer = (each.cpu().numpy() for each in scores.max(1))
         answers = np.diff(rows.offsets)[asked[start : start + size]]
