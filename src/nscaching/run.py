@@ -89,7 +89,7 @@ class Run:
         self.summary = summary or {}
         #: What ``trace`` wrote down: a line an epoch, a look at a row or at gradient norms.
         self.trace: list[dict[str, Any]] = trace or []
-        #: The last evaluation of each split, as :meth:`evaluate` returned it.
+        #: The evaluation of each split that :meth:`evaluate` made, with mean ranks of ties.
         self.evaluations: dict[str, RankingReport] = {}
         self._thresholds: dict[Drawing, Thresholds] = {}
 
@@ -139,7 +139,8 @@ class Run:
             )
         seconds = time.monotonic() - started
         report = RankingReport.build(self.graph, triples, ranks, split=split, seconds=seconds)
-        self.evaluations[split] = report
+        if ties == "mean":
+            self.evaluations[split] = report
         return report
 
     def classification(
