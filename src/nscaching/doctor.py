@@ -78,7 +78,7 @@ def examine() -> Examination:
     """Look at everything; takes a second, and changes nothing."""
     processor, kernels, gpu = _processor(), _kernels(), _gpu()
     return Examination(
-        versions=_versions(),
+        versions=versions(),
         processor=processor,
         kernels=kernels,
         gpu=gpu,
@@ -93,7 +93,8 @@ def missing_extras(examination: Examination) -> list[Extra]:
     return [EXTRAS[name] for name, there in examination.extras.items() if not there]
 
 
-def _versions() -> dict[str, str | None]:
+def versions() -> dict[str, str | None]:
+    """Return the versions that matter, and the system; None for what is not installed."""
     found: dict[str, str | None] = {"nscaching": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:

@@ -89,6 +89,8 @@ class Run:
         self.summary = summary or {}
         #: What ``trace`` wrote down: a line an epoch, a look at a row or at gradient norms.
         self.trace: list[dict[str, Any]] = trace or []
+        #: The evaluation of each split that :meth:`evaluate` made, with mean ranks of ties.
+        self.evaluations: dict[str, RankingReport] = {}
         self._thresholds: dict[Drawing, Thresholds] = {}
 
     @classmethod
@@ -136,7 +138,10 @@ class Run:
                 progress=advance,
             )
         seconds = time.monotonic() - started
-        return RankingReport.build(self.graph, triples, ranks, split=split, seconds=seconds)
+        report = RankingReport.build(self.graph, triples, ranks, split=split, seconds=seconds)
+        if ties == "mean":
+            self.evaluations[split] = report
+        return report
 
     def classification(
         self, split: str = "test", *, seed: int = 0, replaced: str = "tail"
@@ -237,6 +242,12 @@ class Run:
             Neighbour(self.graph.entities[other], value)
             for other, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
+
+    def report(self, path: str | Path | None = None, *, progress: Progress | None = None) -> Path:
+        """Write one page of HTML about the run, by default ``report.html`` in its folder."""
+        from nscaching.report.run_page import write_run_page
+
+        return write_run_page(self, None if path is None else Path(path), progress)
 
     # Inside --------------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ def compare_command(
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:
-    """Train several samplers with the same options and budget; one table, one picture."""
+    """Train several samplers with the same options and budget; one table, one picture, one page."""
     given = {name: value for name, value in options.items() if value is not None}
     if max_seconds is not None:
         given["max_seconds"] = max_seconds
@@ -110,7 +110,8 @@ def _show(comparison: Comparison) -> None:
     if len(comparison.seeds) > 1:
         seeds = ", ".join(map(str, comparison.seeds))
         console.print(f"Mean ± standard deviation over seeds {seeds}.", highlight=False)
-    files = [comparison.out / name for name in ("compare.json", comparison.picture) if name]
+    names = ("compare.json", comparison.picture, comparison.report)
+    files = [comparison.out / name for name in names if name]
     console.print(f"Written: {', '.join(map(str, files))}", highlight=False, soft_wrap=True)
 
 

@@ -19,6 +19,7 @@ from nscaching.cli import (
     export,
     nodes,
     predict,
+    report,
     reproduce,
     trace,
     train,
@@ -39,6 +40,7 @@ app.command("compare")(compare.command)
 app.command("evaluate")(evaluate.command)
 app.command("classify")(classify.command)
 app.command("predict")(predict.command)
+app.command("report")(report.command)
 app.command("trace")(trace.command)
 app.command("export")(export.command)
 app.command("tune")(tune.command)

@@ -13,6 +13,7 @@ from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import JsonFlag, print_json, stdout, table
 from nscaching.cli.train import resumable
 from nscaching.errors import UserError
+from nscaching.thinning import thinned
 from nscaching.tracing.looks import Line
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.folder import default_out
@@ -136,7 +137,7 @@ def _by_event(lines: list[Line]) -> dict[str, list[Line]]:
 def _show(lines: list[Line]) -> None:
     console = stdout()
     parts = _by_event(lines)
-    console.print(_counters_table(_thinned(parts["epochs"])))
+    console.print(_counters_table(thinned(parts["epochs"], _MOST_EPOCHS)))
     for name in dict.fromkeys(line["row"] for line in parts["rows"]):
         console.print(_row_table(name, [line for line in parts["rows"] if line["row"] == name]))
     if parts["gradients"]:
@@ -186,14 +187,6 @@ def _norms_table(looks: list[Line]) -> Table:
             *(f"{x:.3g}" for x in (points[-1][0], *above)),
         )
     return made
-
-
-def _thinned(lines: list[Line]) -> list[Line]:
-    """Return some lines of many, evenly, with the first and the last."""
-    if len(lines) <= _MOST_EPOCHS:
-        return lines
-    last = len(lines) - 1
-    return [lines[round(place * last / (_MOST_EPOCHS - 1))] for place in range(_MOST_EPOCHS)]
 
 
 command = with_option_flags(trace_command, TrainConfig, leave_out=_OWN)

@@ -14,6 +14,7 @@ from nscaching.cli.evaluate import metrics_table
 from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import JsonFlag, print_json, stdout, table
 from nscaching.errors import TrainingInterrupted
+from nscaching.report.page import try_to_write
 from nscaching.run import Run
 from nscaching.sampling.presets import fitted
 from nscaching.training import Progress, RunFolder, TrainConfig
@@ -54,6 +55,9 @@ def train_command(
             show_default=False,
         ),
     ] = None,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write report.html into the run folder.")
+    ] = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the sizes and the memory of the run; train not.")
     ] = False,
@@ -70,6 +74,7 @@ def train_command(
     if out is None:
         named = {"data": source} if source else {}
         out = default_out(make_config(None, {**merged_options(config, given), **named}))
+    progress = Progress("none" if quiet else "auto")
     with resumable(out):
         run = train(
             source,
@@ -77,10 +82,12 @@ def train_command(
             config=config,
             resume=resume,
             overwrite=overwrite,
-            progress=Progress("none" if quiet else "auto"),
+            progress=progress,
             track=track or (),
             **given,
         )
+        page = try_to_write(run.report, progress.say) if report else None
+    run.summary["report"] = None if page is None else str(page)
     if as_json:
         print_json(run.summary)
     else:
@@ -150,6 +157,8 @@ def _show(run: Run) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    if summary["report"] is not None:
+        console.print(f"Report: {summary['report']}", highlight=False, soft_wrap=True)
 
 
 command = with_option_flags(train_command, TrainConfig, leave_out=("data",))

@@ -125,6 +125,8 @@ def _show(result: SearchResult) -> None:
         console.print(line, highlight=False, soft_wrap=True)
     if result.pictures:
         console.print(f"Pictures: {', '.join(result.pictures)}", highlight=False, soft_wrap=True)
+    if result.report is not None:
+        console.print(f"Report: {result.report}", highlight=False, soft_wrap=True)
 
 
 def _show_importance(result: SearchResult) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nscaching.report.comparison import Band
+from nscaching.training.folder import training_seconds
 
 
 @dataclass(frozen=True)
@@ -30,17 +31,6 @@ def read_curve(lines: Iterable[Mapping[str, Any]]) -> Curve:
             points.append((at, trained.get(at, 0.0), line["mrr"], line["hits@10"]))
     columns = np.array(points, dtype=np.float64).reshape(-1, 4).T
     return Curve(*columns)
-
-
-def training_seconds(lines: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
-    """Return each epoch with the seconds of training at its end, validations not counted."""
-    validating, ends = 0.0, []
-    for line in lines:
-        if line.get("event") == "epoch":
-            ends.append((line["epoch"], line["seconds"] - validating))
-        elif line.get("event") == "evaluation" and line.get("split") == "valid":
-            validating += line["seconds"]
-    return ends
 
 
 def seconds_per_epoch(lines: Iterable[Mapping[str, Any]], pretrain_epochs: int) -> float | None:

@@ -61,6 +61,7 @@ class Comparison:
     options: dict[str, Any]  #: those given for all
     runs: list[RunResult]
     picture: str | None = None  #: file name, where one was drawn
+    report: str | None = None  #: file name of the page
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -87,6 +88,7 @@ class Comparison:
             "out": str(self.out),
             **{name: getattr(self, name) for name in _GIVEN},
             "picture": self.picture,
+            "report": self.report,
             "rows": self.rows,
             "runs": [asdict(result) for result in self.runs],
         }

@@ -22,7 +22,9 @@ from nscaching.comparison.single import changes, finished, make_run
 from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.files import explained_writes, write_text
 from nscaching.graph import KnowledgeGraph
-from nscaching.report.comparison import draw_comparison
+from nscaching.report.comparison import Band, draw_comparison
+from nscaching.report.comparison_page import write_comparison_page
+from nscaching.report.page import try_to_write
 from nscaching.sampling import SAMPLERS
 from nscaching.sampling.presets import with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig
@@ -84,7 +86,11 @@ def compare(
         scoring,
         [contender.label for contender in contenders],
         seeds,
-        {name: _plain(value) for name, value in common.items()},
+        {
+            name: _plain(value)
+            for name, value in common.items()
+            if (name, value) != ("epochs", _NO_LIMIT)
+        },
         [],
     )
     if before is not None and before.data == comparison.data:
@@ -141,7 +147,12 @@ class _Work:
                 f"Stopped with {done} of {len(self.entries)} runs finished; everything is kept. "
                 f"Go on with:\n  nscaching compare --resume --out {out}"
             ) from error
-        self._draw()
+        bands = self._bands()
+        self._draw(bands)
+        page = try_to_write(
+            lambda: write_comparison_page(self.comparison, bands), self.progress.say
+        )
+        self.comparison = replace(self.comparison, report=None if page is None else page.name)
         self._keep(results)
         return self.comparison
 
@@ -207,8 +218,8 @@ class _Work:
         text = json.dumps(self.comparison.as_dict(), ensure_ascii=False, indent=1, allow_nan=False)
         write_text(self.comparison.out / "compare.json", text + "\n")
 
-    def _draw(self) -> None:
-        """Draw the picture; without matplotlib say so, the numbers are there all the same."""
+    def _bands(self) -> list[Band]:
+        """Return the validations of each contender's finished runs as one line."""
         bands = []
         for label in self.comparison.samplers:
             curves = [
@@ -218,6 +229,10 @@ class _Work:
             ]
             if (line := band(label, curves)) is not None:
                 bands.append(line)
+        return bands
+
+    def _draw(self, bands: list[Band]) -> None:
+        """Draw the picture; without matplotlib say so, the numbers are there all the same."""
         if not bands:
             return
         title = f"{_stem(self.entries[0].settings.data)}, {self.comparison.scoring}"

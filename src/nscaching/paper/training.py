@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ from nscaching.comparison.single import make_run
 from nscaching.graph import KnowledgeGraph
 from nscaching.paper.cells import Cell
 from nscaching.paper.rows import Row
+from nscaching.thinning import thinned
 from nscaching.training import Progress, RunFolder
 
 #: Points of a series that are kept in a row.
-_POINTS = 100
+POINTS = 100
 _COUNTERS = ("epoch", "nonzero_loss", "repeated", "gradient_norm", "false_sampled", "false_cached")
 _MEASURED = ("test", "valid", "accuracy", "seconds_per_epoch", "seconds", "epochs", "best_epoch",
              "extra_parameters", "device", "error")  # fmt: skip
@@ -57,7 +57,7 @@ def series(run: RunFolder) -> Row:
     """Return validations, losses and what a trace saw, each thinned to what a picture shows."""
     lines = run.read_metrics()
     curve = read_curve(lines)
-    losses = thinned([[x["epoch"], x["loss"]] for x in lines if x.get("event") == "epoch"])
+    losses = thinned([[x["epoch"], x["loss"]] for x in lines if x.get("event") == "epoch"], POINTS)
     found: Row = {
         "curve": {name: getattr(curve, name).tolist() for name in vars(curve)},
         "losses": losses,
@@ -65,18 +65,14 @@ def series(run: RunFolder) -> Row:
     trace = run.read_trace()
     counted = [line for line in trace if line["event"] == "epoch"]
     if counted:
-        found["trace"] = thinned([{name: each[name] for name in _COUNTERS} for each in counted])
-    looks = [line for line in trace if line["event"] != "epoch"]
+        found["trace"] = thinned(
+            [{name: each[name] for name in _COUNTERS} for each in counted], POINTS
+        )
+    rows = run.read_config().trace_row  # a definition shows the rows it names, no others
+    looks = [line for line in trace if line["event"] == "gradients" or line.get("row") in rows]
     if looks:
         found["looks"] = looks
     return found
-
-
-def thinned(points: Sequence[Any]) -> list[Any]:
-    """Return some of many points, evenly, with the first and the last."""
-    if len(points) <= _POINTS:
-        return list(points)
-    return [points[place] for place in np.linspace(0, len(points) - 1, _POINTS).round().astype(int)]
 
 
 def named_traces(

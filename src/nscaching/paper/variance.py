@@ -17,10 +17,11 @@ from nscaching.api import make_trainer
 from nscaching.evaluation import score_triples
 from nscaching.graph import KnowledgeGraph
 from nscaching.paper.rows import Row
-from nscaching.paper.training import thinned
+from nscaching.paper.training import POINTS
 from nscaching.sampling.cache import PADDING
 from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.scoring import Side
+from nscaching.thinning import thinned
 from nscaching.training import Progress, Trainer
 
 Ids = npt.NDArray[np.int64]
@@ -70,7 +71,7 @@ def variance_row(settings: dict[str, Any], graph: KnowledgeGraph, progress: Prog
     second.after_epoch = look
     second.run(resume=False)
     return {
-        "variance": thinned(points),
+        "variance": thinned(points, POINTS),
         "followed": {name: len(triples) for name, triples in followed.items()},
         "seconds": time.monotonic() - started,
         "device": str(second.device),

@@ -1,1 +1,1 @@
-"""Pictures of results; they need the extra ``plot``."""
+"""Results to look at: pages of HTML, and the picture of a comparison (extra ``plot``)."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from nscaching.drawing import figure, line_look, save
 
-_METRICS = {"mrr": "MRR on valid", "hits@10": "Hits@10 on valid"}
-_AXES = {"seconds": "seconds of training", "epochs": "epochs"}
+METRICS = {"mrr": "MRR on valid", "hits@10": "Hits@10 on valid"}
+AXES = {"seconds": "seconds of training", "epochs": "epochs"}
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Band:
 def draw_comparison(path: Path, title: str, lines: Sequence[Band]) -> None:
     """Draw the four panels into a file."""
     with figure(9.0, 6.5) as drawn:
-        panels = drawn.subplots(len(_METRICS), len(_AXES), sharex="col", sharey="row")
-        for row, (metric, metric_name) in enumerate(_METRICS.items()):
-            for column, (axis, axis_name) in enumerate(_AXES.items()):
+        panels = drawn.subplots(len(METRICS), len(AXES), sharex="col", sharey="row")
+        for row, (metric, metric_name) in enumerate(METRICS.items()):
+            for column, (axis, axis_name) in enumerate(AXES.items()):
                 panel = panels[row, column]
                 for index, line in enumerate(lines):
                     x, look = getattr(line, axis), line_look(index)
@@ -42,7 +42,7 @@ def draw_comparison(path: Path, title: str, lines: Sequence[Band]) -> None:
                     panel.fill_between(x, *edges, color=look["color"], alpha=0.12, lw=0)
                 if column == 0:
                     panel.set_ylabel(metric_name)
-                if row == len(_METRICS) - 1:
+                if row == len(METRICS) - 1:
                     panel.set_xlabel(axis_name)
                 panel.set_xlim(left=0)
                 if axis == "epochs":

@@ -18,7 +18,8 @@ class TraceOptions(Options):
     )
     trace_row: tuple[str, ...] = option(
         (),
-        "Also show this cache row by name, 'HEAD|RELATION|?' or '?|RELATION|TAIL'; repeatable.",
+        "Show this cache row by name, 'HEAD|RELATION|?' or '?|RELATION|TAIL'; repeatable. "
+        "Left out, a row of each of the three most frequent relations.",
         group="Trace",
     )
     trace_triple: tuple[str, ...] = option(

@@ -14,6 +14,7 @@ from nscaching.sampling import SAMPLERS, Negatives, Sampler
 from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.scoring import EmbeddingModel
 from nscaching.tracing.counters import NegativeCounters
+from nscaching.tracing.examples import example_rows
 from nscaching.tracing.facts import Facts
 from nscaching.tracing.gradients import BatchNorms
 from nscaching.tracing.looks import Line, look_at_row, look_at_triple
@@ -50,6 +51,8 @@ class Tracer:
         self.graph, self.config, self.loss = graph, config, loss
         _check_sampler(config)
         self.rows = [find_row(graph, text) for text in config.trace_row]
+        if not config.trace_row and _keeps_cache(config):
+            self.rows = example_rows(graph)
         self.triples = {text: find_triple(graph, text) for text in config.trace_triple}
         self.facts = Facts(graph, columns.device)
         window = config.trace_window, config.seed, columns.device
@@ -165,8 +168,12 @@ def _share(part: int, whole: int) -> float:
 
 def _check_sampler(config: TracedConfig) -> None:
     """Refuse to show cache rows of a sampler that keeps none."""
-    if config.trace_row and not issubclass(SAMPLERS[config.sampler], NSCachingSampler):
+    if config.trace_row and not _keeps_cache(config):
         raise UserError(
             f"trace_row shows a row of the cache, and the sampler {config.sampler} has none; leave "
             "trace_row out, or choose sampler nscaching."
         )
+
+
+def _keeps_cache(config: TracedConfig) -> bool:
+    return issubclass(SAMPLERS[config.sampler], NSCachingSampler)

@@ -4,7 +4,7 @@
 ``model.safetensors``; ``graph.safetensors`` holds the triples by id, so that a run can be
 evaluated and asked without the files it was trained on; ``metrics.jsonl`` has a line an epoch and a
 line an evaluation, ``trace.jsonl`` what ``--trace`` saw; ``checkpoint/`` holds what ``--resume``
-needs.
+needs; ``report.html`` is a page about it all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +234,17 @@ def evaluation_line(report: RankingReport, epoch: int) -> dict[str, object]:
     """Return the line of ``metrics.jsonl`` for an evaluation."""
     where = {"split": report.split, "seconds": report.seconds}
     return {"event": "evaluation", "epoch": epoch, **where, **report.overall()}
+
+
+def training_seconds(lines: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
+    """Return each epoch with the seconds of training at its end, validations not counted."""
+    validating, ends = 0.0, []
+    for line in lines:
+        if line.get("event") == "epoch":
+            ends.append((line["epoch"], line["seconds"] - validating))
+        elif line.get("event") == "evaluation" and line.get("split") == "valid":
+            validating += line["seconds"]
+    return ends
 
 
 def default_out(config: TrainConfig) -> Path:

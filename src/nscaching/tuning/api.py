@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from nscaching.errors import TrainingInterrupted, UserError
+from nscaching.report.page import try_to_write
+from nscaching.report.search_page import write_search_page
 from nscaching.training import Progress
 from nscaching.tuning import pictures
 from nscaching.tuning.folder import SearchFolder
@@ -155,6 +157,8 @@ def _result(
         seconds=seconds,
     )
     result = replace(result, pictures=pictures.draw(result, search.progress))
+    page = try_to_write(lambda: write_search_page(result), search.progress.say)
+    result = replace(result, report=None if page is None else str(page))
     result.write()
     return result
 

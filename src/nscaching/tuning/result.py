@@ -32,6 +32,7 @@ class SearchResult:
     importance: Importance | None
     seconds: float  #: of this part of the search, the optimiser's own time with it
     pictures: list[str] = field(default_factory=list)
+    report: str | None = None  #: the page, where it was written
 
     @property
     def epochs(self) -> int:
@@ -67,6 +68,7 @@ class SearchResult:
             "training_seconds": self.curve[-1].seconds,
             "seconds": self.seconds,
             "pictures": self.pictures,
+            "report": self.report,
         }
 
     def write(self) -> None:

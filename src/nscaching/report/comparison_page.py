@@ -1,0 +1,153 @@
+"""The page of a comparison: who did best under one budget, and how each got there."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nscaching.report.charts import Chart, Series, row
+from nscaching.report.comparison import AXES, METRICS, Band
+from nscaching.report.markup import Column, Html, bar, command, facts, paragraph, table, tag, tiles
+from nscaching.report.numbers import count, plural, share, short
+from nscaching.report.page import FILE_NAME, Section, render, write
+from nscaching.report.repeating import command_line, repeating
+from nscaching.scoring import SCORING
+from nscaching.training import TrainConfig
+
+if TYPE_CHECKING:
+    from nscaching.comparison import Comparison
+
+_COLUMNS = (
+    Column("sampler", "text"),
+    Column("MRR"),
+    Column("Hits@10"),
+    Column("accuracy", minor=True),
+    Column("an epoch"),
+    Column("extra parameters", minor=True),
+    Column("best epoch", minor=True),
+)
+
+
+def write_comparison_page(comparison: Comparison, bands: Sequence[Band]) -> Path:
+    """Write the page into the folder of a comparison."""
+    return write(comparison.out / FILE_NAME, comparison_page(comparison, bands))
+
+
+def comparison_page(comparison: Comparison, bands: Sequence[Band]) -> str:
+    """Return the page of a comparison as HTML; ``bands`` are the validations of its runs."""
+    rows = sorted(comparison.rows, key=lambda each: -(each["mrr"] or 0.0))
+    sections = [
+        Section("result", "The result", _result(comparison, rows)),
+        Section("curves", "How each got there", _curves(bands)),
+        Section("same", "What was the same for all", [_options(comparison)]),
+        Section("repeat", "Repeat it", _repeat(comparison)),
+    ]
+    data = Path(comparison.data).name if comparison.data else "a graph"
+    title = f"{plural(len(rows), 'sampler')} compared on {data}"
+    runs = plural(sum(row["runs"] for row in rows), "finished run")
+    lead = (
+        f"{runs} of {SCORING[comparison.scoring].__name__}, all with the same options and the same "
+        "budget. Every number is of test, with the model that did best on valid."
+    )
+    return render(title, lead, _headline(rows), sections)
+
+
+def _headline(rows: Sequence[dict[str, Any]]) -> Html:
+    """Return who is best at what."""
+    titles = {"mrr": "Best MRR", "hits@10": "Best Hits@10", "accuracy": "Best accuracy"}
+    items = []
+    for name, title in titles.items():
+        if there := [each for each in rows if each[name] is not None]:
+            best = max(there, key=lambda each: each[name])
+            items.append((title, share(best[name]), best["sampler"]))
+    if there := [each for each in rows if each["seconds_per_epoch"] is not None]:
+        fastest = min(there, key=lambda each: each["seconds_per_epoch"])
+        seconds = _seconds(fastest["seconds_per_epoch"])
+        items.append(("Fastest epoch", seconds, fastest["sampler"]))
+    return tiles(items)
+
+
+def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> list[Html]:
+    lines: list[list[object]] = []
+    for each in rows:
+        if not each["runs"]:
+            lines.append([each["sampler"], "failed", *["–"] * (len(_COLUMNS) - 2)])
+            continue
+        lines.append(
+            [
+                each["sampler"],
+                bar(each["mrr"] or 0.0, _mean(each, "mrr")),
+                _mean(each, "hits@10"),
+                _mean(each, "accuracy"),
+                _seconds(each["seconds_per_epoch"]),
+                count(each["extra_parameters"]),
+                ", ".join(map(str, each["best_epoch"])),
+            ]
+        )
+    done = any(each["mrr"] is not None for each in rows)
+    parts = [table("On test, the best first", _COLUMNS, lines, chosen=0 if done else None)]
+    if len(comparison.seeds) > 1:
+        seeds = ", ".join(map(str, comparison.seeds))
+        parts.append(paragraph(f"Mean ± standard deviation over seeds {seeds}.", class_="quiet"))
+    parts.append(
+        paragraph(
+            "Accuracy is that of triplet classification; extra parameters are those trained "
+            "besides the model; the best epoch is that of the model that was kept.",
+            class_="quiet",
+        )
+    )
+    failed = [f"{each['sampler']}, {error}" for each in rows for error in each["errors"]]
+    return [*parts, *(paragraph(tag("b", "Failed: "), reason) for reason in failed)]
+
+
+def _curves(bands: Sequence[Band]) -> list[Html]:
+    if not bands:
+        return [paragraph("No run validated, so there are no curves.")]
+    charts = [
+        Chart(
+            f"{name}, against {axis_name}",
+            [_series(band, axis, metric) for band in bands],
+            x_name=axis_name,
+            whole=axis == "epochs",
+        )
+        for metric, name in METRICS.items()
+        for axis, axis_name in AXES.items()
+    ]
+    return [tag("div", row(charts), class_="large")]
+
+
+def _series(band: Band, axis: str, metric: str) -> Series:
+    parts = (band.mean[metric], band.low[metric], band.high[metric])
+    return Series(band.label, getattr(band, axis).tolist(), *(part.tolist() for part in parts))
+
+
+def _options(comparison: Comparison) -> Html:
+    given = {name: value for name, value in comparison.options.items() if value is not None}
+    pairs = [(name.replace("_", " "), short(value)) for name, value in given.items()]
+    first = [("data", comparison.data or "–"), ("scoring", comparison.scoring)]
+    return facts([*first, *(pair for pair in pairs if pair[0] != "scoring")])
+
+
+def _repeat(comparison: Comparison) -> list[Html]:
+    if comparison.data is None:
+        return [paragraph("The graph was made in Python; call nscaching.compare with it again.")]
+    given = {**comparison.options, "scoring": comparison.scoring, "data": comparison.data}
+    own = {"samplers": ",".join(comparison.samplers), "seeds": ",".join(map(str, comparison.seeds))}
+    one = next((run.run for run in comparison.runs if run.error is None), None)
+    parts = repeating(command_line("compare", given, [TrainConfig], own))
+    if one is not None:
+        line = shlex.join(["nscaching", "report", str(comparison.out / one)])
+        parts += [paragraph("Every run has a folder of its own; this writes the page of one:")]
+        parts += [command(line)]
+    return parts
+
+
+def _mean(each: dict[str, Any], name: str) -> str:
+    spread = each[f"{name}_spread"]
+    return share(each[name]) if spread is None else f"{share(each[name])} ± {share(spread)}"
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f} s"

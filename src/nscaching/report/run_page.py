@@ -1,0 +1,243 @@
+"""The page of a run: what was trained, how it went, how good it is, and what it believes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nscaching.errors import UserError
+from nscaching.evaluation import RankingReport
+from nscaching.graph.datasets import known_dataset
+from nscaching.report.cache_section import inside_the_cache
+from nscaching.report.charts import Chart, Series, row
+from nscaching.report.entity_map import entity_map
+from nscaching.report.map_drawing import draw_map
+from nscaching.report.markup import Column, Html, breakable, facts, paragraph, table, tag, tiles
+from nscaching.report.numbers import count, percent, plural, rank, share, short
+from nscaching.report.page import FILE_NAME, Section, render, write
+from nscaching.report.predictions import unknown_triples
+from nscaching.report.quality import quality
+from nscaching.report.repeating import command_line, repeating
+from nscaching.run import Run
+from nscaching.scoring import SCORING, Side
+from nscaching.thinning import thinned
+from nscaching.training import Progress, TrainConfig
+from nscaching.training.folder import training_seconds
+from nscaching.training.progress import duration
+
+_TABLE_EPOCHS = 20
+_SAMPLER_NAMES = {"nscaching": "NSCaching", "kbgan": "KBGAN", "igan": "IGAN"}
+
+
+def write_run_page(run: Run, path: Path | None = None, progress: Progress | None = None) -> Path:
+    """Write the page of a run, into its folder unless a path is given.
+
+    The evaluation of the test split is the one that the run has already made; where it has made
+    none since it was loaded, one is made now.
+    """
+    if path is None:
+        if run.folder is None:
+            raise UserError("This run is in no folder; name the file: run.report('report.html').")
+        path = run.folder.path / FILE_NAME
+    return write(path, run_page(run, progress))
+
+
+def run_page(run: Run, progress: Progress | None = None) -> str:
+    """Return the page of a run as HTML."""
+    lines = run.folder.read_metrics() if run.folder is not None else []
+    report = _evaluation(run, progress)
+    sections = [
+        Section("trained", "What was trained", [_settings(run, lines)]),
+        Section("curves", "Learning curves", _curves(lines)),
+        Section("quality", "How good it is", _quality(report, run)),
+        Section("map", "Map of the entities", _map(run)),
+        Section("predictions", "New predictions", _predictions(run)),
+        Section("repeat", "Repeat it", _repeat(run)),
+    ]
+    if run.config.sampler == "nscaching" or run.trace:
+        title = "Inside the cache" if run.config.sampler == "nscaching" else "The negatives"
+        traced = inside_the_cache(run.trace, run.config.trace_window)
+        sections.insert(4, Section("cache", title, traced))
+    title = f"{_model_name(run.config)} on {run.graph.name}"
+    return render(title, _lead(run, lines), _headline(report), sections)
+
+
+def _evaluation(run: Run, progress: Progress | None) -> RankingReport | None:
+    """Return the evaluation of test, or of valid where there is no test; None without either."""
+    split = next((name for name in ("test", "valid") if len(run.graph.split(name))), None)
+    if split is None:
+        return None
+    return run.evaluations.get(split) or run.evaluate(split, progress=progress)
+
+
+def _model_name(config: TrainConfig) -> str:
+    sampler = _SAMPLER_NAMES.get(config.sampler, config.sampler)
+    return f"{SCORING[config.scoring].__name__} with {sampler}"
+
+
+def _lead(run: Run, lines: Sequence[dict[str, Any]]) -> str:
+    """Say how long it took and which model was kept."""
+    epochs = [line for line in lines if line.get("event") == "epoch"]
+    if not epochs:
+        return "This run was not kept in a folder, so there is no record of its training."
+    last = epochs[-1]
+    where = f" on {run.summary['device']}" if run.summary.get("device") else ""
+    said = f"Trained for {plural(last['epoch'], 'epoch')} in {duration(last['seconds'])}{where}."
+    valid = _validations(lines)
+    if valid:
+        best = max(valid, key=lambda line: (line["mrr"], -line["epoch"]))
+        said += (
+            f" The model that was kept is that of epoch {best['epoch']}, "
+            f"with an MRR of {share(best['mrr'])} on valid."
+        )
+    return said
+
+
+def _headline(report: RankingReport | None) -> Html:
+    if report is None:
+        return Html("")
+    return tiles(
+        [
+            (f"MRR on {report.split}", share(report.mrr), ""),
+            ("Hits@1", share(report.hits_at_1), ""),
+            ("Hits@10", share(report.hits_at_10), ""),
+            ("Mean rank", rank(report.mr), ""),
+        ]
+    )
+
+
+def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
+    config, graph, model = run.config, run.graph, run.model
+    held_out = ", ".join(f"{count(len(graph.split(name)))} {name}" for name in ("valid", "test"))
+    parameters = model.entity.numel() + model.relation.numel()
+    pairs: list[tuple[str, object]] = [
+        ("Graph", graph.name),
+        ("Size", f"{count(graph.num_entities)} entities, {count(graph.num_relations)} relations"),
+        ("Facts", f"{count(len(graph.train))} train, {held_out}"),
+        ("Scoring", f"{SCORING[config.scoring].__name__}, d = {config.dim}"),
+        ("Parameters", count(parameters)),
+        ("Sampler", _SAMPLER_NAMES.get(config.sampler, config.sampler)),
+    ]
+    if config.sampler == "nscaching":
+        temperatures = zip("₁₂₃", (config.alpha1, config.alpha2, config.alpha3), strict=True)
+        alphas = ", ".join(f"α{mark}\u00a0=\u00a0{short(value)}" for mark, value in temperatures)
+        sizes = f"N₁ = {count(config.cache_size)}, N₂ = {count(config.candidates)}"
+        pairs += [("Cache", sizes), ("Temperatures", alphas)]
+    loss = config.build_loss(model.scoring.usual_loss)
+    said = "logistic" if loss.margin is None else f"margin ranking, γ = {short(loss.margin)}"
+    pairs += [
+        ("Loss", f"{said}, l2 = {short(config.l2)}"),
+        ("Optimiser", f"{config.optimizer}, learning rate {short(config.lr)}"),
+        ("Batch", f"{count(config.batch_size)} triples, seed {config.seed}"),
+    ]
+    if ends := training_seconds(lines):
+        epoch, seconds = ends[-1]
+        pairs.append(("Time", f"{seconds / epoch:.2f} s an epoch, validation not counted"))
+    return facts(pairs)
+
+
+def _curves(lines: Sequence[dict[str, Any]]) -> list[Html]:
+    epochs = [line for line in lines if line.get("event") == "epoch"]
+    if not epochs:
+        return [paragraph("There is no record of the training.")]
+    valid = _validations(lines)
+    x = [line["epoch"] for line in epochs]
+    charts = [Chart("Loss", [Series("loss", x, [line["loss"] for line in epochs])])]
+    for name, key in (("MRR on valid", "mrr"), ("Hits@10 on valid", "hits@10")):
+        at = [line["epoch"] for line in valid]
+        charts.append(Chart(name, [Series(name, at, [line[key] for line in valid])]))
+    parts = [row(charts), _numbers(epochs, valid)]
+    if not valid:
+        parts.insert(0, paragraph("The run did not validate, so the last model was kept."))
+    return parts
+
+
+def _numbers(epochs: Sequence[dict[str, Any]], valid: Sequence[dict[str, Any]]) -> Html:
+    """Return the curves as a table, for those who cannot see them or want to copy numbers."""
+    seen = {line["epoch"]: line for line in valid}
+    columns = [Column("epoch", "text"), Column("loss"), Column("MRR on valid"), Column("Hits@10")]
+    columns.append(Column("time", minor=True))
+    rows = []
+    for line in thinned(epochs, _TABLE_EPOCHS):
+        found = seen.get(line["epoch"], {})
+        metrics = [share(found[key]) if key in found else "" for key in ("mrr", "hits@10")]
+        rows.append([line["epoch"], f"{line['loss']:.4f}", *metrics, duration(line["seconds"])])
+    made = table("Learning curves in numbers", columns, rows)
+    return tag("details", tag("summary", "The numbers"), made)
+
+
+def _validations(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [x for x in lines if x.get("event") == "evaluation" and x.get("split") == "valid"]
+
+
+def _quality(report: RankingReport | None, run: Run) -> list[Html]:
+    if report is None:
+        return [paragraph("Nothing was held out, so there is no evaluation; see --split.")]
+    return quality(report, run.graph)
+
+
+def _map(run: Run) -> list[Html]:
+    found = entity_map(run)
+    left_out = run.graph.num_entities - len(found.ids)
+    which = "All entities"
+    if left_out:
+        which = f"The {count(len(found.ids))} entities with the most training facts"
+        which += f" of {count(run.graph.num_entities)}"
+    return [
+        paragraph(
+            f"{which}, by the two principal directions of their embeddings, which hold "
+            f"{percent(found.explained)} of the variance. The shape and colour of a dot say "
+            "where most facts of the entity have it. Point at a dot to see its name.",
+            class_="quiet",
+        ),
+        draw_map(found, run.graph.entities),
+    ]
+
+
+def _predictions(run: Run) -> list[Html]:
+    guesses = unknown_triples(run)
+    if not guesses:
+        return [paragraph("No question of this graph has several answers, so none was asked.")]
+    columns = [Column("head", "text"), Column("relation", "text"), Column("tail", "text")]
+    columns += [Column("score"), Column("answers in train", minor=True)]
+    rows = []
+    for guess in guesses:
+        triple = guess.prediction
+        head, relation, tail = map(breakable, (triple.head, triple.relation, triple.tail))
+        ends = [tag("b", head), tail] if guess.side is Side.HEAD else [head, tag("b", tail)]
+        numbers = [f"{triple.score:.2f}", count(guess.answers)]
+        rows.append([ends[0], relation, ends[1], *numbers])
+    return [
+        paragraph(
+            "Triples that the graph does not contain and the model scores highest: the best new "
+            "answer (bold) to each of the most frequent questions, two of a relation before a "
+            "third. They are guesses, not facts.",
+            class_="quiet",
+        ),
+        tag("div", table("Highest-scoring unknown triples", columns, rows), class_="triples"),
+    ]
+
+
+def _repeat(run: Run) -> list[Html]:
+    data = run.config.data
+    own = {"out": "runs/again"}
+    lines = [command_line("train", run.config.as_dict(), [TrainConfig], own)]
+    if run.folder is not None:
+        stored = {"config": str(run.folder.path / "config.yaml"), **own}
+        lines.append(command_line("train", {}, [], stored))
+    said = "Either command trains the same run again." if run.folder is not None else ""
+    if known_dataset(data) is None and not _is_there(data):
+        said = (
+            f"There is no file or data set '{data}' where this page was written: the graph was "
+            "made in Python, or it has moved. These commands need it under that name; in Python, "
+            "give it to nscaching.train with the same options."
+        )
+    return [paragraph(said), *repeating(*lines)]
+
+
+def _is_there(data: str) -> bool:
+    try:
+        return Path(data).expanduser().exists()
+    except (OSError, RuntimeError):  # no such path can be
+        return False

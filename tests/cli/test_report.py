@@ -1,0 +1,76 @@
+"""``report``, and the page that ``train`` writes."""
+
+import json
+
+import pytest
+
+from ..report.reading import read
+from .helpers import complaint, invoke
+
+SMALL = ["--epochs", 1, "--dim", 4, "--device", "cpu"]
+
+
+def test_train_writes_a_page_and_says_where(data, tmp_path):
+    out = tmp_path / "R"
+    outcome = invoke("train", data, *SMALL, "--out", out)
+    assert outcome.code == 0, outcome.stderr
+    assert f"Report: {out / 'report.html'}" in outcome.stdout
+    words = read((out / "report.html").read_text(encoding="utf-8")).words
+    assert "SimplE with NSCaching on ring" in words
+    assert "Trained for 1 epoch in" in words
+    assert " on cpu." in words
+
+
+def test_no_report_writes_none(data, tmp_path):
+    out = tmp_path / "R"
+    outcome = invoke("train", data, *SMALL, "--out", out, "--no-report", "--json", "--quiet")
+    assert json.loads(outcome.stdout)["report"] is None
+    assert not (out / "report.html").exists()
+
+
+def test_report_json_is_the_path_and_the_bytes(run):
+    outcome = invoke("report", run, "--json")
+    assert outcome.code == 0, outcome.stderr
+    assert outcome.stdout.count("\n") == 1
+    value = json.loads(outcome.stdout)
+    assert value["path"] == str(run / "report.html")
+    assert value["bytes"] == (run / "report.html").stat().st_size
+    (run / "report.html").unlink()
+
+
+def test_report_goes_where_it_is_told(run, tmp_path):
+    outcome = invoke("report", run, "--out", tmp_path / "page.html", "--quiet")
+    assert outcome.code == 0, outcome.stderr
+    assert str(tmp_path / "page.html") in outcome.stdout
+    assert outcome.stderr == ""
+    read((tmp_path / "page.html").read_text(encoding="utf-8"))
+
+
+def test_what_is_no_run_is_named(tmp_path):
+    said = complaint("report", tmp_path)
+    assert str(tmp_path) in said
+    assert "is not a run folder" in said
+    assert "is not there" in complaint("report", tmp_path / "nothing")
+
+
+def test_a_report_that_fails_does_not_fail_the_training(data, tmp_path, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("no map today")
+
+    monkeypatch.setattr("nscaching.report.run_page.entity_map", broken)
+    outcome = invoke("train", data, *SMALL, "--out", tmp_path / "R", "--json")
+    assert outcome.code == 0
+    assert json.loads(outcome.stdout)["report"] is None
+    assert "No report: no map today" in outcome.stderr
+    assert (tmp_path / "R" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("command", ["compare", "tune"])
+def test_compare_and_tune_write_pages_too(data, tmp_path, command):
+    if command == "tune":
+        pytest.importorskip("smac")
+    own = ["--samplers", "uniform"] if command == "compare" else ["--trials", 2]
+    outcome = invoke(command, data, *own, *SMALL, "--out", tmp_path / "X", "--json", "--quiet")
+    assert outcome.code == 0, outcome.stderr
+    assert json.loads(outcome.stdout)["report"].endswith("report.html")
+    read((tmp_path / "X" / "report.html").read_text(encoding="utf-8"))

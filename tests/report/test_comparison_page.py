@@ -1,0 +1,66 @@
+"""The page of a comparison."""
+
+import pytest
+
+import nscaching as ns
+from nscaching.comparison.results import Comparison, RunResult
+from nscaching.report.comparison_page import comparison_page
+
+from ..training.helpers import ring
+from .reading import read
+
+SMALL = {"dim": 4, "batch_size": 16, "device": "cpu", "epochs": 2, "valid_every": 1}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, data):
+    out = tmp_path_factory.mktemp("runs") / "C"
+    samplers = "uniform,nscaching:alpha3=2"
+    return ns.compare(str(data), samplers, seeds=[0, 1], out=out, progress="none", **SMALL)
+
+
+def test_it_is_written_with_every_row_and_curve(made):
+    assert made.report == "report.html"
+    page = (made.out / made.report).read_text(encoding="utf-8")
+    found = read(page)
+    assert len(page.encode()) < 150_000
+    for row in made.rows:
+        assert row["sampler"] in found.words
+        assert f"{row['mrr']:.3f} ± {row['mrr_spread']:.3f}" in found.words
+    assert page.count('class="chart"') == 4
+    assert page.count('class="line s1"') == 8  # a line and its legend in each
+    assert "seeds 0, 1" in found.words
+
+
+def test_the_command_names_everything(made, data):
+    words = read((made.out / "report.html").read_text(encoding="utf-8")).words
+    expected = f"nscaching compare {data} --samplers uniform,nscaching:alpha3=2 --seeds 0,1 --dim 4"
+    assert expected in words
+    assert f"nscaching report {made.out / 'uniform-seed0'}" in words
+
+
+def test_failures_are_told_and_names_do_not_bite(tmp_path):
+    failed = RunResult("uniform", 0, "uniform-seed0", "", error="<script>no</script> memory")
+    name = "a/<b>graph</b>.tsv"
+    comparison = Comparison(tmp_path, name, "transe", ["uniform"], [0], {"dim": 3}, [failed])
+    found = read(comparison_page(comparison, []))
+    assert "Failed: uniform, seed 0: <script>no</script> memory" in found.words
+    assert "<b>graph" in found.words or "b>.tsv" in found.words
+    assert "No run validated" in found.words
+
+
+def test_a_budget_of_seconds_is_not_told_as_a_million_epochs(data, tmp_path):
+    small = {**SMALL, "max_seconds": 0.01}
+    del small["epochs"]
+    made = ns.compare(str(data), "uniform", out=tmp_path / "C", progress="none", **small)
+    assert "epochs" not in made.options
+    again = ns.compare(out=tmp_path / "C", resume=True, progress="none")
+    assert again.runs == made.runs
+    words = read((made.out / "report.html").read_text(encoding="utf-8")).words
+    assert "--max-seconds 0.01" in words
+    assert "1000000" not in words
+
+
+def test_a_graph_made_in_python_has_no_command(tmp_path):
+    made = ns.compare(ring(), "uniform", out=tmp_path / "C", progress="none", **SMALL)
+    assert "made in Python" in (made.out / "report.html").read_text(encoding="utf-8")
