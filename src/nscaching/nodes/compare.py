@@ -37,7 +37,10 @@ PAPER: dict[str, dict[str, tuple[tuple[float, float], ...]]] = {
 #: What was chosen on validation nodes (docs/nodes.md says how); the rest is as by default.
 CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
     "cora": {"NSCaching": {"negatives": 2, "alpha3": 1.0}},
-    "citeseer": {"NSCaching": {"negatives": 5, "alpha3": 0.3}},
+    "citeseer": {
+        "Node2vec": {"negatives": 10, "epochs": 3},
+        "NSCaching": {"alpha3": 0.3, "cache_size": 200, "candidates": 200, "update_every": 1},
+    },
 }
 
 
