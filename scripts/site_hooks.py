@@ -1,7 +1,7 @@
 """What mkdocs cannot do by itself: tables of options from their declarations, and tidy docstrings.
 
-A comment ``<!-- options: nscaching.TrainConfig -->`` in a page becomes one table a group, so that the site
-never says another default than the code has.
+A comment ``<!-- options: nscaching.TrainConfig -->`` in a page becomes one table a group, so that
+the site never says another default than the code has.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def options_tables(module: str, name: str) -> str:
     parts = []
     for group, members in groupby(by_group, key=lambda field: field.metadata["group"]):
         rows = [_row(field) for field in members]
-        parts.append("\n".join([f"### {group}", "", "| option | default | |", "| --- | --- | --- |", *rows]))
+        parts.append(
+            "\n".join([f"### {group}", "", "| option | default | |", "| --- | --- | --- |", *rows])
+        )
     return "\n\n".join(parts)
 
 
