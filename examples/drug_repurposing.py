@@ -1,10 +1,10 @@
 """Which known drug might help against which disease? On a graph of our own making.
 
 THE GRAPH IS SYNTHETIC: no drug, gene or disease in it exists, and nothing here is medical advice.
-It has the shape of public ones (drugs, genes, diseases, side effects) and a planted structure: every
-gene belongs to one of 20 mechanisms; a drug hits genes of its mechanism, a disease goes back to genes
-of its own, and where the two are the same the drug usually treats the disease. For ten such edges one
-more is noise. Since we planted the answer, we can check whether held-out treatments are found again.
+It has the shape of public ones (drugs, genes, diseases, side effects) and a planted structure: each
+gene belongs to one of 20 mechanisms; a drug hits genes of its mechanism, a disease goes back to
+genes of its own, and where the two are the same the drug usually treats the disease. For ten such
+edges one more is noise. We planted the answer, so we can check whether held-out ones are found.
 
 ``python examples/drug_repurposing.py``
 """
