@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import logging
 import re
 from itertools import groupby
 from typing import Any
 
-#: Pillow and matplotlib tell the root logger of every font they look at.
-logging.getLogger("matplotlib").setLevel(logging.ERROR)
+#: Groups that a reader looks for first; the others follow.
+_ORDER = ("Data", "Model", "Sampler", "NSCaching", "Training")
 
 _OPTIONS = re.compile(r"<!-- options: ([\w.]+)\.(\w+) -->")
 _ROLE = re.compile(r":(?:class|func|meth|mod|attr):(<code>)")
@@ -33,7 +32,7 @@ def on_page_content(html: str, **_: Any) -> str:
 def options_tables(module: str, name: str) -> str:
     """Return the options of a dataclass as Markdown, a heading and a table a group."""
     fields = dataclasses.fields(getattr(importlib.import_module(module), name))
-    by_group = sorted(fields, key=lambda field: field.metadata["group"])
+    by_group = sorted(fields, key=_place)
     parts = []
     for group, members in groupby(by_group, key=lambda field: field.metadata["group"]):
         rows = [_row(field) for field in members]
@@ -41,6 +40,11 @@ def options_tables(module: str, name: str) -> str:
             "\n".join([f"### {group}", "", "| option | default | |", "| --- | --- | --- |", *rows])
         )
     return "\n\n".join(parts)
+
+
+def _place(field: dataclasses.Field[Any]) -> tuple[int, str]:
+    group = field.metadata["group"]
+    return (_ORDER.index(group) if group in _ORDER else len(_ORDER), group)
 
 
 def _row(field: dataclasses.Field[Any]) -> str:
