@@ -1,5 +1,8 @@
 """Our sampler in PyKEEN's pipeline, beside PyKEEN's own: one import, two arguments.
 
+On a graph this small, trained this briefly, do not expect a difference: it shows how to plug it in.
+benchmarks/pykeen_samplers.py compares the samplers on a larger one.
+
 ``python examples/pykeen_pipeline.py`` (``pip install 'nscaching[pykeen]'`` first)
 """
 
@@ -12,7 +15,7 @@ from pykeen.pipeline import pipeline
 import nscaching as ns
 import nscaching.pykeen  # registers negative_sampler="nscaching" and callbacks="nscaching"
 
-EPOCHS = 20
+EPOCHS = 8
 
 
 def countries() -> ns.KnowledgeGraph:
@@ -43,7 +46,7 @@ def trained(dataset, sampler: str, **sampler_options):
         negative_sampler_kwargs=sampler_options,
         training_kwargs={
             "num_epochs": EPOCHS,
-            "batch_size": 256,
+            "batch_size": 64,
             "use_tqdm": False,
             "callbacks": "nscaching" if ours else None,  # it brings the current model to the caches
         },
