@@ -56,7 +56,8 @@ class BadSnippet(Exception):
 
 def pages() -> list[Path]:
     """Return every page that may hold snippets."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    beside = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")]
+    return [*beside, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def needs(text: str) -> list[str]:

@@ -48,7 +48,7 @@ def test_commands_in_the_text_exist(page):
             assert not unknown_flags(words), f"{shown(page)}: {code}"
 
 
-@pytest.mark.parametrize("page", [*pages(), ROOT / "CONTRIBUTING.md"], ids=shown)
+@pytest.mark.parametrize("page", pages(), ids=shown)
 def test_files_in_the_text_exist(page):
     for code in mentioned(page):
         for name in _FILE.findall(code):
