@@ -19,11 +19,9 @@ EXAMPLES = ROOT / "examples"
 def desk(tmp_path_factory):
     """Make a folder with what a reader has at hand, and with a run for pages that ask for one."""
     desk = tmp_path_factory.mktemp("desk")
-    shutil.copy(EXAMPLES / "my-graph.tsv", desk)
+    for name in ("my-graph.tsv", "claims.tsv"):
+        shutil.copy(EXAMPLES / name, desk)
     (desk / "examples").symlink_to(EXAMPLES)
-    (desk / "claims.tsv").write_text(
-        "Paella\thas ingredient\tgarlic\nPaella\thas ingredient\tvanilla\n"
-    )
     _write_nodes(desk)
     small = {"dim": 8, "progress": "none"}
     ns.train(desk / "my-graph.tsv", out=desk / "runs/mine", epochs=2, **small)
