@@ -17,11 +17,12 @@ READY := .venv/.ready
 PIP   := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format types test fast clean
+.PHONY: help setup demo site lint format types test fast clean
 
 help: ## say what there is
 	@echo "make setup   install everything into .venv (once)"
 	@echo "make demo    train, evaluate and ask on the bundled graph 'world'"
+	@echo "make site    build the documentation into site/ (open site/index.html)"
 	@echo "make test    lint, format, types and all tests"
 	@echo "make fast    only the quick tests"
 	@echo "make lint    ruff: lint and format, nothing changed"
@@ -54,6 +55,11 @@ demo: setup
 	@echo '== predict $(DEMO_ASK_3) =='
 	@$(BIN)/nscaching predict $(DEMO_OUT) $(DEMO_ASK_3) -k $(DEMO_K) --known
 
+site: setup
+	@echo "== mkdocs =="
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Built: site/index.html"
+
 lint: setup
 	@echo "== ruff =="
 	@$(BIN)/ruff check .
@@ -77,5 +83,5 @@ fast: setup
 
 clean:
 	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage src/*.egg-info
-	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests scripts benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "Clean."

@@ -82,3 +82,12 @@ def test_doctor_speaks_to_a_person(monkeypatch):
     assert "pip install 'nscaching[tune]'" in outcome.stdout
     for word in ("processor", "kernels", "GPU", "data sets"):
         assert word in outcome.stdout
+
+
+def test_a_run_that_was_cut_short_says_so(tmp_path, data):
+    small = ["--dim", 4, "--valid-every", 1, "--patience", 1, "--quiet"]
+    cut = invoke("train", data, *small, "--epochs", 1, "--out", tmp_path / "cut")
+    assert "best at the last epoch" in cut.stdout
+    whole = invoke("train", data, *small, "--epochs", 200, "--out", tmp_path / "whole")
+    assert re.search(r": (?!200)\d+ epochs in ", whole.stdout)  # it stopped by itself
+    assert "best at the last epoch" not in whole.stdout

@@ -55,7 +55,8 @@ def test_the_page_shows_cells_marks_settings_and_failures(tmp_path):
     assert "YAGO3-10 simple: nscaching: not at hand" in page
     assert " tried; by valid MRR" in page
     assert "A GPU" in page
-    assert "](../results/figure-4.png)" in page
+    assert "](images/figure-4.png)" in page
+    assert (tmp_path / "docs" / "images" / "figure-4.png").exists()
 
 
 def test_smoke_runs_are_not_on_the_page(tmp_path):

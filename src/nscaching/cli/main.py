@@ -57,7 +57,7 @@ nscaching {version}: knowledge graph embedding with cached hard negatives.
 
 Try it on the bundled graph of places, then ask it something:
   nscaching train world --epochs 20 --out runs/world
-  nscaching predict runs/world --head France --relation "neighbour of"
+  nscaching predict runs/world --head Uruguay --relation "neighbour of" --known
 
 Your own graph is a file with head, relation and tail a line, tabs between them:
   nscaching train my-graph.tsv --out runs/mine

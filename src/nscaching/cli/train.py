@@ -146,12 +146,17 @@ def _show(run: Run) -> None:
         f"{summary['epochs']} epochs in {duration(summary['seconds'])} on {summary['device']} "
         f"({summary['seconds_per_epoch']:.2f} s an epoch), best at {summary['best_epoch']}.",
         highlight=False,
+        soft_wrap=True,
     )
     rows = {split: summary[split] for split in ("valid", "test") if summary[split]}
     if rows:
         console.print(metrics_table("Filtered link prediction", rows))
     else:
         console.print("Nothing was held out, so there is no evaluation; see --split.")
+    if summary["valid"] and summary["best_epoch"] == run.config.epochs:
+        console.print(
+            "It was best at the last epoch: a higher --epochs may do better, and stops by itself."
+        )
     console.print(
         f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)",
         highlight=False,

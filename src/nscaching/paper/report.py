@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from nscaching.errors import UserError
-from nscaching.files import write_text
+from nscaching.files import write_atomically, write_text
 from nscaching.paper.definitions import Definition, definitions
 from nscaching.paper.rows import Book, Row, identity, is_smoke
 from nscaching.paper.settings import chosen
@@ -48,7 +48,7 @@ def _section(definition: Definition, rows: Sequence[Row], folder: Path, page: Pa
     ]
     for picture in sorted(folder.glob(f"{definition.name}*.png")):
         if picture.stem == definition.name or picture.stem.startswith(f"{definition.name}-"):
-            lines += ["", f"![{definition.title}]({_relative(picture, page)})"]
+            lines += ["", f"![{definition.title}]({_kept_beside(page, picture)})"]
     groups = same_cell(rows)
     compared = [(group, beside(definition.draw, group)) for group in groups]
     names = list(dict.fromkeys(each.measure for _, found in compared for each in found))
@@ -126,5 +126,9 @@ def _place(row: Row) -> str:
     return f"{where}: {row['sampler']}{mode}{own}".replace("|", "\\|")
 
 
-def _relative(file: Path, page: Path) -> str:
-    return Path(os.path.relpath(file, page.parent)).as_posix()
+def _kept_beside(page: Path, picture: Path) -> str:
+    """Copy a picture to where the page can show it wherever it is published; return the link."""
+    folder = page.parent / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / picture.name, lambda copy: shutil.copyfile(picture, copy))
+    return f"images/{picture.name}"
