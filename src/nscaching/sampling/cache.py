@@ -245,9 +245,9 @@ class Cache:
         self, rows: Tensor, candidates: Tensor, scores: Tensor, alpha: float, seed: Tensor
     ) -> None:
         """Do what :meth:`_keep` does in one fused loop."""
-        from nscaching.sampling import cpu_kernels
+        from nscaching.sampling import keeping_kernels
 
-        cpu_kernels.renew_rows(
+        keeping_kernels.renew_rows(
             self.ids.numpy(),
             self.scores.numpy().view(np.uint16),
             rows.numpy(),
