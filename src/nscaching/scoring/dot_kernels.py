@@ -14,19 +14,27 @@ _AHEAD = 8
 
 
 @inline
-def _dot_rows(query: Array, table: Array, ids: Array, scores: Array) -> None:
-    """One query with its rows, four at a time; the rows that come after are asked for."""
+def fetch_rows(table: Array, ids: Array) -> None:
+    """Ask memory for the rows that are compared first."""
+    for j in range(min(ids.shape[0], _AHEAD)):
+        for byte in range(0, table.shape[1] * table.itemsize, LINE_BYTES):
+            prefetch(table, max(ids[j], 0), byte)
+
+
+@inline
+def dot_rows(query: Array, table: Array, ids: Array, scores: Array) -> None:
+    """One query with its rows, four at a time; the rows that come after are asked for.
+
+    An id of -1 is taken for 0.
+    """
     width = query.shape[0]
     k = ids.shape[0]
     row_bytes = width * table.itemsize
-    for j in range(min(k, _AHEAD)):
-        for byte in range(0, row_bytes, LINE_BYTES):
-            prefetch(table, ids[j], byte)
     for j in range(0, k - 3, 4):
         for later in range(j + _AHEAD, min(k, j + _AHEAD + 4)):
             for byte in range(0, row_bytes, LINE_BYTES):
-                prefetch(table, ids[later], byte)
-        w, x, y, z = ids[j], ids[j + 1], ids[j + 2], ids[j + 3]
+                prefetch(table, max(ids[later], 0), byte)
+        w, x, y, z = max(ids[j], 0), max(ids[j + 1], 0), max(ids[j + 2], 0), max(ids[j + 3], 0)
         one, two, three, four = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
         for d in range(width):
             q = query[d]
@@ -37,7 +45,7 @@ def _dot_rows(query: Array, table: Array, ids: Array, scores: Array) -> None:
         scores[j], scores[j + 1] = one, two
         scores[j + 2], scores[j + 3] = three, four
     for j in range(k - k % 4, k):
-        row = ids[j]
+        row = max(ids[j], 0)
         total = np.float32(0)
         for d in range(width):
             total += query[d] * np.float32(table[row, d])
@@ -48,7 +56,8 @@ def _dot_rows(query: Array, table: Array, ids: Array, scores: Array) -> None:
 def dot_product(query: Array, table: Array, ids: Array, scores: Array) -> None:
     """``q . x``."""
     for i in prange(ids.shape[0]):
-        _dot_rows(query[i], table, ids[i], scores[i])
+        fetch_rows(table, ids[i])
+        dot_rows(query[i], table, ids[i], scores[i])
 
 
 @parallel
@@ -57,9 +66,10 @@ def compact_dot_product(
 ) -> None:
     """``q . x`` from a :class:`~nscaching.scoring.compact.CompactTable`."""
     for i in prange(ids.shape[0]):
-        _dot_rows(query[i], values, ids[i], scores[i])
+        fetch_rows(values, ids[i])
+        dot_rows(query[i], values, ids[i], scores[i])
         for j in range(ids.shape[1]):
-            scores[i, j] *= scale[ids[i, j]]
+            scores[i, j] *= scale[max(ids[i, j], 0)]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
