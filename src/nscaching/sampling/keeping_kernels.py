@@ -46,7 +46,7 @@ def _split(values: Array, length: int, count: int) -> Any:
         bound = np.int32(middle)
         below = np.int32(0)
         for j in range(length):
-            below += np.int32(values[j] <= bound)
+            below = np.int32(below + np.int32(values[j] <= bound))  # a plain sum is an int64
         if below == count:
             return bound
         if below > count:
@@ -66,7 +66,7 @@ def _quantile(values: Array, length: int, q: float) -> Any:
     count = np.int32(0)
     for j in range(length):
         inside = values[j] <= bound
-        count += np.int32(inside)
+        count = np.int32(count + np.int32(inside))
         low = max(low, values[j] if inside else np.int32(-(2**31)))
         high = min(high, np.int32(2**31 - 1) if inside else values[j])
     if count > below + 1 or place == below:
