@@ -4,19 +4,12 @@ Every parameter moves in every step, as with ``torch.optim.Adam``; L2 enters as 
 decay. On the CPU and on CUDA one fused pass reads the row gradients where they are; elsewhere they
 are added into a table that is kept, and torch's own Adam reads that. Lazy Adam moves only the rows
 that have a gradient: for tables so large that moving all of them is most of a step.
-
-On a CPU a step waits for memory: it reads and writes three tables. Tables with a compact copy may be
-moved late (``every``): a row that nobody reads but through the copy takes several steps at once. Who
-reads rows of the table asks for them by :meth:`DenseAdam.catch_up`, who reads all of it by
-:meth:`DenseAdam.settle`; they then find what a step at a time would have given. The copy has a row as
-it was moved last, at most ``every`` - 1 steps ago; it is part of the state.
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,11 +32,9 @@ class DenseAdam:
         *,
         lazy: bool = False,
         copies: dict[str, CompactTable] | None = None,
-        every: int = 1,
     ) -> None:
         self.tables, self.lr, self.weight_decay, self.lazy = tables, lr, weight_decay, lazy
         self.copies = copies or {}  #: of some tables, refreshed when they move
-        self.every = every  #: steps until a row of a table with a copy is moved, gradient or not
         self.mean = {name: torch.zeros_like(table) for name, table in tables.items()}
         self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
         device = next(iter(tables.values())).device
@@ -59,12 +50,6 @@ class DenseAdam:
         self._gradient = {
             name: torch.zeros_like(table) for name, table in tables.items() if not self._on_cpu
         }
-        #: The step that a row has reached, and of the last steps their sizes and corrections.
-        self._reached = {
-            name: np.zeros(len(table) if self._on_cpu else 0, dtype=np.int64)
-            for name, table in tables.items()
-        }
-        self._sizes, self._roots = np.zeros((2, every), dtype=np.float32)
         self._no_copy = CompactTable(torch.empty(0, 1))
         self._torch: torch.optim.Adam | None = None
         if not self._on_cpu and not self._on_gpu and not lazy:
@@ -92,84 +77,45 @@ class DenseAdam:
         """Do the second half of a step: move the tables."""
         if self._torch is not None:
             self._torch.step()
-        elif self._on_cpu:
-            self._count_on_cpu()
+            self._refresh_copies()
+            return
         for name, (ids, rows) in gradients.items():
             if self._on_cpu:
-                self._advance(name, ids, rows.contiguous(), *self._due(name))
+                self._step_on_cpu(name, ids, rows)
             elif self._on_gpu:
                 self._step_on_gpu(name)
-            elif self._torch is None:
+            else:
                 self._lazy_step(name, ids, rows)
-            if not self._on_cpu and name in self.copies:
-                due = torch.arange(*self._due(name), device=ids.device)
-                self.copies[name].refresh(self.tables[name], torch.cat([ids, due]))
+        if not self._on_cpu:
+            self._refresh_copies()
 
-    def catch_up(self, name: str, ids: Tensor) -> None:
-        """Bring rows of a table to the present step, and its copy of them."""
-        if self.every == 1 or name not in self.copies:
-            return
-        if self._on_cpu:
-            self._advance(name, ids, self.tables[name][:0], 0, 0)
-        else:
-            self.copies[name].refresh(self.tables[name], ids)
+    def _refresh_copies(self) -> None:
+        for name, copy in self.copies.items():
+            copy.refresh(self.tables[name])
 
-    def settle(self) -> None:
-        """Bring all rows of all tables to the present step; copies stay as they are."""
-        if self.every == 1 or not self._on_cpu:
-            return
-        for name in self.copies:
-            table = self.tables[name]
-            nobody = torch.empty(0, dtype=torch.int64)
-            self._advance(name, nobody, table[:0], 0, len(table), copied=False)
-
-    def _due(self, name: str) -> tuple[int, int]:
-        """Return the first and the last but one row that move in this step, gradient or not."""
-        size = len(self.tables[name])
-        if self.lazy:
-            return 0, 0
-        if self.every == 1 or name not in self.copies:
-            return 0, size
-        turn = int(self.count) % self.every
-        return turn * size // self.every, (turn + 1) * size // self.every
-
-    def _count_on_cpu(self) -> None:
-        count = int(self.count)
-        self._sizes[count % self.every] = self.lr / (1 - BETA1**count)
-        self._roots[count % self.every] = (1 - BETA2**count) ** -0.5
-
-    def _advance(
-        self, name: str, ids: Tensor, gradient: Tensor, first: int, stop: int, copied: bool = True
-    ) -> None:
-        """Move the rows of ``ids``, and those from ``first`` to ``stop``, to the present step."""
-        import numba
-
+    def _step_on_cpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
         from nscaching.optimisation import cpu_kernels
 
-        slot, numbers = self._mark[name].numpy(), ids.numpy()
-        rows = np.empty(len(numbers), dtype=np.int64)
-        listed = cpu_kernels.list_rows(numbers, gradient.numpy(), slot, rows)
-        copy = self.copies.get(name, self._no_copy) if copied else self._no_copy
-        cpu_kernels.advance(
+        slot = self._mark[name]
+        gradient = rows.contiguous().numpy()
+        cpu_kernels.gather_rows(ids.numpy(), gradient, slot.numpy())
+        count = int(self.count)
+        copy = self.copies.get(name, self._no_copy)
+        cpu_kernels.adam(
             self.tables[name].numpy(),
             self.mean[name].numpy(),
             self.square[name].numpy(),
-            self._reached[name],
-            rows[:listed],
-            first,
-            stop,
-            slot,
-            gradient.numpy(),
+            slot.numpy(),
+            gradient,
             copy.values.numpy(),
             copy.scale.numpy(),
-            int(self.count),
-            self._sizes,
-            self._roots,
-            (BETA1, BETA2),
+            self.lr / (1 - BETA1**count),
+            BETA1,
+            BETA2,
+            (1 - BETA2**count) ** 0.5,
             EPSILON,
             self.weight_decay,
             self.lazy,
-            numba.get_num_threads(),
         )
 
     def _accumulate_on_gpu(self, gradients: Gradients) -> None:
@@ -230,42 +176,22 @@ class DenseAdam:
 
     def forget(self) -> None:
         """Start again: no moments, no steps."""
-        self.settle()
-        for tensor in self._moments().values():
+        for tensor in self.state().values():
             tensor.zero_()
-        self._begin_at_count()
+        self.load_state(self.state())
 
     def state(self) -> dict[str, Tensor]:
-        """Return the moments, the number of steps and the copies as named tensors."""
-        self.settle()
-        return {**self._moments(), **self._copied()}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state` returned; without its copies, those here stay."""
-        for name, mine in self._moments().items():
-            mine.copy_(state[name])
-        for name, mine in self._copied().items():
-            if name in state:
-                mine.copy_(state[name])
-        self._begin_at_count()
-
-    def _moments(self) -> dict[str, Tensor]:
+        """Return the moments and the number of steps as named tensors."""
         return {
             "count": self.count,
             **{f"{name}.mean": table for name, table in self.mean.items()},
             **{f"{name}.square": table for name, table in self.square.items()},
         }
 
-    def _copied(self) -> dict[str, Tensor]:
-        """Return the copies that cannot be made again from their tables."""
-        late = self.copies.items() if self.every > 1 else ()
-        values = {f"{name}.copy": copy.values for name, copy in late}
-        return {**values, **{f"{name}.copy_scale": copy.scale for name, copy in late}}
-
-    def _begin_at_count(self) -> None:
-        """Take all rows to have reached the present step."""
-        for reached in self._reached.values():
-            reached.fill(int(self.count))
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what :meth:`state` returned."""
+        for name, mine in self.state().items():
+            mine.copy_(state[name])
         if self._torch is not None:
             for parameter in self._parameters.values():
                 self._torch.state[parameter]["step"].copy_(self.count)

@@ -29,16 +29,8 @@ class CompactTable:
         self.scale = torch.empty(len(table), device=table.device)
         self.refresh(table)
 
-    def refresh(self, table: Tensor, ids: Tensor | None = None) -> None:
-        """Copy the whole table, or the rows of ``ids``.
-
-        Adam on the CPU keeps the copy fresh in the pass that moves the table.
-        """
-        if ids is not None:
-            ids = ids.unique()
-            part = CompactTable(table[ids])
-            self.values[ids], self.scale[ids] = part.values, part.scale
-            return
+    def refresh(self, table: Tensor) -> None:
+        """Copy the whole table; Adam on the CPU keeps the copy fresh in the pass that moves it."""
         if HAVE_NUMBA and table.device.type == "cpu":
             from nscaching.scoring.dot_kernels import write_rows
 

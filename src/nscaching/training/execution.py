@@ -1,7 +1,7 @@
 """How a step is executed: one operation after another, or replayed as a CUDA graph.
 
-A step is: negatives from the caches as they stand, gradients, then the caches are updated, then Adam
-moves the parameters. On CUDA the whole of it, batch included, is captured once and replayed: nothing goes back to
+A step is: negatives from the caches as they stand, then the caches are updated, then the gradient
+step. On CUDA the whole of it, batch included, is captured once and replayed: nothing goes back to
 the host within an epoch. In the graph the cache updates and the gradients, which do not depend on
 each other, run side by side and meet before Adam.
 """
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from nscaching.acceleration import HAVE_TRITON
-from nscaching.optimisation import Gradients
 from nscaching.sampling import Batch, Sampler
 from nscaching.scoring import EmbeddingModel
 from nscaching.tracing import Tracer
@@ -65,13 +64,9 @@ class Executor:
         self.start += self.batch_size
         batch = Batch.of(self.columns, index)
         negatives = self.sampler.sample(batch, self.model, self.generator)
-
-        def between(scores: Tensor, gradients: Gradients) -> None:
-            self.sampler.update(batch, self.model, self.generator)
-            if self.tracer is not None:
-                self.tracer.observe(negatives, scores, gradients)
-
-        loss, scores = self.gradient_step(batch, negatives, between)
+        self.sampler.update(batch, self.model, self.generator)
+        observe = None if self.tracer is None else self.tracer.observe
+        loss, scores = self.gradient_step(batch, negatives, observe)
         self.sampler.learn(batch, negatives, scores)
         self.total += loss
         if self.tracer is not None:
@@ -80,11 +75,6 @@ class Executor:
     def loss(self) -> float:
         """Return the loss summed over the steps of the epoch so far."""
         return float(self.total)
-
-    def end_epoch(self) -> float:
-        """Bring the tables up to date and return the loss of the epoch."""
-        self.gradient_step.adam.settle()
-        return self.loss()
 
 
 class GraphExecutor(Executor):

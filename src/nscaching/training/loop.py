@@ -31,7 +31,7 @@ from nscaching.training.folder import RunFolder, evaluation_line
 from nscaching.training.interrupt import StopRequest
 from nscaching.training.progress import Progress
 from nscaching.training.starting import initial_model
-from nscaching.training.step import LATE_STEPS, GradientStep
+from nscaching.training.step import GradientStep
 
 
 class Trainer:
@@ -62,7 +62,6 @@ class Trainer:
             config.lr,
             config.l2 * min(config.batch_size, len(graph.train)) / len(graph.train),
             lazy=config.optimizer == "lazy-adam",
-            every=1 if config.pool else LATE_STEPS,  # a pool is scored from the table
         )
         self.columns = triple_columns(graph, self.device)
         self.tracer = Tracer.of(graph, config, self.step.loss, self.columns)
@@ -181,7 +180,7 @@ class Trainer:
             if stop.signal is not None:
                 counters.loss_sum = self.executor.loss()
                 self._stop_here(stop.signal)
-        mean = self.executor.end_epoch() / len(self.order)
+        mean = self.executor.loss() / len(self.order)
         self.order, counters.steps_into_epoch, counters.loss_sum = None, 0, 0.0
         return mean
 
@@ -274,7 +273,6 @@ class Trainer:
 
     def _save_checkpoint(self) -> None:
         assert self.folder is not None
-        self.step.adam.settle()
         self._check_parameters()
         self.counters.seconds = self._seconds()
         best = self.best_model()

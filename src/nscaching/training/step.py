@@ -16,9 +16,8 @@ from nscaching.losses import Loss
 from nscaching.optimisation import DenseAdam, Gradients
 from nscaching.sampling import Batch, Negatives
 from nscaching.scoring import EmbeddingModel
-Between = Callable[[Tensor, Gradients], None]
-#: Steps until a row of a table with a compact copy is moved, where it has no gradient before.
-LATE_STEPS = 8
+
+Observe = Callable[[Negatives, Tensor, Gradients], None]
 
 
 class GradientStep:
@@ -32,32 +31,29 @@ class GradientStep:
         weight_decay: float,
         *,
         lazy: bool = False,
-        every: int = 1,
     ) -> None:
         self.model = model
         self.loss = loss
         copies = {} if model.compact is None else {"entity": model.compact}
-        options = {"lazy": lazy, "every": 1 if lazy else every}
-        self.adam = DenseAdam(model.state(), lr, weight_decay, copies=copies, **options)
+        self.adam = DenseAdam(model.state(), lr, weight_decay, lazy=lazy, copies=copies)
 
     def __call__(
-        self, batch: Batch, negatives: Negatives, between: Between | None = None
+        self, batch: Batch, negatives: Negatives, observe: Observe | None = None
     ) -> tuple[Tensor, Tensor]:
         """Take one step; return the summed loss and the scores of the negatives (b, k).
 
-        ``between`` sees scores and gradients before Adam takes them.
+        ``observe`` sees negatives, scores and gradients before Adam takes them.
         """
         loss, scores, gradients = self.gradients(batch, negatives)
-        if between is not None:
-            between(scores, gradients)
+        if observe is not None:
+            observe(negatives, scores, gradients)
         self.adam.step(gradients)
         return loss, scores
 
     def gradients(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor, Gradients]:
         """Return loss, scores of the negatives, and for each table ids and gradient rows.
 
-        Gradients, but not the loss that is reported, carry the importance of each positive. The
-        rows of the batch and of the negatives are up to date from here on until Adam moves them.
+        Gradients, but not the loss that is reported, carry the importance of each positive.
         """
         loss, scores, gradients = self._plain_gradients(batch, negatives)
         if negatives.importance is not None:
@@ -78,7 +74,6 @@ class GradientStep:
         entity, relation = self.model.entity, self.model.relation
         count = len(batch.heads)
         entity_ids = torch.cat([batch.heads, batch.tails, negatives.entities.reshape(-1)])
-        self.adam.catch_up("entity", entity_ids)
         fused = self.model.scoring.pair_gradients(
             entity,
             relation,
