@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit, prange
 
-from nscaching.llvm import LINE_BYTES, prefetch
+from nscaching.llvm import LINE_BYTES, bits_of, float_of, prefetch
 from nscaching.scoring.compact import LARGEST, TINY
 from nscaching.scoring.compiled import Array, inline, parallel
 
 #: Rows that are on their way from memory while others are compared.
 _AHEAD = 8
+#: Added to a small float it leaves the nearest whole number in the lowest bits.
+_ROUNDING = np.float32(1.5 * 2**23)
+#: The bits of the smallest number that counts.
+TINY_BITS = np.float32(TINY).view(np.int32)
 
 
 @inline
@@ -72,24 +78,30 @@ def compact_dot_product(
             scores[i, j] *= scale[max(ids[i, j], 0)]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def write_row(row: Array, values: Array, scale: Array) -> None:
-    """Write a row of a ``CompactTable`` and its scale (1,)."""
-    largest = scale.view(np.int32)
-    bits = row.view(np.int32)
-    scale[0] = np.float32(TINY)
-    most = largest[0]
-    for d in range(row.shape[0]):  # without their sign, bits sort as their floats, and vectorise
-        most = max(most, bits[d] & np.int32(0x7FFFFFFF))
-    largest[0] = most
-    steps = np.float32(1) / scale[0] * np.float32(LARGEST)
+@njit(inline="always", error_model="numpy")
+def larger_bits(bits: Any, number: Any) -> Any:
+    """Return the larger of what is kept of floats so far, as bits, and a number without its sign.
+
+    Bits without their sign sort as their floats, and the loop vectorises, which one over floats
+    does not.
+    """
+    return max(bits, bits_of(number) & np.int32(0x7FFFFFFF))
+
+
+@njit(inline="always", error_model="numpy")
+def write_bytes(row: Array, largest: Any, values: Array) -> Any:
+    """Write a row of a ``CompactTable`` and return its scale; ``largest`` is above 0."""
+    steps = np.float32(LARGEST) / largest
     for d in range(row.shape[0]):
-        values[d] = np.int8(np.int32(row[d] * steps + np.float32(LARGEST + 1.5)) - (LARGEST + 1))
-    scale[0] *= np.float32(1 / LARGEST)
+        values[d] = np.int8(bits_of(row[d] * steps + _ROUNDING))
+    return largest * np.float32(1 / LARGEST)
 
 
-@njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+@parallel
 def write_rows(table: Array, values: Array, scale: Array) -> None:
     """Write all rows. Shapes: (n, width) twice, (n,)."""
     for row in prange(table.shape[0]):
-        write_row(table[row], values[row], scale[row : row + 1])
+        bits = TINY_BITS
+        for d in range(table.shape[1]):
+            bits = larger_bits(bits, table[row, d])
+        scale[row] = write_bytes(table[row], float_of(bits), values[row])
