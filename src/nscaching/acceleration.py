@@ -14,8 +14,8 @@ from pathlib import Path
 # two processes on two cores a step took ten times as long. A short spin costs nothing when alone.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-# Tables in pages of two megabytes: rows in random order then seldom wait for an address. torch reads
-# this when it makes its first large tensor; where the system has no such pages it changes nothing.
+# Tables in pages of two megabytes: rows in random order then seldom wait for an address. torch
+# reads this when it makes its first large tensor; a system without such pages ignores it.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 _ALLOWED = not os.environ.get("NSCACHING_PLAIN")

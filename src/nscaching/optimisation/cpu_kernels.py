@@ -12,8 +12,8 @@ from nscaching.llvm import float_of
 from nscaching.scoring.dot_kernels import TINY_BITS, larger_bits, write_bytes
 
 Array = np.ndarray[Any, Any]
-#: Rows moved before their bytes are written: a row's bytes wait for its largest number, and those of
-#: others are made meanwhile. More do not stay in the nearest memory.
+#: Rows moved before their bytes are written: a row's bytes wait for its largest number, and others
+#: are moved meanwhile. More rows would not stay in the nearest memory.
 _BLOCK = 4
 
 

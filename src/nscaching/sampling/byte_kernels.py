@@ -96,7 +96,8 @@ def renew_from_bytes(
             _fetch(entity, anchor_of[later])
             at = place[i]
             row = row_of[at]
-            start, end = np.int64(0), np.int64(0)
+            start: Any = np.int64(0)
+            end: Any = np.int64(0)
             if side_offsets.shape[0] > 0:
                 start, end = side_offsets[row], side_offsets[row + 1]
             stream = stream_of(seed, row)
