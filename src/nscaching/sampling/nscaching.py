@@ -151,7 +151,8 @@ class NSCachingSampler(Sampler):
         )
         kernel: Any = cpu_kernels.sample_rows
         kernel(*(tensor.numpy() for tensor in tensors))
-        return Negatives(entities, replaces_head, even_weights(exists))
+        weight = exists.float() if self.negatives == 1 else even_weights(exists)
+        return Negatives(entities, replaces_head, weight)
 
     def _sample_on_gpu(self, batch: Batch, uniform: Tensor) -> Negatives:
         """Do the same in one kernel, where the rows are sampled evenly."""
