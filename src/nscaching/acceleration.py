@@ -1,7 +1,6 @@
 """What this machine can run faster than plain torch.
 
-Imported before torch: how long idle threads spin is decided when the OpenMP library loads, and how
-large pages are when torch first asks for memory.
+Imported before torch: how long idle threads spin is decided when the OpenMP library loads.
 """
 
 from __future__ import annotations
@@ -13,10 +12,6 @@ from pathlib import Path
 # Threads that spin for long after every operation fight with any other process for the cores: with
 # two processes on two cores a step took ten times as long. A short spin costs nothing when alone.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-
-# Tables in pages of two megabytes: rows in random order then seldom wait for an address. torch
-# reads this when it makes its first large tensor; a system without such pages ignores it.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 _ALLOWED = not os.environ.get("NSCACHING_PLAIN")
 #: Whether the CPU kernels can be compiled; ``NSCACHING_PLAIN=1`` turns all kernels off.
