@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from nscaching.scoring.dot_kernels import write_row
+from nscaching.llvm import float_of
+from nscaching.scoring.dot_kernels import TINY_BITS, larger_bits, write_bytes
 
 Array = np.ndarray[Any, Any]
+#: Rows moved before their bytes are written: a row's bytes wait for its largest number, and others
+#: are moved meanwhile. More rows would not stay in the nearest memory.
+_BLOCK = 4
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -58,19 +62,30 @@ def adam(
     lr, eps, wd = np.float32(step_size), np.float32(epsilon), np.float32(decay)
     b1, b2, root = np.float32(beta1), np.float32(beta2), np.float32(1 / correction2)
     c1, c2 = np.float32(1 - beta1), np.float32(1 - beta2)
-    for row in prange(table.shape[0]):
-        own = slot[row]
-        if lazy and own < 0:
-            continue
-        slot[row] = -1
-        for d in range(width):
-            g = wd * table[row, d]
-            if own >= 0:
-                g += gradient[own, d]
-            m = b1 * mean[row, d] + c1 * g
-            v = b2 * square[row, d] + c2 * g * g
-            mean[row, d] = m
-            square[row, d] = v
-            table[row, d] -= lr * m / (np.float32(math.sqrt(v)) * root + eps)
-        if copy.shape[0] > 0:
-            write_row(table[row], copy[row], copy_scale[row : row + 1])
+    copied = copy.shape[0] > 0
+    for block in prange((table.shape[0] + _BLOCK - 1) // _BLOCK):
+        first: Any = np.int64(block) * _BLOCK
+        stop = min(table.shape[0], first + _BLOCK)
+        for row in range(first, stop):
+            own = slot[row]
+            if lazy and own < 0:
+                continue
+            bits = TINY_BITS
+            for d in range(width):
+                p = table[row, d]
+                g = wd * p
+                if own >= 0:
+                    g += gradient[own, d]
+                m = b1 * mean[row, d] + c1 * g
+                v = b2 * square[row, d] + c2 * g * g
+                mean[row, d] = m
+                square[row, d] = v
+                p -= lr * m / (np.float32(math.sqrt(v)) * root + eps)
+                table[row, d] = p
+                bits = larger_bits(bits, p)
+            if copied:
+                copy_scale[row] = float_of(bits)
+        for row in range(first, stop):
+            if copied and not (lazy and slot[row] < 0):
+                copy_scale[row] = write_bytes(table[row], copy_scale[row], copy[row])
+            slot[row] = -1

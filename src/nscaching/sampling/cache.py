@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
-from nscaching.sampling.hashing import hashed_entities, hashed_gumbel, new_seed
+from nscaching.sampling.hashing import hashed_entities, hashed_gumbel, new_seed, unsigned
 from nscaching.sampling.known import KnownAnswers
 from nscaching.sampling.softmax import LARGEST_SCORE, draw_at, keep_without_replacement
 
@@ -53,7 +53,8 @@ class Cache:
         self._owner: Tensor | None = None
         if device.type == "cuda" and HAVE_TRITON and self.has_kernels:
             self._owner = torch.zeros(rows, dtype=torch.int32, device=device)
-        self._fused_on_cpu = device.type == "cpu" and HAVE_NUMBA and self.has_kernels
+        #: Whether one loop of the CPU renews a row.
+        self.fused_on_cpu = device.type == "cpu" and HAVE_NUMBA and self.has_kernels
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -147,7 +148,7 @@ class Cache:
         self, rows: Tensor, candidates: Tensor, scores: Tensor, alpha: float, seed: Tensor
     ) -> None:
         """Keep N1 of the candidates of each row; -1 stands for what may not enter."""
-        if self._fused_on_cpu:
+        if self.fused_on_cpu:
             self._keep_on_cpu(rows, candidates, scores, alpha, seed)
             return
         valid = (candidates != PADDING) & ~repeats(candidates)
@@ -191,9 +192,9 @@ class Cache:
             offered = gpu_kernels.offer(self.ids, owner, rows, count, entities, seed, known)
             scores = score(offered)
             kept = (self.ids, self.scores, owner, rows)
-            gpu_kernels.renew(*kept, offered, scores, *self._weighting(alpha), seed)
+            gpu_kernels.renew(*kept, offered, scores, *self.weighting(alpha), seed)
             return
-        if self._fused_on_cpu:
+        if self.fused_on_cpu:
             offered = self._offer_on_cpu(rows, count, known, seed)
             scores = score(offered.clamp_min(0))
             self._keep_on_cpu(rows, offered, scores, alpha, seed)
@@ -237,7 +238,7 @@ class Cache:
             (nothing if known is None else known.offsets).numpy(),
             (nothing.int() if known is None else known.answers).numpy(),
             self.num_entities,
-            np.uint64(int(seed) & (1 << 64) - 1),
+            unsigned(seed),
         )
         return offered
 
@@ -245,19 +246,19 @@ class Cache:
         self, rows: Tensor, candidates: Tensor, scores: Tensor, alpha: float, seed: Tensor
     ) -> None:
         """Do what :meth:`_keep` does in one fused loop."""
-        from nscaching.sampling import cpu_kernels
+        from nscaching.sampling import keeping_kernels
 
-        cpu_kernels.renew_rows(
+        keeping_kernels.renew_rows(
             self.ids.numpy(),
             self.scores.numpy().view(np.uint16),
             rows.numpy(),
             candidates.numpy(),
             scores.numpy(),
-            *self._weighting(alpha),
-            np.uint64(int(seed) & (1 << 64) - 1),
+            *self.weighting(alpha),
+            unsigned(seed),
         )
 
-    def _weighting(self, alpha: float) -> tuple[float, int]:
+    def weighting(self, alpha: float) -> tuple[float, int]:
         """Return the temperature and the way to weight as the kernels take them."""
         if alpha == 0:
             return 0.0, UNIFORM

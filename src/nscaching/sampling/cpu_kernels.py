@@ -1,27 +1,24 @@
-"""Renewing cache rows on the CPU in one pass: what ``Cache.update`` does, as a Numba loop.
+"""Cache rows on the CPU: drawing from them, and what they are offered, as Numba loops.
 
-For each row: leave out repeats and known positives, rescale the scores, add hashed Gumbel noise,
-keep the N1 largest in the order in which they stood. Compiled on first use and kept on disk.
+What is kept of an offer is in :mod:`nscaching.sampling.keeping_kernels`. Compiled on first use and
+kept on disk.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numba import njit, prange
 
-from nscaching.llvm import bits_of, float_of, to_half
-from nscaching.sampling.hashing import GOLDEN, MIX_1, MIX_2, NOISE_STREAM
-from nscaching.sampling.softmax import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE
+from nscaching.sampling.hashing import GOLDEN, MIX_1, MIX_2
 
 Array = np.ndarray[Any, Any]
 
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(GOLDEN), np.uint64(MIX_1), np.uint64(MIX_2)
-_NOISE_STREAM = np.uint64(NOISE_STREAM)
-#: Rows renewed one after the other with the same working memory.
-_BLOCK = 32
+#: Up to so many answers of a row are compared with all that is offered, which vectorises; where
+#: there are more, each offered entity is looked up.
+_FEW_ANSWERS = 24
 _inline = njit(cache=True, nogil=True, error_model="numpy")
 
 
@@ -34,55 +31,9 @@ def mix(bits: np.uint64) -> np.uint64:
 
 
 @_inline
-def _ordered(bits: Any) -> Any:
-    """Map the bits of a float to an int32 that sorts as the float does, and back."""
-    return bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))
-
-
-@_inline
-def _split(values: Array, length: int, count: int) -> Any:
-    """Return a bound with ``count`` of the int32s at or below it, or the nearest that ties allow.
-
-    By bisection between the smallest and the largest: counting vectorises, and it ends as soon as
-    the bound falls between two neighbours. With ties the result is the value that is tied.
-    """
-    low, high = values[0], values[0]
-    for j in range(length):
-        low = min(low, values[j])
-        high = max(high, values[j])
-    least, most = np.int64(low), np.int64(high)
-    while least < most:
-        middle = (least + most) >> 1
-        bound = np.int32(middle)
-        below = np.int32(0)
-        for j in range(length):
-            below += np.int32(values[j] <= bound)
-        if below == count:
-            return bound
-        if below > count:
-            most = middle
-        else:
-            least = middle + 1
-    return np.int32(least)
-
-
-@_inline
-def _quantile(values: Array, length: int, q: float) -> Any:
-    """Return the q-quantile of ordered int32s, with linear interpolation, as a float."""
-    place = np.float32((length - 1) * q)
-    below = math.floor(place)
-    bound = _split(values, length, below + 1)
-    low, high = np.int32(-(2**31)), np.int32(2**31 - 1)
-    count = np.int32(0)
-    for j in range(length):
-        inside = values[j] <= bound
-        count += np.int32(inside)
-        low = max(low, values[j] if inside else np.int32(-(2**31)))
-        high = min(high, np.int32(2**31 - 1) if inside else values[j])
-    if count > below + 1 or place == below:
-        high = low
-    start, stop = float_of(_ordered(low)), float_of(_ordered(high))
-    return start + (stop - start) * np.float32(place - below)
+def stream_of(seed: np.uint64, row: int) -> np.uint64:
+    """Return where the random numbers of a row start."""
+    return mix(seed + np.uint64(row) * _GOLDEN)
 
 
 @_inline
@@ -97,32 +48,6 @@ def holds(answers: Array, start: int, stop: int, entity: int) -> bool:
         else:
             stop = middle
     return False
-
-
-@njit(fastmath={"contract", "reassoc"}, cache=True, nogil=True, error_model="numpy")
-def _log(number: Any) -> Any:
-    """Take the logarithm of a positive normal float.
-
-    A polynomial (Cephes' logf) that vectorises, unlike a call; within 2 ulp.
-    """
-    whole = bits_of(number)
-    exponent = np.float32((whole >> np.int32(23)) - np.int32(126))
-    x = float_of((whole & np.int32(0x007FFFFF)) | np.int32(0x3F000000))
-    small = x < np.float32(0.70710678)
-    exponent -= np.float32(1) if small else np.float32(0)
-    x = (x + x if small else x) - np.float32(1)
-    y = np.float32(7.0376836292e-2)
-    y = y * x - np.float32(1.1514610310e-1)
-    y = y * x + np.float32(1.1676998740e-1)
-    y = y * x - np.float32(1.2420140846e-1)
-    y = y * x + np.float32(1.4249322787e-1)
-    y = y * x - np.float32(1.6668057665e-1)
-    y = y * x + np.float32(2.0000714765e-1)
-    y = y * x - np.float32(2.4999993993e-1)
-    y = y * x + np.float32(3.3333331174e-1)
-    z = x * x
-    y = y * x * z - np.float32(2.12194440e-4) * exponent - np.float32(0.5) * z
-    return x + y + np.float32(0.693359375) * exponent
 
 
 @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
@@ -158,6 +83,43 @@ def sample_rows(
             exists[i, j] = held > 0
 
 
+@_inline
+def offer_row(
+    held: Array,
+    answers: Array,
+    start: int,
+    stop: int,
+    num_entities: int,
+    stream: np.uint64,
+    offered: Array,
+) -> None:
+    """Fill in what a row holds and is offered, -1 for padding and known positives.
+
+    The rest of ``offered`` (N1 + N2,) after ``held`` (N1,) are entities drawn by hashing, or all of
+    them where N2 is their number. The known ones are ``answers[start:stop]``, ascending.
+    """
+    size = held.shape[0]
+    count = offered.shape[0] - size
+    for j in range(size):
+        offered[j] = held[j]
+    if count < num_entities:
+        for j in range(count):
+            bits = mix(stream + np.uint64(j + 1) * _GOLDEN) >> np.uint64(33)
+            offered[size + j] = np.int64((bits * np.uint64(num_entities)) >> np.uint64(31))
+    else:
+        for j in range(count):
+            offered[size + j] = j
+    if stop - start <= _FEW_ANSWERS:
+        for place in range(start, stop):
+            known = answers[place]
+            for j in range(size, size + count):
+                offered[j] = -1 if offered[j] == known else offered[j]
+    else:
+        for j in range(size, size + count):
+            if holds(answers, start, stop, offered[j]):
+                offered[j] = -1
+
+
 @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
 def offer_rows(
     ids: Array,
@@ -168,170 +130,13 @@ def offer_rows(
     num_entities: int,
     seed: np.uint64,
 ) -> None:
-    """Fill in what rows hold and are offered, -1 for padding and known positives.
+    """Do :func:`offer_row` for many rows.
 
-    Shapes: ids (all rows, N1); rows (b,); offered (b, N1 + N2), N2 entities drawn by hashing, or
-    all of them where N2 is their number; offsets (all rows + 1,) into answers, or (0,) for none.
+    Shapes: ids (all rows, N1); rows (b,); offered (b, N1 + N2); offsets (all rows + 1,) into
+    answers, or (0,) for none.
     """
-    size = ids.shape[1]
-    count = offered.shape[1] - size
     for i in prange(rows.shape[0]):
         row = rows[i]
-        for j in range(size):
-            offered[i, j] = ids[row, j]
-        stream = mix(seed + np.uint64(row) * _GOLDEN)
-        for j in range(count):
-            entity: Any = np.int64(j)
-            if count < num_entities:
-                bits = mix(stream + np.uint64(j + 1) * _GOLDEN) >> np.uint64(33)
-                entity = np.int64((bits * np.uint64(num_entities)) >> np.uint64(31))
-            if offsets.shape[0] > 0 and holds(answers, offsets[row], offsets[row + 1], entity):
-                entity = np.int64(-1)
-            offered[i, size + j] = entity
-
-
-@_inline
-def _mark_distinct(candidates: Array, seen: Array, valid: Array) -> int:
-    """Mark the first place of each entity that may enter; return how many there are.
-
-    ``seen`` is a hash table with several times as many places as there are candidates, a power of
-    two.
-    """
-    seen[:] = -1
-    last = seen.shape[0] - 1
-    live = 0
-    for j in range(candidates.shape[0]):
-        entity = np.int32(candidates[j])
-        valid[j] = False
-        if entity < 0:
-            continue
-        slot = (np.int64(entity) * 2654435761) & last
-        while seen[slot] != -1 and seen[slot] != entity:
-            slot = (slot + 1) & last
-        if seen[slot] == -1:
-            seen[slot] = entity
-            valid[j] = True
-            live += 1
-    return live
-
-
-@_inline
-def _gumbel(stream: np.uint64, noise: Array) -> None:
-    """Fill in the negative of the standard Gumbel noise of a row."""
-    scale = np.float32(2.0**-23)
-    for j in range(noise.shape[0]):
-        bits = mix(stream + (_NOISE_STREAM + np.uint64(j + 1)) * _GOLDEN)
-        uniform = (np.float32(np.int32(bits >> np.uint64(41))) + np.float32(0.5)) * scale
-        noise[j] = _log(-_log(uniform))
-
-
-@_inline
-def _rescaling(scores: Array, valid: Array, order: Array) -> tuple[Any, Any]:
-    """Return the quantiles that become 0 and 1; equal ones where there is nothing to rescale."""
-    live = 0
-    for j in range(scores.shape[0]):
-        order[live] = _ordered(bits_of(scores[j]))
-        live += 1 if valid[j] else 0
-    low = np.float32(_quantile(order, live, LOW_QUANTILE))
-    return low, np.float32(_quantile(order, live, HIGH_QUANTILE))
-
-
-@_inline
-def _weigh(
-    scores: Array,
-    noise: Array,
-    weighting: int,
-    temperature: Any,
-    low: Any,
-    high: Any,
-    keys: Array,
-) -> None:
-    """Fill in log weights plus Gumbel noise; the largest are kept. One short loop a case."""
-    if weighting == 3:
-        for j in range(keys.shape[0]):
-            keys[j] = scores[j]
-    elif weighting == 0:
-        for j in range(keys.shape[0]):
-            keys[j] = -noise[j]
-    elif weighting == 1:
-        for j in range(keys.shape[0]):
-            keys[j] = temperature * scores[j] - noise[j]
-    elif high > low:
-        for j in range(keys.shape[0]):
-            scaled = min(max((scores[j] - low) / (high - low), np.float32(0)), np.float32(1))
-            keys[j] = temperature * scaled - noise[j]
-    else:
-        for j in range(keys.shape[0]):
-            keys[j] = (temperature if scores[j] > high else np.float32(0)) - noise[j]
-
-
-@_inline
-def _threshold(keys: Array, size: int, order: Array) -> Any:
-    """Return a number that the ``size`` largest keys are above, or tied with where ties are."""
-    for j in range(keys.shape[0]):
-        order[j] = _ordered(bits_of(keys[j]))
-    return float_of(_ordered(_split(order, keys.shape[0], keys.shape[0] - size)))
-
-
-@njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-def renew_rows(
-    ids: Array,
-    scores: Array,
-    rows: Array,
-    candidates: Array,
-    candidate_scores: Array,
-    alpha: float,
-    weighting: int,
-    seed: np.uint64,
-) -> None:
-    """Write the kept candidates and their scores into the rows of the cache.
-
-    Shapes: ids, scores (all rows, N1), scores as the bits of float16; rows (b,); candidates,
-    candidate_scores (b, k) with -1 for what may not enter. ``weighting`` is one of those of
-    :mod:`nscaching.sampling.cache`.
-    """
-    size = ids.shape[1]
-    count = candidates.shape[1]
-    slots = 16
-    while slots < 4 * count:
-        slots *= 2
-    temperature = np.float32(alpha)
-    for block in prange((rows.shape[0] + _BLOCK - 1) // _BLOCK):
-        valid = np.empty(count, dtype=np.bool_)
-        taken = np.empty(count, dtype=np.bool_)
-        seen = np.empty(slots, dtype=np.int32)
-        noise = np.empty(count, dtype=np.float32)
-        keys = np.empty(count, dtype=np.float32)
-        work = np.empty(count, dtype=np.float32)
-        order = np.empty(count, dtype=np.int32)
-        for i in range(block * _BLOCK, min(rows.shape[0], (block + 1) * _BLOCK)):
-            row = rows[i]
-            live = _mark_distinct(candidates[i], seen, valid)
-            low, high = np.float32(0), np.float32(0)
-            if weighting == 2 and live > 0:
-                low, high = _rescaling(candidate_scores[i], valid, order)
-            if weighting != 3:
-                _gumbel(mix(seed + np.uint64(row) * _GOLDEN), noise)
-            _weigh(candidate_scores[i], noise, weighting, temperature, low, high, keys)
-            for j in range(count):
-                keys[j] = keys[j] if valid[j] else -np.float32(np.inf)
-            threshold = -np.float32(np.inf)
-            if live > size:
-                threshold = _threshold(keys, size, order)
-            ties: Any = np.int64(min(size, live))
-            for j in range(count):
-                taken[j] = keys[j] > threshold
-                ties -= np.int64(taken[j])
-            for j in range(count if ties > 0 else 0):
-                if valid[j] and keys[j] == threshold and ties > 0:
-                    taken[j] = True
-                    ties -= 1
-            written: Any = np.int64(0)
-            for j in range(count):
-                seen[written] = candidates[i, j]
-                work[written] = candidate_scores[i, j]
-                written += np.int64(taken[j])
-            for j in range(size):
-                ids[row, j] = seen[j] if j < written else -1
-                kept = min(max(work[j], np.float32(-LARGEST_SCORE)), np.float32(LARGEST_SCORE))
-                scores[row, j] = to_half(kept) if j < written else np.uint16(0)
+        start, stop = (offsets[row], offsets[row + 1]) if offsets.shape[0] > 0 else (0, 0)
+        stream = stream_of(seed, row)
+        offer_row(ids[row], answers, start, stop, num_entities, stream, offered[i])

@@ -7,6 +7,7 @@ makes the same, and two triples of a batch that share a row compute the same upd
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +23,11 @@ def new_seed(generator: torch.Generator) -> Tensor:
     return torch.randint(
         -(1 << 63), (1 << 63) - 1, (1,), generator=generator, device=generator.device
     )
+
+
+def unsigned(seed: Tensor) -> np.uint64:
+    """Return the bits of a seed as the kernels of the CPU take them."""
+    return np.uint64(int(seed) & (1 << 64) - 1)
 
 
 def hashed_bits(seed: Tensor, rows: Tensor, first: int, count: int) -> Tensor:

@@ -25,12 +25,13 @@ from nscaching.sampling.base import (
     Scorer,
     even_weights,
 )
+from nscaching.sampling.byte_renewal import ByteRenewal
 from nscaching.sampling.cache import Cache
 from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.options import SamplerOptions
 from nscaching.sampling.softmax import log_weights
 from nscaching.sampling.variance import VarianceCache
-from nscaching.scoring import Side
+from nscaching.scoring import EmbeddingModel, Side
 
 
 class NSCachingSampler(Sampler):
@@ -52,6 +53,9 @@ class NSCachingSampler(Sampler):
         }
         self.row_of_triple = {side: _ids(pair.of_triple, device) for side, pair in pairs.items()}
         self._updating = torch.tensor(True)  # on the host, and part of the state
+        self._renew_from_bytes: ByteRenewal | None = None
+        if all(cache.fused_on_cpu for cache in self.caches.values()) and not options.pool:
+            self._renew_from_bytes = ByteRenewal(self.caches, self.known, options.candidates)
         #: 1 / (n p) of each triple, where the theory's weights are asked for.
         self._importance: Tensor | None = None
         if options.importance and options.alpha1 > 0:
@@ -147,7 +151,8 @@ class NSCachingSampler(Sampler):
         )
         kernel: Any = cpu_kernels.sample_rows
         kernel(*(tensor.numpy() for tensor in tensors))
-        return Negatives(entities, replaces_head, even_weights(exists))
+        weight = exists.float() if self.negatives == 1 else even_weights(exists)
+        return Negatives(entities, replaces_head, weight)
 
     def _sample_on_gpu(self, batch: Batch, uniform: Tensor) -> Negatives:
         """Do the same in one kernel, where the rows are sampled evenly."""
@@ -169,6 +174,10 @@ class NSCachingSampler(Sampler):
         """Renew the rows of the batch, each once, from themselves and N2 fresh entities."""
         if not self._updating:
             return []
+        tables = scorer.byte_tables() if isinstance(scorer, EmbeddingModel) else None
+        if self._renew_from_bytes is not None and tables is not None:
+            seeds = {side: new_seed(generator) for side in Side}
+            return [partial(self._renew_from_bytes, batch, tables, self.options.alpha3, seeds)]
         return [partial(self._renew, side, batch, scorer, new_seed(generator)) for side in Side]
 
     def _renew(self, side: Side, batch: Batch, scorer: Scorer, seed: Tensor) -> None:

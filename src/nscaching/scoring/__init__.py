@@ -9,7 +9,7 @@ from nscaching.scoring.base import ScoringFunction
 from nscaching.scoring.compact import CompactTable
 from nscaching.scoring.complex import ComplEx
 from nscaching.scoring.distmult import DistMult
-from nscaching.scoring.model import EmbeddingModel, Side
+from nscaching.scoring.model import ByteTables, EmbeddingModel, Side
 from nscaching.scoring.rotate import RotatE
 from nscaching.scoring.simple import SimplE
 from nscaching.scoring.transd import TransD
@@ -42,4 +42,12 @@ class ScoringOptions(Options):
         return SCORING[self.scoring](self.dim, self.norm)
 
 
-__all__ = ["SCORING", "CompactTable", "EmbeddingModel", "ScoringFunction", "ScoringOptions", "Side"]
+__all__ = [
+    "SCORING",
+    "ByteTables",
+    "CompactTable",
+    "EmbeddingModel",
+    "ScoringFunction",
+    "ScoringOptions",
+    "Side",
+]

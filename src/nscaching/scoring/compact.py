@@ -40,7 +40,7 @@ class CompactTable:
         for rows, values, scale in zip(*blocks, strict=True):
             largest = rows.abs().amax(1).clamp_min_(TINY)
             steps = largest.reciprocal().mul_(LARGEST).unsqueeze(1)
-            values.copy_((rows * steps).add_(LARGEST + 1.5).int().sub_(LARGEST + 1))  # rounded
+            values.copy_((rows * steps).round_())
             torch.mul(largest, 1 / LARGEST, out=scale)
 
     def rows(self, ids: Tensor) -> Tensor:

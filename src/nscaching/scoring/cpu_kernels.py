@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import prange
 
-from nscaching.scoring.compiled import Array, parallel
+from nscaching.scoring.compiled import Array, inline, parallel
 
 
 @parallel
@@ -113,6 +113,33 @@ def all_complex_distances(query: Array, views: Array, scores: Array) -> None:
                 scores[i, j] = -total
 
 
+@inline
+def write_query(
+    entity: Array, relation: Array, x: int, r: int, query: Array, kind: int, tail: bool
+) -> None:
+    """Write the query of a bilinear scoring function for one anchor. Shape: (width,)."""
+    width = entity.shape[1]
+    half = width if kind == 0 else width // 2
+    if kind == 0:
+        for d in range(half):
+            query[d] = entity[x, d] * relation[r, d]
+    elif kind == 1:
+        turn = np.float32(1) if tail else np.float32(-1)
+        for d in range(half):
+            x_re, x_im = entity[x, d], entity[x, half + d]
+            r_re, r_im = relation[r, d], turn * relation[r, half + d]
+            query[d] = x_re * r_re - x_im * r_im
+            query[half + d] = x_re * r_im + x_im * r_re
+    elif tail:
+        for d in range(half):
+            query[d] = entity[x, half + d] * relation[r, half + d]
+            query[half + d] = entity[x, d] * relation[r, d]
+    else:
+        for d in range(half):
+            query[d] = entity[x, half + d] * relation[r, d]
+            query[half + d] = entity[x, d] * relation[r, half + d]
+
+
 @parallel
 def bilinear_query(
     entity: Array,
@@ -124,25 +151,5 @@ def bilinear_query(
     tail: int,
 ) -> None:
     """Queries of a bilinear scoring function straight from the tables. Shape: (b, width)."""
-    width = entity.shape[1]
-    half = width if kind == 0 else width // 2
     for i in prange(anchors.shape[0]):
-        x, r = anchors[i], relations[i]
-        if kind == 0:
-            for d in range(half):
-                queries[i, d] = entity[x, d] * relation[r, d]
-        elif kind == 1:
-            turn = np.float32(1) if tail else np.float32(-1)
-            for d in range(half):
-                x_re, x_im = entity[x, d], entity[x, half + d]
-                r_re, r_im = relation[r, d], turn * relation[r, half + d]
-                queries[i, d] = x_re * r_re - x_im * r_im
-                queries[i, half + d] = x_re * r_im + x_im * r_re
-        elif tail:
-            for d in range(half):
-                queries[i, d] = entity[x, half + d] * relation[r, half + d]
-                queries[i, half + d] = entity[x, d] * relation[r, d]
-        else:
-            for d in range(half):
-                queries[i, d] = entity[x, half + d] * relation[r, d]
-                queries[i, half + d] = entity[x, d] * relation[r, half + d]
+        write_query(entity, relation, anchors[i], relations[i], queries[i], kind, tail != 0)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from nscaching.scoring.base import ScoringFunction
 from nscaching.scoring.compact import CompactTable
+from nscaching.scoring.families import Bilinear
 
 #: Floats gathered at once when candidates are scored: on a CPU the block stays in cache.
 _BLOCK_FLOATS = {"cpu": 1 << 19}
@@ -20,6 +22,13 @@ class Side(IntEnum):
 
     HEAD = 0
     TAIL = 1
+
+
+class ByteTables(NamedTuple):
+    """The tables of a bilinear scoring function with the bytes of its entities."""
+
+    tensors: tuple[Tensor, Tensor, Tensor, Tensor]  #: entity, relation, bytes, their scale
+    kind: int  #: of the scoring function, as the kernels count them
 
 
 class EmbeddingModel:
@@ -77,6 +86,13 @@ class EmbeddingModel:
     def score(self, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
         """Score triples of ids. Shapes: (...) three times -> (...)."""
         return self.scoring.score(self.entity[heads], self.relation[relations], self.entity[tails])
+
+    def byte_tables(self) -> ByteTables | None:
+        """Return what a kernel of the CPU scores candidates from by itself, where there is one."""
+        if self.compact is None or not isinstance(self.scoring, Bilinear):
+            return None
+        tensors = (self.entity, self.relation, self.compact.values, self.compact.scale)
+        return ByteTables(tensors, self.scoring.kernel_kind)
 
     @torch.no_grad()
     def score_candidates(

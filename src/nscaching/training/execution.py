@@ -22,6 +22,8 @@ from nscaching.training.step import GradientStep
 
 #: Steps executed one by one, for real, before a graph is captured: kernels get compiled.
 _WARM_UP_STEPS = 3
+#: Batches gathered at once.
+_BATCHES_AHEAD = 32
 #: Several runs may train in threads of one process: while one captures, no other may capture or
 #: give memory back to the device.
 CAPTURE_LOCK = threading.Lock()
@@ -48,21 +50,23 @@ class Executor:
         device = self.columns.device
         self.order = torch.empty(0, dtype=torch.int64, device=device)
         self.start = 0
+        #: Triples of the next steps as batches have them, and where in the order they begin.
+        self._ahead, self._ahead_start = torch.empty(6, 0, dtype=torch.int64, device=device), 0
         self.total = torch.zeros((), device=device)
 
     def begin_epoch(self, order: Tensor, first_step: int, loss_so_far: float = 0.0) -> None:
         """Take the order of an epoch's triples; steps before ``first_step`` are done already."""
         self.order = order
         self.start = first_step * self.batch_size
+        self._ahead = self._ahead[:, :0]
         self.total.fill_(loss_so_far)
         if self.tracer is not None:
             self.tracer.begin_epoch(order, first_step)
 
     def step(self) -> None:
         """Take the next step."""
-        index = self.order[self.start : self.start + self.batch_size]
+        batch = self._batch_at(self.start)
         self.start += self.batch_size
-        batch = Batch.of(self.columns, index)
         negatives = self.sampler.sample(batch, self.model, self.generator)
         self.sampler.update(batch, self.model, self.generator)
         observe = None if self.tracer is None else self.tracer.observe
@@ -71,6 +75,16 @@ class Executor:
         self.total += loss
         if self.tracer is not None:
             self.tracer.after_step()
+
+    def _batch_at(self, start: int) -> Batch:
+        """Return the batch at a place of the order; those of many steps are gathered at once."""
+        place = start - self._ahead_start
+        if not 0 <= place < self._ahead.shape[1]:
+            index = self.order[start : start + _BATCHES_AHEAD * self.batch_size]
+            columns = self.columns.index_select(1, index).long()
+            self._ahead, self._ahead_start = torch.cat([index.unsqueeze(0), columns]), start
+            place = 0
+        return Batch(*self._ahead[:, place : place + self.batch_size].unbind(0))
 
     def loss(self) -> float:
         """Return the loss summed over the steps of the epoch so far."""
