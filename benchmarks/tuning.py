@@ -160,7 +160,7 @@ def _on_dask_workers(
     """Search on a local Dask cluster of workers with one thread each; its start is not timed."""
     from dask.distributed import Client, LocalCluster
 
-    with LocalCluster(count, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None) as cluster:
         with Client(cluster) as client:
             client.run(_warm_up)  # imports torch, loads the kernels
         started = time.time()
