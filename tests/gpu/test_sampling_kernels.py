@@ -72,7 +72,7 @@ class Rows:
         (claim or kernels.claim)(self.owner, rows)
         offered = kernels.offer(cache.ids, self.owner, rows, count, self.entities, seed, self.known)
         scores = self.score(rows)(offered)
-        alpha, weighting = cache._weighting(self.alpha)
+        alpha, weighting = cache.weighting(self.alpha)
         assert weighting == self.weighting
         parts = cache.ids, cache.scores, self.owner, rows, offered, scores
         kernels.renew(*parts, alpha, weighting, seed)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from nscaching.optimisation import DenseAdam
+from nscaching.optimisation import adam as adam_module
 
 from ..conftest import on_both_paths, seeded
 
@@ -26,6 +27,41 @@ def test_dense_adam_is_torchs(decay):
         theirs.step()
         ours.step({"x": (ids, rows.clone())})
         torch.testing.assert_close(table, parameter.data, atol=1e-5, rtol=1e-4)
+
+
+@on_both_paths
+def test_rows_that_wait_long_for_a_gradient_move_as_torchs():
+    table = torch.randn(6, 5, generator=seeded(0))
+    parameter = torch.nn.Parameter(table.clone())
+    theirs, ours = torch.optim.Adam([parameter], lr=0.01), DenseAdam({"x": table}, 0.01, 0.0)
+    for number in range(900):
+        # Row 0 in every step, row 1 now and then, row 2 twice with more than 400 steps between.
+        ids = [0] + [1] * (number % 37 == 0) + [2] * (number in (3, 700)) + [3] * (number == 5)
+        rows = torch.randn(len(ids), 5, generator=seeded(number))
+        parameter.grad = torch.zeros(6, 5).index_add_(0, torch.tensor(ids), rows)
+        theirs.step()
+        ours.step({"x": (torch.tensor(ids), rows.clone())})
+        torch.testing.assert_close(table, parameter.data, atol=2e-5, rtol=2e-4)
+
+
+@pytest.mark.parametrize("plain_first", [True, False])
+def test_the_state_goes_on_by_the_other_path(plain_first, monkeypatch):
+    tables = [torch.randn(20, 5, generator=seeded(0)) for _ in range(3)]
+    whole = DenseAdam({"x": tables[0]}, 0.01, 0.0)
+    monkeypatch.setattr(adam_module, "HAVE_NUMBA", not plain_first)
+    first = DenseAdam({"x": tables[1]}, 0.01, 0.0)
+    monkeypatch.setattr(adam_module, "HAVE_NUMBA", plain_first)
+    second = DenseAdam({"x": tables[2]}, 0.01, 0.0)
+    steps = [(ids[:3], rows[:3]) for ids, rows in steps_of(12, seeded(1))]
+    for adam in (whole, first):
+        for ids, rows in steps[:6]:
+            adam.step({"x": (ids, rows.clone())})
+    tables[2].copy_(tables[1])
+    second.load_state(first.state())
+    for adam in (whole, second):
+        for ids, rows in steps[6:]:
+            adam.step({"x": (ids, rows.clone())})
+    torch.testing.assert_close(tables[0], tables[2], atol=1e-5, rtol=1e-4)
 
 
 @on_both_paths
@@ -52,9 +88,10 @@ def test_lazy_adam_where_every_row_has_a_gradient_is_dense_adam():
 
 
 @on_both_paths
-def test_the_state_goes_on_where_it_was():
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_the_state_goes_on_where_it_was(decay):
     first, second = (torch.randn(20, 5, generator=seeded(0)) for _ in range(2))
-    one, two = DenseAdam({"x": first}, 0.01, 0.1), DenseAdam({"x": second}, 0.01, 0.1)
+    one, two = DenseAdam({"x": first}, 0.01, decay), DenseAdam({"x": second}, 0.01, decay)
     steps = list(steps_of(4, seeded(1)))
     for ids, rows in steps[:2]:
         one.step({"x": (ids, rows.clone())})

@@ -19,6 +19,14 @@ SETTINGS = {**ALL_STATE, "epochs": 6, "valid_every": 2, "batch_size": 8}
 STEPS = 9  # an epoch: 70 training triples
 
 
+@pytest.fixture(autouse=True)
+def _listening():
+    """Listen to SIGINT: a process that a shell started in the background is told to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def signal_at(monkeypatch, owner, name, call, number=signal.SIGINT):
     """Send this process a signal at a call of a method."""
     original, calls = getattr(owner, name), []

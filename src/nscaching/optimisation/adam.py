@@ -47,10 +47,17 @@ class DenseAdam:
             name: torch.full((len(table),), -1, dtype=torch.int32, device=device)
             for name, table in tables.items()
         }
+        #: On the CPU, without decay, the step as of which the moments of a row are stored.
+        self._since = {
+            name: torch.zeros(len(table), dtype=torch.int32)
+            for name, table in tables.items()
+            if self._on_cpu and not lazy and weight_decay == 0
+        }
         self._gradient = {
             name: torch.zeros_like(table) for name, table in tables.items() if not self._on_cpu
         }
         self._no_copy = CompactTable(torch.empty(0, 1))
+        self._no_steps = torch.empty(0, dtype=torch.int32)
         self._torch: torch.optim.Adam | None = None
         if not self._on_cpu and not self._on_gpu and not lazy:
             self._torch = self._torch_adam(device)
@@ -110,10 +117,12 @@ class DenseAdam:
             self.tables[name].numpy(),
             self.mean[name].numpy(),
             self.square[name].numpy(),
+            self._since.get(name, self._no_steps).numpy(),
             slot.numpy(),
             gradient,
             copy.values.numpy(),
             copy.scale.numpy(),
+            count,
             self.lr / (1 - BETA1**count),
             BETA1,
             BETA2,
@@ -187,6 +196,9 @@ class DenseAdam:
 
     def state(self) -> dict[str, Tensor]:
         """Return the moments and the number of steps as named tensors."""
+        return {**self._moments(), **{f"{name}.since": x for name, x in self._since.items()}}
+
+    def _moments(self) -> dict[str, Tensor]:
         return {
             "count": self.count,
             **{f"{name}.mean": table for name, table in self.mean.items()},
@@ -194,9 +206,17 @@ class DenseAdam:
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state` returned."""
-        for name, mine in self.state().items():
+        """Take back what :meth:`state` returned, here or on another device."""
+        for name, mine in self._moments().items():
             mine.copy_(state[name])
+        for name in self.tables:
+            since = state.get(f"{name}.since")
+            if name in self._since:
+                self._since[name].copy_(self.count if since is None else since)
+            elif since is not None:  # moments are kept up to date here
+                age = (self.count - since.to(self.count.device)).unsqueeze(1)
+                self.mean[name].mul_(BETA1**age)
+                self.square[name].mul_(BETA2**age)
         if self._torch is not None:
             for parameter in self._parameters.values():
                 self._torch.state[parameter]["step"].copy_(self.count)
