@@ -131,7 +131,8 @@ def _show_plan(made: Reproduction) -> None:
     listed = table(f"{made.definition.name}: {made.definition.title}", "cell", "state", "time")
     for planned in made.plan:
         cell = planned.cell
-        where = f"{cell.dataset} {cell.scoring or ''} {cell.label}, seed {cell.seed}"
+        where = " ".join(filter(None, (cell.dataset, cell.scoring, cell.label)))
+        where += f", seed {cell.seed}"
         listed.add_row(where, planned.state, duration(planned.seconds) if planned.seconds else "–")
     stdout().print(listed)
     stdout().print(f"About {duration(made.expected_seconds)} in all.", highlight=False)
@@ -143,9 +144,12 @@ def _show(made: Reproduction) -> None:
     names = list(dict.fromkeys(each.measure for _, found in compared for each in found))
     title = f"{made.definition.name}: {made.definition.title} (the paper's in brackets)"
     listed = table(title, "cell", *names)
+    for column in listed.columns[1:]:  # many measures: rather two lines a number than no name
+        column.no_wrap = False
+    listed.columns[0].min_width = 20
     for row, found in compared:
         by_name = {each.measure: each for each in found}
-        where = f"{row['dataset']} {row['scoring'] or ''} {label_of(row)}"
+        where = " ".join(filter(None, (row["dataset"], row["scoring"], label_of(row))))
         if row["error"] and not found:
             where += ": no data" if row["missing"] else ": failed"
         listed.add_row(where, *(_cell(by_name.get(name)) for name in names))
