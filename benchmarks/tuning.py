@@ -97,6 +97,8 @@ def report(asked: argparse.Namespace) -> None:
         curves[method] = [CurvePoint(**point) for point in found["curve"]]
         keys = ("best", "curve", "importance", "epochs", "training_seconds", "failed")
         searches[method] = {key: found[key] for key in keys}
+        for place in ("file", "run"):  # folders of the machine that searched
+            searches[method]["best"].pop(place, None)
         searches[method]["trials"] = [
             {key: trial[key] for key in ("number", "config", "mrr", "epochs", "seconds", "status")}
             for trial in found["trials"]

@@ -8,7 +8,15 @@ from typing import Annotated, Any, Optional
 import typer
 
 from nscaching.cli.option_flags import with_option_flags
-from nscaching.cli.output import JsonFlag, print_json, stdout, table, whole_numbers
+from nscaching.cli.output import (
+    ConfigFlag,
+    JsonFlag,
+    QuietFlag,
+    print_json,
+    stdout,
+    table,
+    whole_numbers,
+)
 from nscaching.comparison import Comparison, compare
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.interrupt import terminate_as_interrupt
@@ -46,17 +54,14 @@ def compare_command(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Folder of the runs.", show_default="runs/compare-DATA-SCORING"),
     ] = None,
-    config: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="YAML file of options, such as the config.yaml of a run; flags win."),
-    ] = None,
+    config: ConfigFlag = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep what is finished in --out and do the rest.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the runs in --out.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: QuietFlag = False,
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:

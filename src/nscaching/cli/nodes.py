@@ -9,7 +9,15 @@ import typer
 
 from nscaching.cli import tune
 from nscaching.cli.option_flags import with_option_flags
-from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
+from nscaching.cli.output import (
+    ConfigFlag,
+    JsonFlag,
+    QuietFlag,
+    friendly,
+    print_json,
+    stdout,
+    table,
+)
 from nscaching.errors import UserError
 from nscaching.nodes import NodeConfig, NodeEmbedding, embed_nodes, load_node_graph, load_nodes
 from nscaching.nodes.api import make_node_config
@@ -41,14 +49,11 @@ def train_command(
         typer.Option(help="Folder to write.", show_default="runs/nodes-DATA-MODEL-SAMPLER"),
     ] = None,
     labels: LabelFile = None,
-    config: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="YAML file of options, such as the config.yaml of a run; flags win."),
-    ] = None,
+    config: ConfigFlag = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the embedding in --out.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: QuietFlag = False,
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:
@@ -178,7 +183,7 @@ def compare(
         Optional[int],  # noqa: UP045
         typer.Option(help="Epochs of each training.", min=1, show_default="as chosen for the data"),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: QuietFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Train LINE, Node2vec, SeedNE and NSCaching on the same walks: the paper's table."""

@@ -9,7 +9,8 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, ParamSpec, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Optional, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
@@ -27,6 +28,11 @@ _NO_MEMORY = "There is not enough memory for this; try a smaller dim or --eval-m
 
 JsonFlag = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
+]
+QuietFlag = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+ConfigFlag = Annotated[
+    Optional[Path],  # noqa: UP045 (typer reads this at run time on Python 3.10)
+    typer.Option(help="YAML file of options, such as the config.yaml of a run; flags win."),
 ]
 
 

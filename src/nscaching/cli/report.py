@@ -9,7 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 from nscaching.api import load_run
-from nscaching.cli.output import JsonFlag, friendly, print_json, stdout
+from nscaching.cli.output import JsonFlag, QuietFlag, friendly, print_json, stdout
 from nscaching.training import Progress
 
 
@@ -21,7 +21,7 @@ def command(
         typer.Option(help="File to write.", show_default="RUN/report.html"),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: QuietFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a page about a run: curves, metrics, a map, the cache, predictions."""

@@ -7,7 +7,15 @@ from typing import Annotated, Optional
 
 import typer
 
-from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table, whole_numbers
+from nscaching.cli.output import (
+    JsonFlag,
+    QuietFlag,
+    friendly,
+    print_json,
+    stdout,
+    table,
+    whole_numbers,
+)
 from nscaching.errors import UserError
 from nscaching.paper import Reproduction, definitions, reproduce
 from nscaching.paper.planning import Request
@@ -72,7 +80,7 @@ def command(
     finished: Annotated[
         bool, typer.Option("--finished", help="Run nothing: show and draw what is finished.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: QuietFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Reproduce a table or figure of the paper: our numbers beside the paper's."""

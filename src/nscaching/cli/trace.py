@@ -10,7 +10,7 @@ from rich.table import Table
 
 from nscaching.api import make_config, make_trainer
 from nscaching.cli.option_flags import with_option_flags
-from nscaching.cli.output import JsonFlag, print_json, stdout, table
+from nscaching.cli.output import JsonFlag, QuietFlag, print_json, stdout, table
 from nscaching.cli.train import resumable
 from nscaching.errors import UserError
 from nscaching.thinning import thinned
@@ -56,7 +56,7 @@ def trace_command(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the run in --out.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: QuietFlag = False,
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:

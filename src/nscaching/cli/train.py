@@ -12,7 +12,7 @@ import typer
 from nscaching.api import make_config, merged_options, open_graph, train
 from nscaching.cli.evaluate import metrics_table
 from nscaching.cli.option_flags import with_option_flags
-from nscaching.cli.output import JsonFlag, print_json, stdout, table
+from nscaching.cli.output import ConfigFlag, JsonFlag, QuietFlag, print_json, stdout, table
 from nscaching.errors import TrainingInterrupted
 from nscaching.report.page import try_to_write
 from nscaching.run import Run
@@ -37,10 +37,7 @@ def train_command(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Run folder to write.", show_default="runs/DATA-SCORING-SAMPLER"),
     ] = None,
-    config: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="YAML file of options, such as the config.yaml of a run; flags win."),
-    ] = None,
+    config: ConfigFlag = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out where it stopped.")
     ] = False,
@@ -61,7 +58,7 @@ def train_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the sizes and the memory of the run; train not.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: QuietFlag = False,
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from nscaching.cli.option_flags import with_option_flags
-from nscaching.cli.output import JsonFlag, print_json, stdout, table
+from nscaching.cli.output import JsonFlag, QuietFlag, print_json, stdout, table
 from nscaching.nodes import NodeConfig
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.interrupt import terminate_as_interrupt
@@ -60,7 +60,7 @@ def tune_command(
             show_default=False,
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: QuietFlag = False,
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:
