@@ -4,12 +4,17 @@ Every parameter moves in every step, as with ``torch.optim.Adam``; L2 enters as 
 decay. On the CPU and on CUDA one fused pass reads the row gradients where they are; elsewhere they
 are added into a table that is kept, and torch's own Adam reads that. Lazy Adam moves only the rows
 that have a gradient: for tables so large that moving all of them is most of a step.
+
+On the CPU rows without a gradient may take turns (:meth:`DenseAdam.take_turns`): they move some
+steps later, all those steps at once, unless they are asked for before (:meth:`DenseAdam.settle`).
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,17 +52,22 @@ class DenseAdam:
             name: torch.full((len(table),), -1, dtype=torch.int32, device=device)
             for name, table in tables.items()
         }
-        #: On the CPU, without decay, the step as of which the moments of a row are stored.
-        self._since = {
-            name: torch.zeros(len(table), dtype=torch.int32)
-            for name, table in tables.items()
-            if self._on_cpu and not lazy and weight_decay == 0
-        }
+        #: On the CPU, the step as of which the moments of a row are stored, and the one it has
+        #: moved to.
+        self._since, self._moved = (
+            {
+                name: torch.zeros(len(table), dtype=torch.int32)
+                for name, table in tables.items()
+                if self._on_cpu
+            }
+            for _ in range(2)
+        )
+        self._turns: dict[str, int] = {}
+        self._fading = _fading()
+        self._no_copy = CompactTable(torch.empty(0, 1))
         self._gradient = {
             name: torch.zeros_like(table) for name, table in tables.items() if not self._on_cpu
         }
-        self._no_copy = CompactTable(torch.empty(0, 1))
-        self._no_steps = torch.empty(0, dtype=torch.int32)
         self._torch: torch.optim.Adam | None = None
         if not self._on_cpu and not self._on_gpu and not lazy:
             self._torch = self._torch_adam(device)
@@ -105,28 +115,103 @@ class DenseAdam:
         for name, copy in self.copies.items():
             copy.refresh(self.tables[name])
 
+    # Rows that take turns, on the CPU -------------------------------------------------------------
+
+    def take_turns(self, name: str, steps: int) -> None:
+        """Let the rows of a table that have no gradient move every so many steps from now on.
+
+        Whoever reads rows between two steps settles them first.
+        """
+        self.settle_all()
+        if self._on_cpu and not self.lazy:
+            from nscaching.optimisation.cpu_kernels import MOST_TURNS
+
+            self._turns[name] = min(steps, MOST_TURNS)
+
+    def waits(self, name: str) -> bool:
+        """Tell whether rows of a table may be waiting for their turn."""
+        return self._turns.get(name, 1) > 1
+
+    def settle(self, name: str, ids: Tensor) -> None:
+        """Let rows make up for the steps they have waited in; ids may repeat."""
+        if self.waits(name):
+            self._move(name, ids, self.tables[name][:0], turn=0, turns=0)
+
+    def settle_all(self) -> None:
+        """Let every row make up for the steps it has waited in."""
+        for name in self.tables:
+            if self.waits(name):
+                ids = torch.empty(0, dtype=torch.int64)
+                self._move(name, ids, self.tables[name][:0], turn=0, turns=1)
+
+    def settled(self) -> dict[str, Tensor]:
+        """Return the tables as they would be without turns; those that wait are copied."""
+        return {
+            name: self._caught_up(name)
+            if self.waits(name) and bool((self._moved[name] < self.count).any())
+            else table
+            for name, table in self.tables.items()
+        }
+
+    def _caught_up(self, name: str) -> Tensor:
+        table, mean, square = (
+            part[name].clone() for part in (self.tables, self.mean, self.square)
+        )
+        self._catch_up((table, mean, square), self._since[name], self._moved[name])
+        return table
+
+    def _catch_up(self, parts: tuple[Tensor, Tensor, Tensor], since: Tensor, moved: Tensor) -> None:
+        """Bring a table and its moments to this step, with plain torch."""
+        table, mean, square = parts
+        waited = (moved - since).unsqueeze(1)
+        mean.mul_(BETA1**waited)
+        square.mul_(BETA2**waited)
+        for step in range(int(moved.min()) + 1, int(self.count) + 1):
+            rows = torch.nonzero(moved < step).squeeze(1)
+            gradient = self.weight_decay * table[rows]
+            self._move_rows(parts, rows, gradient, step)
+
+    def _move_rows(
+        self, parts: tuple[Tensor, Tensor, Tensor], rows: Tensor, gradient: Tensor, step: float
+    ) -> None:
+        """Take the step of that number for some rows, each once, with plain torch."""
+        table, means, squares = parts
+        mean = means[rows].mul_(BETA1).add_(gradient, alpha=1 - BETA1)
+        square = squares[rows].mul_(BETA2).add_(gradient**2, alpha=1 - BETA2)
+        means[rows], squares[rows] = mean, square
+        root = square.sqrt() / (1 - BETA2**step) ** 0.5 + EPSILON
+        table[rows] -= self.lr / (1 - BETA1**step) * mean / root
+
     def _step_on_cpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
+        turns = 0 if self.lazy else self._turns.get(name, 1)
+        self._move(name, ids, rows.contiguous(), int(self.count) % max(turns, 1), turns)
+
+    def _move(self, name: str, ids: Tensor, gradient: Tensor, turn: int, turns: int) -> None:
         from nscaching.optimisation import cpu_kernels
 
-        slot = self._mark[name]
-        gradient = rows.contiguous().numpy()
-        cpu_kernels.gather_rows(ids.numpy(), gradient, slot.numpy())
-        count = int(self.count)
+        slot, rows = self._mark[name].numpy(), np.empty(len(ids), dtype=np.int64)
+        gather: Any = cpu_kernels.gather_rows
+        rows = rows[: gather(ids.numpy(), gradient.numpy(), slot, rows)]
         copy = self.copies.get(name, self._no_copy)
-        cpu_kernels.adam(
+        kernel: Any = cpu_kernels.move
+        kernel(
             self.tables[name].numpy(),
             self.mean[name].numpy(),
             self.square[name].numpy(),
-            self._since.get(name, self._no_steps).numpy(),
-            slot.numpy(),
-            gradient,
+            self._since[name].numpy(),
+            self._moved[name].numpy(),
+            slot,
+            rows,
+            gradient.numpy(),
             copy.values.numpy(),
             copy.scale.numpy(),
-            count,
-            self.lr / (1 - BETA1**count),
+            self._fading,
+            int(self.count),
+            turn,
+            turns,
+            self.lr,
             BETA1,
             BETA2,
-            (1 - BETA2**count) ** 0.5,
             EPSILON,
             self.weight_decay,
             self.lazy,
@@ -159,14 +244,11 @@ class DenseAdam:
     def _lazy_step(self, name: str, ids: Tensor, rows: Tensor) -> None:
         """Move the rows with a gradient, with plain torch."""
         touched, place = torch.unique(ids, return_inverse=True)
-        table, count = self.tables[name], float(self.count)
+        table = self.tables[name]
         gradient = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)
         gradient += self.weight_decay * table[touched]
-        mean = self.mean[name][touched].mul_(BETA1).add_(gradient, alpha=1 - BETA1)
-        square = self.square[name][touched].mul_(BETA2).add_(gradient**2, alpha=1 - BETA2)
-        self.mean[name][touched], self.square[name][touched] = mean, square
-        root = square.sqrt() / (1 - BETA2**count) ** 0.5 + EPSILON
-        table[touched] -= self.lr / (1 - BETA1**count) * mean / root
+        parts = table, self.mean[name], self.square[name]
+        self._move_rows(parts, touched, gradient, float(self.count))
 
     def _torch_adam(self, device: torch.device) -> torch.optim.Adam:
         """Return torch's Adam working on our tables and on our state."""
@@ -196,7 +278,13 @@ class DenseAdam:
 
     def state(self) -> dict[str, Tensor]:
         """Return the moments and the number of steps as named tensors."""
-        return {**self._moments(), **{f"{name}.since": x for name, x in self._since.items()}}
+        waiting = {
+            f"{name}.{part}": steps[name]
+            for part, steps in (("since", self._since), ("moved", self._moved))
+            for name in steps
+            if not self.lazy
+        }
+        return {**self._moments(), **waiting}
 
     def _moments(self) -> dict[str, Tensor]:
         return {
@@ -206,17 +294,27 @@ class DenseAdam:
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state` returned, here or on another device."""
+        """Take back what :meth:`state` returned, here or on another device, after the tables."""
         for name, mine in self._moments().items():
             mine.copy_(state[name])
-        for name in self.tables:
-            since = state.get(f"{name}.since")
-            if name in self._since:
+        for name, table in self.tables.items():
+            since, moved = (state.get(f"{name}.{part}") for part in ("since", "moved"))
+            if self._on_cpu:
                 self._since[name].copy_(self.count if since is None else since)
-            elif since is not None:  # moments are kept up to date here
-                age = (self.count - since.to(self.count.device)).unsqueeze(1)
-                self.mean[name].mul_(BETA1**age)
-                self.square[name].mul_(BETA2**age)
+                self._moved[name].copy_(self.count if moved is None else moved)
+            elif since is not None and moved is not None:  # rows do not wait here
+                parts = table, self.mean[name], self.square[name]
+                self._catch_up(parts, since.to(table.device), moved.to(table.device))
         if self._torch is not None:
             for parameter in self._parameters.values():
                 self._torch.state[parameter]["step"].copy_(self.count)
+
+
+def _fading() -> np.ndarray:
+    """Return what is left of the mean, and of the root of the square, after 0, 1, ... steps."""
+    if not HAVE_NUMBA:
+        return np.empty((2, 0), dtype=np.float32)
+    from nscaching.optimisation.cpu_kernels import RESTS_AFTER
+
+    steps = np.arange(RESTS_AFTER + 1)
+    return np.stack([BETA1**steps, BETA2 ** (steps / 2)]).astype(np.float32)

@@ -1,8 +1,12 @@
-"""Dense Adam on the CPU in one pass, from gradients of the few rows that have one.
+"""Dense Adam on the CPU, from gradients of the few rows that have one.
+
+A row without a gradient moves all the same, but how is known in advance. So such rows wait for
+their turn, a block of rows every few steps, and then make up for the steps they waited in: memory
+is passed over a fraction as often. A row that is about to be read makes up for its steps before.
 
 Without weight decay the moments of a row without a gradient only shrink, by the same factors for
-all its numbers. They are then left as they were at the row's last gradient, and the factors are
-taken to the power of the steps since: a third of the memory traffic of a step is not needed.
+all its numbers. They are left as they were at the row's last gradient and are not written either;
+and the steps a row waited in differ so little that two do for all of them (``_two_for_many``).
 """
 
 from __future__ import annotations
@@ -13,106 +17,219 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from nscaching.llvm import float_of
+from nscaching.llvm import LINE_BYTES, float_of, prefetch
 from nscaching.scoring.dot_kernels import TINY_BITS, larger_bits, write_bytes
 
 Array = np.ndarray[Any, Any]
-#: Rows moved before their bytes are written: a row's bytes wait for its largest number, and others
-#: are moved meanwhile. More rows would not stay in the nearest memory.
-_BLOCK = 4
+#: Rows that take their turn together.
+BLOCK_ROWS = 16
 #: After so many steps without a gradient a row rests: what is left of its mean, 0.9^400, is 5e-19.
-_RESTS_AFTER = 400
+RESTS_AFTER = 400
+#: The most steps a row waits for its turn.
+MOST_TURNS = 16
+#: The first steps differ much from one another; until this one each is taken.
+_EARLY = 100
+#: Parts that the rows of a call are dealt out in.
+_PARTS = 32
+#: Listed rows that are on their way from memory while others are moved.
+_AHEAD = 2
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def gather_rows(ids: Array, gradient: Array, slot: Array) -> None:
+def gather_rows(ids: Array, gradient: Array, slot: Array, rows: Array) -> int:
     """Add up the gradient rows of each id in its first row, and note that row in ``slot``.
 
-    Shapes: ids (m,), gradient (m, width); slot (n,) is -1 before, and again after ``adam``.
+    ``rows`` takes the distinct ids; their number is returned. ``gradient`` may have no rows.
+    Shapes: ids, rows (m,), gradient (m, width); slot (n,) is -1 before, and again after ``move``.
     """
+    count = 0
     for i in range(ids.shape[0]):
         row = ids[i]
         first = slot[row]
         if first < 0:
             slot[row] = i
-        else:
+            rows[count] = row
+            count += 1
+        elif gradient.shape[0] > 0:
             for d in range(gradient.shape[1]):
                 gradient[first, d] += gradient[i, d]
+    return count
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fetch(table: Array, row: int) -> None:
+    for byte in range(0, table.shape[1] * table.itemsize, LINE_BYTES):
+        prefetch(table, row, byte)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _recent_steps(count: int, lr: float, beta1: float, beta2: float) -> Any:
+    """Return sizes of steps, and what roots of squares are corrected by, from step count back."""
+    sizes, roots = np.zeros(MOST_TURNS + 1), np.zeros(MOST_TURNS + 1)
+    for back in range(min(MOST_TURNS + 1, count)):
+        sizes[back] = lr / (1 - beta1 ** (count - back))
+        roots[back] = 1 / math.sqrt(1 - beta2 ** (count - back))
+    return sizes, roots
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _two_for_many(sizes: Array, roots: Array, beta1: float, beta2: float) -> Array:
+    """Return how a row makes up for 1, 2, ... steps at once, up to the present one.
+
+    A step divides by the root of the square times a factor that creeps from step to step. The sum
+    over the steps is a quadrature: two points with the first three moments of the factors, each
+    weighted with its step, have the same sum but for the fourth power of the creeping.
+
+    Shapes: sizes, roots (MOST_TURNS + 1,), of steps back from the present one; the
+    result (MOST_TURNS + 1, 4) has two sizes and two factors, for moments as of where the row stood.
+    """
+    plan = np.zeros((MOST_TURNS + 1, 4))
+    for steps in range(1, plan.shape[0]):
+        total = mean = 0.0
+        for i in range(1, steps + 1):
+            weight = sizes[steps - i] * beta1**i
+            total += weight
+            mean += weight * roots[steps - i] * beta2 ** (0.5 * i)
+        mean /= total
+        second = third = 0.0
+        for i in range(1, steps + 1):
+            weight = sizes[steps - i] * beta1**i / total
+            off = roots[steps - i] * beta2 ** (0.5 * i) - mean
+            second += weight * off**2
+            third += weight * off**3
+        plan[steps, 0], plan[steps, 1], plan[steps, 2], plan[steps, 3] = total, 0.0, mean, mean
+        if steps > 1:
+            lean = third / second
+            spread = math.sqrt(lean**2 + 4 * second)
+            low, high = mean + (lean - spread) / 2, mean + (lean + spread) / 2
+            share = (high - mean) / (high - low)
+            plan[steps, 0], plan[steps, 1] = total * share, total * (1 - share)
+            plan[steps, 2], plan[steps, 3] = low, high
+    return plan
 
 
 @njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
-def adam(
+def move(
     table: Array,
     mean: Array,
     square: Array,
     since: Array,
+    moved: Array,
     slot: Array,
+    rows: Array,
     gradient: Array,
     copy: Array,
     copy_scale: Array,
+    fading: Array,
     count: int,
-    step_size: float,
+    turn: int,
+    turns: int,
+    lr: float,
     beta1: float,
     beta2: float,
-    correction2: float,
     epsilon: float,
     decay: float,
     lazy: bool,
 ) -> None:
-    """Move every row, or those with a gradient where ``lazy``.
+    """Move the listed ``rows``, and the blocks of rows whose turn it is, to step ``count``.
 
-    ``slot`` says which row of ``gradient`` is a row's own, or -1, and becomes -1. ``copy`` and
-    ``copy_scale`` are those of a :class:`~nscaching.scoring.compact.CompactTable`, or empty.
-    ``since`` is the step as of which a row's moments are stored; empty if they always are as of
-    the step before, number ``count`` being this one.
+    Block b is moved if b % turns == turn; none is if ``turns`` is 0. ``slot`` says which row of
+    ``gradient`` belongs to a listed row and becomes -1. Without gradients the listed rows make up
+    for their steps, before those gradients are taken; their copies are left for the step itself.
+    ``moved`` is the step a row has been moved to, at most MOST_TURNS back, and ``since`` the step
+    as of which its moments are stored. ``copy`` and ``copy_scale`` are those of a
+    :class:`~nscaching.scoring.compact.CompactTable`, or empty. ``fading`` has what is left of the
+    mean, and of the root of the square, after so many steps. If ``lazy``, steps without a gradient
+    do not count.
 
-    ``step_size`` is lr / (1 - beta1^t), ``correction2`` is sqrt(1 - beta2^t).
-    Shapes: table, mean, square, copy (n, width); since, slot, copy_scale (n,); gradient (u, width).
+    Shapes: table, mean, square, copy (n, width); since, moved, slot, copy_scale (n,); rows (u,);
+    gradient (m, width); fading (2, RESTS_AFTER + 1).
     """
     width = table.shape[1]
-    lr, eps, wd = np.float32(step_size), np.float32(epsilon), np.float32(decay)
-    root = np.float32(1 / correction2)
-    c1, c2 = np.float32(1 - beta1), np.float32(1 - beta2)
+    eps, wd = np.float32(epsilon), np.float32(decay)
+    new1, new2 = np.float32(1 - beta1), np.float32(1 - beta2)
+    kept1, kept2 = np.float32(beta1), np.float32(beta2)
     log1, log2 = math.log(beta1), math.log(beta2)
-    copied = copy.shape[0] > 0
-    stored = since.shape[0] > 0
-    for block in prange((table.shape[0] + _BLOCK - 1) // _BLOCK):
-        first: Any = np.int64(block) * _BLOCK
-        stop = min(table.shape[0], first + _BLOCK)
-        for row in range(first, stop):
-            own = slot[row]
-            age = count - since[row] if stored else 1
-            if own < 0 and (lazy or age > _RESTS_AFTER):
-                continue
-            bits = TINY_BITS
-            b1, b2 = np.float32(math.exp(age * log1)), np.float32(math.exp(age * log2))
-            if own < 0 and stored:
-                own_lr, own_root = lr * b1, np.float32(math.sqrt(b2)) * root
-                for d in range(width):
-                    p = table[row, d]
-                    m, v = mean[row, d], square[row, d]
-                    p -= own_lr * m / (np.float32(math.sqrt(v)) * own_root + eps)
-                    table[row, d] = p
-                    bits = larger_bits(bits, p)
+    sizes, roots = _recent_steps(count, lr, beta1, beta2)
+    plan = _two_for_many(sizes, roots, beta1, beta2)
+    early = count < _EARLY
+    blocks = (table.shape[0] + BLOCK_ROWS - 1) // BLOCK_ROWS
+    due = (blocks - turn + turns - 1) // turns if turns > 0 else 0
+    listed = rows.shape[0]
+    with_gradient = gradient.shape[0] > 0
+    for part in prange(_PARTS):
+        start, stop = part * listed // _PARTS, (part + 1) * listed // _PARTS
+        due_start = part * due // _PARTS
+        due_rows = ((part + 1) * due // _PARTS - due_start) * BLOCK_ROWS
+        for i in range(stop - start + due_rows):
+            in_turn = i >= stop - start
+            if in_turn:
+                place = i - (stop - start)
+                row: Any = np.int64(
+                    ((due_start + place // BLOCK_ROWS) * turns + turn) * BLOCK_ROWS
+                    + place % BLOCK_ROWS
+                )
+                if row >= table.shape[0]:
+                    continue
             else:
+                row = np.int64(rows[start + i])
+                if turns > 0 and row // BLOCK_ROWS % turns == turn:
+                    continue
+                later = rows[min(start + i + _AHEAD, stop - 1)]
+                _fetch(table, later)
+                _fetch(mean, later)
+                _fetch(square, later)
+            own = slot[row] if with_gradient else -1
+            last = count - 1 if own >= 0 else count
+            waited = last - moved[row]
+            if lazy or (decay == 0 and moved[row] - since[row] > RESTS_AFTER):
+                waited = 0
+            if waited > 0 and decay > 0:
+                for step in range(moved[row] + 1, last + 1):
+                    size, root = np.float32(sizes[count - step]), np.float32(roots[count - step])
+                    for d in range(width):
+                        g = wd * table[row, d]
+                        m = kept1 * mean[row, d] + new1 * g
+                        v = kept2 * square[row, d] + new2 * g * g
+                        mean[row, d] = m
+                        square[row, d] = v
+                        table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
+                since[row] = last
+            elif waited > 0 and (early or waited == 1 or own >= 0):
+                for step in range(moved[row] + 1, last + 1):
+                    age = min(step - since[row], RESTS_AFTER)
+                    size = np.float32(sizes[count - step] * fading[0, age])
+                    root = np.float32(roots[count - step] * fading[1, age])
+                    for d in range(width):
+                        m, v = mean[row, d], square[row, d]
+                        table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
+            elif waited > 0:
+                age = moved[row] - since[row]
+                size1 = np.float32(plan[waited, 0] * fading[0, age])
+                size2 = np.float32(plan[waited, 1] * fading[0, age])
+                root1 = np.float32(plan[waited, 2] * fading[1, age])
+                root2 = np.float32(plan[waited, 3] * fading[1, age])
                 for d in range(width):
-                    p = table[row, d]
-                    g = wd * p
-                    if own >= 0:
-                        g += gradient[own, d]
-                    m = b1 * mean[row, d] + c1 * g
-                    v = b2 * square[row, d] + c2 * g * g
+                    m, v = mean[row, d], np.float32(math.sqrt(square[row, d]))
+                    table[row, d] -= m * (size1 / (v * root1 + eps) + size2 / (v * root2 + eps))
+            if own >= 0:
+                left = 1 if lazy else count - since[row]
+                left1 = np.float32(math.exp(left * log1))
+                left2 = np.float32(math.exp(left * log2))
+                size, root = np.float32(sizes[0]), np.float32(roots[0])
+                for d in range(width):
+                    g = wd * table[row, d] + gradient[own, d]
+                    m = left1 * mean[row, d] + new1 * g
+                    v = left2 * square[row, d] + new2 * g * g
                     mean[row, d] = m
                     square[row, d] = v
-                    p -= lr * m / (np.float32(math.sqrt(v)) * root + eps)
-                    table[row, d] = p
-                    bits = larger_bits(bits, p)
-                if stored:
-                    since[row] = count
-            if copied:
-                copy_scale[row] = float_of(bits)
-        for row in range(first, stop):
-            rests = slot[row] < 0 and (lazy or (stored and count - since[row] > _RESTS_AFTER))
-            if copied and not rests:
-                copy_scale[row] = write_bytes(table[row], copy_scale[row], copy[row])
-            slot[row] = -1
+                    table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
+                since[row] = count
+            moved[row] = count
+            if copy.shape[0] > 0 and (own >= 0 or (in_turn and waited > 0)):
+                bits = TINY_BITS
+                for d in range(width):
+                    bits = larger_bits(bits, table[row, d])
+                copy_scale[row] = write_bytes(table[row], float_of(bits), copy[row])
+    for i in range(listed):
+        slot[rows[i]] = -1

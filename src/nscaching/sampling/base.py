@@ -142,6 +142,13 @@ class Sampler(ABC):
         """
         return []
 
+    def reads_only_its_rows(self, scorer: Scorer) -> bool:
+        """Tell whether a step reads no entity rows but those of its positives and negatives.
+
+        They are known once the negatives are drawn, so drawing reads none.
+        """
+        return False
+
     def phase(self) -> bool:
         """Return a value that changes when a step of this epoch does other things than before."""
         return True

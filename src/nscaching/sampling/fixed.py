@@ -14,6 +14,10 @@ class BernoulliSampler(Sampler):
 
     name = "bernoulli"
 
+    def reads_only_its_rows(self, scorer: Scorer) -> bool:
+        """Tell that drawing reads nothing of the model."""
+        return True
+
     def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
         """Draw a side, then an entity."""
         replaces_head = self.draw_sides(batch, self.negatives, generator)

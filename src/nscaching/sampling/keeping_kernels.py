@@ -18,9 +18,13 @@ from nscaching.sampling.hashing import GOLDEN, NOISE_STREAM
 from nscaching.sampling.softmax import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE
 
 _GOLDEN, _NOISE_STREAM = np.uint64(GOLDEN), np.uint64(NOISE_STREAM)
+#: Times that a bound is guessed before floats are halved.
+_GUESSES = 15
 #: Rows renewed one after the other with the same working memory.
 BLOCK = 32
 _inline = njit(cache=True, nogil=True, error_model="numpy")
+_INFINITE = np.float32(np.inf)
+_LEAST, _MOST = np.int32(-(2**31)), np.int32(2**31 - 1)
 
 
 @_inline
@@ -30,48 +34,81 @@ def _ordered(bits: Any) -> Any:
 
 
 @_inline
-def _split(values: Array, length: int, count: int) -> Any:
-    """Return a bound with ``count`` of the int32s at or below it, or the nearest that ties allow.
+def _as_number(number: Any) -> Any:
+    """Map a float to an int32 that sorts as it does: loops for the largest vectorise over those."""
+    return _ordered(bits_of(number))
 
-    By bisection between the smallest and the largest: counting vectorises, and it ends as soon as
-    the bound falls between two neighbours. With ties the result is the value that is tied.
-    """
-    low, high = values[0], values[0]
+
+@_inline
+def _as_float(number: Any) -> Any:
+    return float_of(_ordered(number))
+
+
+@_inline
+def _count_up_to(values: Array, length: int, bound: Any) -> Any:
+    count = np.int32(0)
     for j in range(length):
-        low = min(low, values[j])
-        high = max(high, values[j])
-    least, most = np.int64(low), np.int64(high)
-    while least < most:
-        middle = (least + most) >> 1
-        bound = np.int32(middle)
-        below = np.int32(0)
-        for j in range(length):
-            below = np.int32(below + np.int32(values[j] <= bound))  # a plain sum is an int64
-        if below == count:
+        count = np.int32(count + np.int32(values[j] <= bound))  # a plain sum is an int64
+    return np.float32(count)
+
+
+@_inline
+def _split(values: Array, length: int, count: int) -> Any:
+    """Return a bound with ``count`` of the numbers at or below it, or the nearest that ties allow.
+
+    By narrowing it down between the smallest and the largest: counting vectorises, and it ends as
+    soon as the bound falls between two neighbours. With ties the result is the number that is tied.
+    Minus infinity may be among the numbers, but less than ``count`` times.
+    """
+    least, most = _MOST, _LEAST
+    nothing = _as_number(-_INFINITE)
+    for j in range(length):
+        number = _as_number(values[j])
+        least = min(least, number if number > nothing else _MOST)
+        most = max(most, number)
+    low, high = _as_float(least), _as_float(most)
+    if count >= length:
+        return high
+    below, upto, wanted = np.float32(0), np.float32(length), np.float32(count)
+    for _ in range(_GUESSES):  # where the count would be reached if numbers lay evenly
+        bound = low + (high - low) * ((wanted + np.float32(0.5) - below) / (upto - below))
+        found = _count_up_to(values, length, bound)
+        if found == wanted:
             return bound
-        if below > count:
+        if found > wanted:
+            high, upto = bound, found
+        else:
+            low, below = bound, found
+    least, most = _as_number(low), _as_number(high)
+    while least < most:  # ties, or numbers far from even: halve what is left of all floats
+        middle = np.int32((np.int64(least) + np.int64(most)) >> 1)
+        found = _count_up_to(values, length, _as_float(middle))
+        if found == wanted:
+            return _as_float(middle)
+        if found > wanted:
             most = middle
         else:
-            least = middle + 1
-    return np.int32(least)
+            least = np.int32(middle + 1)
+    return _as_float(least)
 
 
 @_inline
 def _quantile(values: Array, length: int, q: float) -> Any:
-    """Return the q-quantile of ordered int32s, with linear interpolation, as a float."""
+    """Return the q-quantile of numbers, with linear interpolation."""
     place = np.float32((length - 1) * q)
     below = math.floor(place)
     bound = _split(values, length, below + 1)
-    low, high = np.int32(-(2**31)), np.int32(2**31 - 1)
+    low, high = _LEAST, _MOST
     count = np.int32(0)
     for j in range(length):
         inside = values[j] <= bound
+        number = _as_number(values[j])
         count = np.int32(count + np.int32(inside))
-        low = max(low, values[j] if inside else np.int32(-(2**31)))
-        high = min(high, np.int32(2**31 - 1) if inside else values[j])
+        low = max(low, number if inside else _LEAST)
+        high = min(high, _MOST if inside else number)
     if count > below + 1 or place == below:
         high = low
-    start, stop = float_of(_ordered(low)), float_of(_ordered(high))
+    start, stop = _as_float(low), _as_float(high)
     return start + (stop - start) * np.float32(place - below)
 
 
@@ -141,7 +178,7 @@ def _rescaling(scores: Array, valid: Array, order: Array) -> tuple[Any, Any]:
     """Return the quantiles that become 0 and 1; equal ones where there is nothing to rescale."""
     live = 0
     for j in range(scores.shape[0]):
-        order[live] = _ordered(bits_of(scores[j]))
+        order[live] = scores[j]
         live += 1 if valid[j] else 0
     low = np.float32(_quantile(order, live, LOW_QUANTILE))
     return low, np.float32(_quantile(order, live, HIGH_QUANTILE))
@@ -177,11 +214,9 @@ def _weigh(
 
 
 @_inline
-def _threshold(keys: Array, size: int, order: Array) -> Any:
+def _threshold(keys: Array, size: int) -> Any:
     """Return a number that the ``size`` largest keys are above, or tied with where ties are."""
-    for j in range(keys.shape[0]):
-        order[j] = _ordered(bits_of(keys[j]))
-    return float_of(_ordered(_split(order, keys.shape[0], keys.shape[0] - size)))
+    return _split(keys, keys.shape[0], keys.shape[0] - size)
 
 
 @_inline
@@ -194,7 +229,7 @@ def working_memory(count: int) -> Any:
         np.empty(slots, dtype=np.int32),
         np.empty((2, count), dtype=np.bool_),
         np.empty((3, count), dtype=np.float32),
-        np.empty(count, dtype=np.int32),
+        np.empty(count, dtype=np.float32),
     )
 
 
@@ -230,7 +265,7 @@ def keep_row(
         keys[j] = keys[j] if valid[j] else -np.float32(np.inf)
     threshold = -np.float32(np.inf)
     if live > size:
-        threshold = _threshold(keys, size, order)
+        threshold = _threshold(keys, size)
     ties: Any = np.int64(min(size, live))
     for j in range(count):
         taken[j] = keys[j] > threshold

@@ -31,7 +31,7 @@ from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.options import SamplerOptions
 from nscaching.sampling.softmax import log_weights
 from nscaching.sampling.variance import VarianceCache
-from nscaching.scoring import EmbeddingModel, Side
+from nscaching.scoring import ByteTables, EmbeddingModel, Side
 
 
 class NSCachingSampler(Sampler):
@@ -76,6 +76,15 @@ class NSCachingSampler(Sampler):
     def _score_rows(self, side: Side, scorer: Scorer, rows: Tensor, ids: Tensor) -> Tensor:
         anchor, relation = self.anchor[side][rows].long(), self.relation[side][rows].long()
         return scorer.score_candidates(side, anchor, relation, ids)
+
+    def reads_only_its_rows(self, scorer: Scorer) -> bool:
+        """Tell whether candidates are scored from a copy of the rows."""
+        return self._bytes_to_renew_from(scorer) is not None
+
+    def _bytes_to_renew_from(self, scorer: Scorer) -> ByteTables | None:
+        if self._renew_from_bytes is None or not isinstance(scorer, EmbeddingModel):
+            return None
+        return scorer.byte_tables()
 
     def phase(self) -> bool:
         """Return whether this epoch updates the caches."""
@@ -174,7 +183,7 @@ class NSCachingSampler(Sampler):
         """Renew the rows of the batch, each once, from themselves and N2 fresh entities."""
         if not self._updating:
             return []
-        tables = scorer.byte_tables() if isinstance(scorer, EmbeddingModel) else None
+        tables = self._bytes_to_renew_from(scorer)
         if self._renew_from_bytes is not None and tables is not None:
             seeds = {side: new_seed(generator) for side in Side}
             return [partial(self._renew_from_bytes, batch, tables, self.options.alpha3, seeds)]

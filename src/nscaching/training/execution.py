@@ -22,6 +22,8 @@ from nscaching.training.step import GradientStep
 
 #: Steps executed one by one, for real, before a graph is captured: kernels get compiled.
 _WARM_UP_STEPS = 3
+#: Steps that entity rows without a gradient wait for their turn to move, on a CPU.
+TURNS = 4
 #: Batches gathered at once.
 _BATCHES_AHEAD = 32
 #: Several runs may train in threads of one process: while one captures, no other may capture or
@@ -53,6 +55,8 @@ class Executor:
         #: Triples of the next steps as batches have them, and where in the order they begin.
         self._ahead, self._ahead_start = torch.empty(6, 0, dtype=torch.int64, device=device), 0
         self.total = torch.zeros((), device=device)
+        in_turns = self.sampler.reads_only_its_rows(self.model)
+        self.gradient_step.adam.take_turns("entity", TURNS if in_turns else 1)
 
     def begin_epoch(self, order: Tensor, first_step: int, loss_so_far: float = 0.0) -> None:
         """Take the order of an epoch's triples; steps before ``first_step`` are done already."""
@@ -64,15 +68,18 @@ class Executor:
             self.tracer.begin_epoch(order, first_step)
 
     def step(self) -> None:
-        """Take the next step."""
+        """Take the next step; the last one of an epoch leaves no row waiting."""
         batch = self._batch_at(self.start)
         self.start += self.batch_size
         negatives = self.sampler.sample(batch, self.model, self.generator)
+        self.gradient_step.settle(batch, negatives)
         self.sampler.update(batch, self.model, self.generator)
         observe = None if self.tracer is None else self.tracer.observe
         loss, scores = self.gradient_step(batch, negatives, observe)
         self.sampler.learn(batch, negatives, scores)
         self.total += loss
+        if self.start >= len(self.order):
+            self.gradient_step.adam.settle_all()
         if self.tracer is not None:
             self.tracer.after_step()
 

@@ -52,6 +52,12 @@ class GradientStep:
         self.adam.apply(gradients)
         return loss, scores
 
+    def settle(self, batch: Batch, negatives: Negatives) -> None:
+        """Let the entity rows that the step reads make up for steps they have waited in."""
+        if self.adam.waits("entity"):
+            ids = torch.cat([batch.heads, batch.tails, negatives.entities.reshape(-1)])
+            self.adam.settle("entity", ids)
+
     def gradients(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor, Gradients]:
         """Return loss, scores of the negatives, and for each table ids and gradient rows.
 
