@@ -5,6 +5,7 @@ import torch
 
 from nscaching.optimisation import DenseAdam
 from nscaching.optimisation import adam as adam_module
+from nscaching.scoring import CompactTable
 
 from ..conftest import on_both_paths, seeded
 
@@ -101,3 +102,89 @@ def test_the_state_goes_on_where_it_was(decay):
         for ids, rows in steps[2:]:
             adam.step({"x": (ids, rows.clone())})
     assert torch.equal(first, second)
+
+
+# Rows that take turns -----------------------------------------------------------------------------
+
+
+def rare_steps(count, seed):
+    """Yield gradients of three of forty rows a step."""
+    generator = seeded(seed)
+    for _ in range(count):
+        yield torch.randint(40, (3,), generator=generator), torch.randn(3, 5, generator=generator)
+
+
+@pytest.mark.parametrize("turns", [2, 8, 16, 99])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_rows_in_turns_are_torchs_when_they_are_settled(turns, decay):
+    table = torch.randn(40, 5, generator=seeded(0))
+    parameter = torch.nn.Parameter(table.clone())
+    theirs = torch.optim.Adam([parameter], lr=0.01, weight_decay=decay)
+    ours = DenseAdam({"x": table}, 0.01, decay)
+    ours.take_turns("x", turns)
+    for number, (ids, rows) in enumerate(rare_steps(700, 1)):
+        ours.settle("x", ids)
+        torch.testing.assert_close(table[ids], parameter.data[ids], atol=2e-5, rtol=2e-4)
+        parameter.grad = torch.zeros(40, 5).index_add_(0, ids, rows)
+        theirs.step()
+        ours.step({"x": (ids, rows.clone())})
+        if number % 50 == 49:
+            waiting = table.clone()
+            torch.testing.assert_close(ours.settled()["x"], parameter.data, atol=2e-5, rtol=2e-4)
+            assert torch.equal(table, waiting)
+    assert not torch.allclose(table, parameter.data, atol=2e-5, rtol=2e-4)  # some do wait
+    ours.settle_all()
+    torch.testing.assert_close(table, parameter.data, atol=2e-5, rtol=2e-4)
+
+
+def test_two_steps_that_stand_for_sixteen_are_as_good_as_floats():
+    # One gradient, then none: what sixteen steps sum up to, in turns and one by one.
+    tables = [torch.randn(40, 5, generator=seeded(0)) for _ in range(2)]
+    adams = [DenseAdam({"x": table}, 0.01, 0.0) for table in tables]
+    adams[0].take_turns("x", 16)
+    for ids, rows in rare_steps(300, 1):
+        for adam in adams:
+            adam.settle("x", ids)
+            adam.step({"x": (ids, rows.clone())})
+    adams[0].settle_all()
+    torch.testing.assert_close(*tables, atol=2e-6, rtol=2e-6)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_the_bytes_of_a_waiting_row_are_those_of_the_row_as_it_stands(decay):
+    table = torch.randn(40, 5, generator=seeded(0))
+    copy = CompactTable(table)
+    adam = DenseAdam({"x": table}, 0.01, decay, copies={"x": copy})
+    adam.take_turns("x", 8)
+    for ids, rows in rare_steps(150, 1):
+        adam.settle("x", ids)
+        adam.step({"x": (ids, rows.clone())})
+        fresh = CompactTable(table)
+        assert torch.equal(copy.values, fresh.values)
+        torch.testing.assert_close(copy.scale, fresh.scale)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("plainly", [False, True])
+def test_waiting_rows_go_on_from_a_checkpoint(decay, plainly, monkeypatch):
+    tables = [torch.randn(40, 5, generator=seeded(0)) for _ in range(2)]
+    one = DenseAdam({"x": tables[0]}, 0.01, decay)
+    one.take_turns("x", 8)
+    steps = list(rare_steps(230, 1))
+    for ids, rows in steps[:203]:
+        one.settle("x", ids)
+        one.step({"x": (ids, rows.clone())})
+    monkeypatch.setattr(adam_module, "HAVE_NUMBA", not plainly)
+    two = DenseAdam({"x": tables[1]}, 0.01, decay)
+    two.take_turns("x", 8)
+    tables[1].copy_(tables[0])
+    two.load_state({name: tensor.clone() for name, tensor in one.state().items()})
+    for adam in (one, two):
+        for ids, rows in steps[203:]:
+            adam.settle("x", ids)
+            adam.step({"x": (ids, rows.clone())})
+        adam.settle_all()
+    if plainly:
+        torch.testing.assert_close(*tables, atol=2e-5, rtol=2e-4)
+    else:
+        assert torch.equal(*tables)

@@ -154,9 +154,7 @@ class DenseAdam:
         }
 
     def _caught_up(self, name: str) -> Tensor:
-        table, mean, square = (
-            part[name].clone() for part in (self.tables, self.mean, self.square)
-        )
+        table, mean, square = (part[name].clone() for part in (self.tables, self.mean, self.square))
         self._catch_up((table, mean, square), self._since[name], self._moved[name])
         return table
 

@@ -84,19 +84,24 @@ def _two_for_many(sizes: Array, roots: Array, beta1: float, beta2: float) -> Arr
     result (MOST_TURNS + 1, 4) has two sizes and two factors, for moments as of where the row stood.
     """
     plan = np.zeros((MOST_TURNS + 1, 4))
+    root_of_beta2 = math.sqrt(beta2)
+    weights, factors = np.empty(plan.shape[0]), np.empty(plan.shape[0])
     for steps in range(1, plan.shape[0]):
         total = mean = 0.0
+        left1 = left2 = 1.0
         for i in range(1, steps + 1):
-            weight = sizes[steps - i] * beta1**i
-            total += weight
-            mean += weight * roots[steps - i] * beta2 ** (0.5 * i)
+            left1 *= beta1
+            left2 *= root_of_beta2
+            weights[i] = sizes[steps - i] * left1
+            factors[i] = roots[steps - i] * left2
+            total += weights[i]
+            mean += weights[i] * factors[i]
         mean /= total
         second = third = 0.0
         for i in range(1, steps + 1):
-            weight = sizes[steps - i] * beta1**i / total
-            off = roots[steps - i] * beta2 ** (0.5 * i) - mean
-            second += weight * off**2
-            third += weight * off**3
+            off = factors[i] - mean
+            second += weights[i] / total * off * off
+            third += weights[i] / total * off * off * off
         plan[steps, 0], plan[steps, 1], plan[steps, 2], plan[steps, 3] = total, 0.0, mean, mean
         if steps > 1:
             lean = third / second

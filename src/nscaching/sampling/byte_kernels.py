@@ -41,6 +41,24 @@ def _fetch(table: Array, row: int) -> None:
         prefetch(table, row, byte)
 
 
+@njit(cache=True, nogil=True, error_model="numpy")
+def _offer(
+    ids: Array,
+    offsets: Array,
+    answers: Array,
+    row: int,
+    num_entities: int,
+    seed: np.uint64,
+    offered: Array,
+) -> None:
+    """Fill in what a row is offered."""
+    start: Any = np.int64(0)
+    stop: Any = np.int64(0)
+    if offsets.shape[0] > 0:
+        start, stop = offsets[row], offsets[row + 1]
+    offer_row(ids[row], answers, start, stop, num_entities, stream_of(seed, row), offered)
+
+
 @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
 def renew_from_bytes(
     places: Any,
@@ -84,30 +102,34 @@ def renew_from_bytes(
         seed = seeds[1] if tail else seeds[0]
         width = side_ids.shape[1] + candidates
         memory = working_memory(width)
-        offered = np.empty(width, dtype=np.int32)
+        offers = np.empty((2, width), dtype=np.int32)
         candidate_scores = np.empty(width, dtype=np.float32)
         query = np.empty(entity.shape[1], dtype=np.float32)
         first = np.int64(block - heads if tail else block) * BLOCK
         stop = min(place.shape[0], first + BLOCK)
-        for i in range(first, stop):
-            later = place[min(i + 1, stop - 1)]
-            _fetch(side_ids, row_of[later])
-            _fetch(side_scores, row_of[later])
-            _fetch(entity, anchor_of[later])
-            at = place[i]
-            row = row_of[at]
-            start: Any = np.int64(0)
-            end: Any = np.int64(0)
-            if side_offsets.shape[0] > 0:
-                start, end = side_offsets[row], side_offsets[row + 1]
-            stream = stream_of(seed, row)
-            offer_row(side_ids[row], side_answers, start, end, entity.shape[0], stream, offered)
-            fetch_rows(values, offered)
-            write_query(entity, relation, anchor_of[at], relations[at], query, kind, tail)
-            dot_rows(query, values, offered, candidate_scores)
-            for j in range(width):
-                candidate_scores[j] *= scale[max(offered[j], 0)]
-            keep_row(
-                offered, candidate_scores, temperature, weighting, stream, memory,
-                side_ids[row], side_scores[row],
-            )  # fmt: skip
+        for i in range(first - 1, stop):
+            coming = offers[(i + 1) & 1]
+            if i >= first:
+                at = place[i]
+                row = row_of[at]
+                offered = offers[i & 1]
+                write_query(entity, relation, anchor_of[at], relations[at], query, kind, tail)
+                dot_rows(query, values, offered, candidate_scores)
+                for j in range(width):
+                    candidate_scores[j] *= scale[max(offered[j], 0)]
+            if i + 1 < stop:
+                following = row_of[place[i + 1]]
+                _offer(
+                    side_ids, side_offsets, side_answers, following, entity.shape[0], seed, coming
+                )
+                later = place[min(i + 2, stop - 1)]
+                _fetch(side_ids, row_of[later])
+                _fetch(side_scores, row_of[later])
+                _fetch(entity, anchor_of[later])
+                fetch_rows(values, coming)
+            if i >= first:
+                stream = stream_of(seed, row)
+                keep_row(
+                    offered, candidate_scores, temperature, weighting, stream, memory,
+                    side_ids[row], side_scores[row],
+                )  # fmt: skip

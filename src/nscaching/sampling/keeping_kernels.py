@@ -262,8 +262,8 @@ def keep_row(
         _gumbel(stream, noise)
     _weigh(candidate_scores, noise, weighting, temperature, low, high, keys)
     for j in range(count):
-        keys[j] = keys[j] if valid[j] else -np.float32(np.inf)
-    threshold = -np.float32(np.inf)
+        keys[j] = keys[j] if valid[j] else -_INFINITE
+    threshold = -_INFINITE
     if live > size:
         threshold = _threshold(keys, size)
     ties: Any = np.int64(min(size, live))

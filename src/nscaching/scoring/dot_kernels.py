@@ -12,7 +12,7 @@ from nscaching.scoring.compact import LARGEST, TINY
 from nscaching.scoring.compiled import Array, inline, parallel
 
 #: Rows that are on their way from memory while others are compared.
-_AHEAD = 8
+_AHEAD = 16
 #: Added to a small float it leaves the nearest whole number in the lowest bits.
 _ROUNDING = np.float32(1.5 * 2**23)
 #: The bits of the smallest number that counts.

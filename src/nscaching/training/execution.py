@@ -23,7 +23,7 @@ from nscaching.training.step import GradientStep
 #: Steps executed one by one, for real, before a graph is captured: kernels get compiled.
 _WARM_UP_STEPS = 3
 #: Steps that entity rows without a gradient wait for their turn to move, on a CPU.
-TURNS = 4
+TURNS = 8
 #: Batches gathered at once.
 _BATCHES_AHEAD = 32
 #: Several runs may train in threads of one process: while one captures, no other may capture or

@@ -249,7 +249,7 @@ class Trainer:
 
     def best_model(self) -> EmbeddingModel:
         """Return the model with the best validation MRR, or the last one without validation."""
-        tables = self.best or self.model.state()
+        tables = self.best or self.step.adam.settled()
         return EmbeddingModel(self.model.scoring, tables["entity"], tables["relation"])
 
     # Keeping -------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "program": program_bytes(),
         "graph": _graph_bytes(graph),
         "parameters": parameters,
-        "optimiser": (2 + on_gpu) * parameters + 8 * entities,
+        "optimiser": (2 + on_gpu) * parameters + 12 * entities,
         "compact copy": 0,
         "best model": parameters if len(graph.valid) and config.valid_every else 0,
         "caches": 0,
