@@ -17,11 +17,13 @@ DRAW_TYPES = {
     **dict.fromkeys(ROWS, "*i64"),
     **dict.fromkeys(ANSWERS, "*i32"),
     **dict.fromkeys(("replaces_head", "proper"), "*i1"),
-    **dict.fromkeys(("count", "k", "num_entities"), "i32"),
+    **dict.fromkeys(("rows", "count", "k", "num_entities"), "i32"),
+    "finished": "*i32",
 }
 TRACE_TYPES = {
     **dict.fromkeys(("entities", "codes", "at", "ids"), "*i64"),
-    **dict.fromkeys(("count", "k", "num_entities"), "i32"),
+    **dict.fromkeys(("rows", "count", "k", "num_entities"), "i32"),
+    "finished": "*i32",
     "replaces_head": "*i1",
     "least_score": "fp32",
 }
@@ -58,6 +60,7 @@ for known in (True, False):
 for by_score in (True, False):
     written = {"width": DIM, "BY_SCORE": by_score, "BLOCK": 64, "WIDTH": 1 if by_score else 8}
     compile_kernel(tracing._write_codes, TRACE_TYPES, **written)
-compile_kernel(tracing._advance, TRACE_TYPES)
-compile_kernel(tracing._add_products, {"ids": "*i64", "width": "i32"}, BLOCK=8)
+compile_kernel(
+    tracing._add_products, {"ids": "*i64", "count": "i32", "width": "i32"}, ROWS=16, BLOCK=8
+)
 compile_kernel(tracing._add_root)

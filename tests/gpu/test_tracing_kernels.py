@@ -26,7 +26,8 @@ def test_codes_say_what_was_drawn(k, by_score, kernels):
     scores, rows = torch.randn(count, k, generator=seeded(2)), gradient_of(count, k)
     at, codes = torch.tensor(first), torch.zeros(100, k, dtype=torch.int64)
     least = -0.2 if by_score else None
-    kernels.write_codes(negatives, scores, rows, least, ENTITIES, at, codes)
+    finished = torch.zeros((), dtype=torch.int32)
+    kernels.write_codes(negatives, scores, rows, least, ENTITIES, at, finished, codes)
     teaches = scores > -0.2 if by_score else (rows != 0).any(1).view(count, k)
     exists = negatives.weight > 0
     bits = negatives.replaces_head + 2 * (teaches & exists) + 4 * exists
@@ -34,6 +35,7 @@ def test_codes_say_what_was_drawn(k, by_score, kernels):
     assert not codes[:first].any()
     assert not codes[first + count :].any()
     assert int(at) == first + count
+    assert int(finished) == 0
 
 
 def test_the_norm_is_that_of_rows_added_up(kernels):
@@ -42,7 +44,7 @@ def test_the_norm_is_that_of_rows_added_up(kernels):
     sums, square = torch.zeros(2), torch.zeros(1)
     gradients, rng = {}, seeded(3)
     for name, size in sizes.items():
-        ids, rows = torch.randint(size, (20,), generator=rng), torch.randn(20, 5, generator=rng)
+        ids, rows = torch.randint(size, (40,), generator=rng), torch.randn(40, 5, generator=rng)
         gradients[name] = ids, rows
         parts.append((ids, rows, torch.zeros(size, 5).index_add_(0, ids, rows)))
     for _ in range(2):

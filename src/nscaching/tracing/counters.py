@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
+from nscaching.cuda_graphs import Replayed
 from nscaching.graph import KnowledgeGraph
 from nscaching.losses import Loss
 from nscaching.sampling import Batch, Negatives
@@ -26,8 +28,10 @@ LEAST_LOGISTIC_LOSS = 0.01
 _LEAST_SCORE = math.log(math.expm1(LEAST_LOGISTIC_LOSS))
 #: Negatives written down before they are counted.
 _BUFFER = 1 << 18
+#: Parts of an epoch whose counting is kept for replay on a GPU; larger graphs have more of them.
+_MOST_REPLAYED = 8
 #: What is counted, in the order of the tensor that holds it.
-_NAMES = ("drawn", "with_loss", "followed", "repeated", "known", "held_out")
+COUNTED = ("drawn", "with_loss", "followed", "repeated", "known", "held_out")
 
 
 class NegativeCounters:
@@ -51,15 +55,21 @@ class NegativeCounters:
         self._on_cpu = HAVE_NUMBA and device.type == "cpu"
         self._on_gpu = HAVE_TRITON and device.type == "cuda"
         self._order = torch.empty(0, dtype=torch.int64, device=device)
-        self._counts = torch.zeros(len(_NAMES), dtype=torch.int64, device=device)
+        self._replayed: dict[tuple[int, int], Replayed] = {}
+        self.counts = torch.zeros(len(COUNTED), dtype=torch.int64, device=device)
         self._codes = torch.empty(0, 0, dtype=torch.int64, device=device)
         self._at = torch.zeros((), dtype=torch.int64, device=device)
+        self._finished = torch.zeros((), dtype=torch.int32, device=device)
         self._offsets = torch.arange(batch_size, device=device)
         self._counted = self._written = 0  # places of the epoch, known without asking the device
 
     def begin_epoch(self, order: Tensor, first_step: int) -> None:
         """Take the order of an epoch's triples; steps before ``first_step`` are counted already."""
-        self._order = order
+        if self._on_gpu and len(self._order) == len(order):
+            self._order.copy_(order)  # it stays where replayed counting reads it
+        else:
+            self._order = order.clone() if self._on_gpu else order
+            self._replayed.clear()
         self._counted = self._written = first_step * self.batch_size
         self._at.zero_()
 
@@ -103,7 +113,7 @@ class NegativeCounters:
         from nscaching.tracing import gpu_kernels
 
         least = _LEAST_SCORE if self.loss.margin is None else None
-        places = (self.num_entities, self._at, self._codes)
+        places = (self.num_entities, self._at, self._finished, self._codes)
         gpu_kernels.write_codes(negatives, scores, rows, least, *places)
 
     def _teaches(self, scores: Tensor, gradient: Tensor) -> Tensor:
@@ -116,6 +126,7 @@ class NegativeCounters:
         """Make room for k negatives a triple; the first step does it, and a change of sampler."""
         steps = max(1, _BUFFER // (self.batch_size * k))
         self._codes = self._codes.new_zeros(steps * self.batch_size, k)
+        self._replayed.clear()
         if self.window is None or self.window.negatives != k:
             self.window = self._make_window(k)
 
@@ -136,8 +147,10 @@ class NegativeCounters:
         triples = self._order[self._counted : self._written]
         if self._on_cpu:
             self._count_on_cpu(triples, window)
+        elif self._on_gpu:
+            self._count_on_gpu(triples, window)
         else:
-            self._count_on_device(triples, window)
+            self._count_on_device(triples, window, self._counted)
         self._counted = self._written
         self._at.zero_()
 
@@ -153,10 +166,19 @@ class NegativeCounters:
             self.facts.first_tail,
             *self.facts.by_pair,
             self.num_entities,
-            *(part.numpy() for part in (window.place, window.past, window.now, self._counts)),
+            *(part.numpy() for part in (window.place, window.past, window.now, self.counts)),
         )
 
-    def _count_on_device(self, triples: Tensor, window: RepeatWindow) -> None:
+    def _count_on_gpu(self, triples: Tensor, window: RepeatWindow) -> None:
+        """Replay the counting of this part of an epoch: it is many small kernels."""
+        part = self._counted, self._written
+        work = partial(self._count_on_device, triples, window, self._counted)
+        if part not in self._replayed and len(self._replayed) >= _MOST_REPLAYED:
+            work()
+        else:
+            self._replayed.setdefault(part, Replayed(work))()
+
+    def _count_on_device(self, triples: Tensor, window: RepeatWindow, first: int) -> None:
         size = len(triples)
         bits, entities = (
             torch.div(self._codes[:size], self.num_entities, rounding_mode="floor"),
@@ -166,32 +188,30 @@ class NegativeCounters:
         kinds = self.facts.kinds(Batch.of(self.columns, triples), entities, replaces_head)
         keys = entities + replaces_head * self.num_entities
         counts = [exists.sum(), teaches.sum()]
-        counts += list(window.count(triples, keys, exists, self._counted))
+        counts += list(window.count(triples, keys, exists, first))
         counts += [((kinds == kind) & exists).sum() for kind in (KNOWN, HELD_OUT)]
-        self._counts += torch.stack(counts)
+        self.counts += torch.stack(counts)
 
-    def end_epoch(self, epoch: int) -> dict[str, int]:
-        """Return the counts of the epoch, and begin the next one's."""
-        self.count()
-        counts = dict(zip(_NAMES, self._counts.tolist(), strict=True))
-        self._counts.zero_()
+    def end_epoch(self, epoch: int) -> None:
+        """Begin the counts of the next epoch, once those of this one are read."""
+        self.counts.zero_()
         if self.window is not None:
             self.window.end_epoch(epoch)
-        return counts
 
     def state(self) -> dict[str, Tensor]:
         """Return what a checkpoint must hold; everything is counted first."""
         self.count()
-        kept = {"counts": self._counts}
+        kept = {"counts": self.counts}
         if self.window is not None:
             kept |= {f"window.{name}": part for name, part in self.window.state().items()}
         return kept
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take back what :meth:`state` returned."""
-        self._counts.copy_(state["counts"])
+        self.counts.copy_(state["counts"])
         if "window.now" in state:
             self.window = self._make_window(state["window.now"].shape[1])
+            self._replayed.clear()
             self.window.load_state(
                 {name[7:]: part for name, part in state.items() if name.startswith("window.")}
             )

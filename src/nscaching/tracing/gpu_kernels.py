@@ -15,6 +15,8 @@ from torch import Tensor
 from nscaching.sampling import Negatives
 
 _BLOCK = 64
+#: Gradient rows that a program multiplies before it adds to what all of them add to.
+_ROWS = 16
 
 
 @triton.jit
@@ -25,7 +27,9 @@ def _write_codes(
     scores,
     gradient,
     at,
+    finished,
     codes,
+    rows,
     count,
     k,
     num_entities,
@@ -49,22 +53,23 @@ def _write_codes(
     swap = tl.load(replaces_head + i, mask=inside, other=0) != 0
     bits = swap.to(tl.int64) + 2 * (teaches & exists).to(tl.int64) + 4 * exists.to(tl.int64)
     code = tl.load(entities + i, mask=inside, other=0) + bits * num_entities
-    tl.store(codes + tl.load(at) * k + i, code, mask=inside)
+    here = tl.load(at)
+    tl.store(codes + here * k + i, code, mask=inside)
+    if tl.atomic_add(finished, 1) == tl.num_programs(0) - 1:  # all others have read `at`
+        tl.store(at, here + rows)
+        tl.store(finished, 0)
 
 
 @triton.jit
-def _advance(at, count):
-    tl.store(at, tl.load(at) + count)
-
-
-@triton.jit
-def _add_products(ids, rows, summed, square, width, BLOCK: tl.constexpr):
-    i = tl.program_id(0).to(tl.int64)
-    row = tl.load(ids + i).to(tl.int64)
+def _add_products(ids, rows, summed, square, count, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = i < count
+    row = tl.load(ids + i, mask=inside, other=0).to(tl.int64)
     d = tl.arange(0, BLOCK)
-    mine = tl.load(rows + i * width + d, mask=d < width, other=0.0)
-    whole = tl.load(summed + row * width + d, mask=d < width, other=0.0)
-    tl.atomic_add(square, tl.sum(mine * whole, axis=0), sem="relaxed")
+    there = inside[:, None] & (d < width)[None, :]
+    mine = tl.load(rows + i[:, None].to(tl.int64) * width + d[None, :], mask=there, other=0.0)
+    whole = tl.load(summed + row[:, None] * width + d[None, :], mask=there, other=0.0)
+    tl.atomic_add(square, tl.sum(tl.sum(mine * whole, axis=1), axis=0), sem="relaxed")
 
 
 @triton.jit
@@ -81,9 +86,12 @@ def write_codes(
     least_score: float | None,
     num_entities: int,
     at: Tensor,
+    finished: Tensor,
     codes: Tensor,
 ) -> None:
     """Write one number a negative from row ``at`` of ``codes`` on, and move ``at`` behind them.
+
+    ``finished`` is a zero (int32) that is left as one.
 
     Without ``least_score`` a negative teaches where its ``gradient`` (b * k, width) is not zero.
     """
@@ -97,7 +105,9 @@ def write_codes(
         scores.contiguous(),
         gradient.contiguous(),
         at,
+        finished,
         codes,
+        count,
         count * k,
         k,
         num_entities,
@@ -107,7 +117,6 @@ def write_codes(
         _BLOCK,
         1 if by_score else triton.next_power_of_2(width),
     )
-    _advance[(1,)](at, count, num_warps=1)
 
 
 def add_norm(parts: Iterable[tuple[Tensor, Tensor, Tensor]], square: Tensor, sums: Tensor) -> None:
@@ -117,8 +126,8 @@ def add_norm(parts: Iterable[tuple[Tensor, Tensor, Tensor]], square: Tensor, sum
     """
     for ids, rows, summed in parts:
         width = rows.shape[1]
-        _add_products[(len(ids),)](
-            ids.contiguous(), rows.contiguous(), summed, square, width,
-            triton.next_power_of_2(width), num_warps=1,
+        _add_products[(triton.cdiv(len(ids), _ROWS),)](
+            ids.contiguous(), rows.contiguous(), summed, square, len(ids), width,
+            _ROWS, triton.next_power_of_2(width),
         )  # fmt: skip
     _add_root[(1,)](square, sums, num_warps=1)

@@ -80,12 +80,6 @@ class BatchNorms:
         whole = torch.zeros_like(rows).index_add_(0, starts.cumsum(0) - 1, rows[place])
         return whole.square().sum()
 
-    def take(self) -> float | None:
-        """Return the mean norm so far, None without any, and start again."""
-        total, count = self.sums.tolist()
-        self.sums.zero_()
-        return total / count if count else None
-
 
 @dataclass(frozen=True)
 class GradientNorms:

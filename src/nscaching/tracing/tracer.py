@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from nscaching.errors import UserError
@@ -122,24 +123,36 @@ class Tracer:
         return lines
 
     def _count(self, epoch: int, sampler: Sampler) -> Line:
-        counts = self.counters.end_epoch(epoch)
-        drawn, followed = counts["drawn"], counts["followed"]
+        drawn, with_loss, followed, repeated, known, held_out, *rest = self._read_counts(sampler)
+        (norms, norm_count), in_cache = rest[:2], rest[2:]
+        self.counters.end_epoch(epoch)
+        self.norms.sums.zero_()
         line: Line = {
             "event": "epoch",
             "epoch": epoch,
-            "negatives": drawn,
-            "nonzero_loss": _share(counts["with_loss"], drawn),
-            "repeated": _share(counts["repeated"], followed),
-            "gradient_norm": self.norms.take(),
-            "known_sampled": _share(counts["known"], drawn),
-            "false_sampled": _share(counts["held_out"], drawn),
+            "negatives": int(drawn),
+            "nonzero_loss": _share(with_loss, drawn),
+            "repeated": _share(repeated, followed),
+            "gradient_norm": norms / norm_count if norm_count else None,
+            "known_sampled": _share(known, drawn),
+            "false_sampled": _share(held_out, drawn),
             "known_cached": None,
             "false_cached": None,
         }
-        if isinstance(sampler, NSCachingSampler):
-            held, known, held_out = self.facts.in_cache(sampler).tolist()
+        if in_cache:
+            held, known, held_out = in_cache
             line |= {"known_cached": _share(known, held), "false_cached": _share(held_out, held)}
         return line
+
+    def _read_counts(self, sampler: Sampler) -> list[float]:
+        """Return counts of draws, norms and the cache together: a device is waited for once."""
+        self.counters.count()
+        parts = [self.counters.counts, self.norms.sums]
+        if isinstance(sampler, NSCachingSampler):
+            parts.append(self.facts.in_cache(sampler))
+        precise = torch.float32 if parts[0].device.type == "mps" else torch.float64
+        numbers: list[float] = torch.cat([part.to(precise) for part in parts]).tolist()
+        return numbers
 
     def _look(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> list[Line]:
         lines: list[Line] = []
@@ -162,7 +175,7 @@ class Tracer:
         self.norms.sums.copy_(state["norms"])
 
 
-def _share(part: int, whole: int) -> float:
+def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 

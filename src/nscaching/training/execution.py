@@ -8,13 +8,13 @@ each other, run side by side and meet before Adam.
 
 from __future__ import annotations
 
-import threading
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from nscaching.acceleration import HAVE_TRITON
+from nscaching.cuda_graphs import capture
 from nscaching.sampling import Batch, Sampler
 from nscaching.scoring import EmbeddingModel
 from nscaching.tracing import Tracer
@@ -26,9 +26,6 @@ _WARM_UP_STEPS = 3
 TURNS = 8
 #: Batches gathered at once.
 _BATCHES_AHEAD = 32
-#: Several runs may train in threads of one process: while one captures, no other may capture or
-#: give memory back to the device.
-CAPTURE_LOCK = threading.Lock()
 
 
 class StepParts(NamedTuple):
@@ -139,10 +136,7 @@ class GraphExecutor(Executor):
         here = self._start.clone()
         self._next_batch()  # compiles the one kernel that the steps so far have not used
         self._start.copy_(here)
-        with CAPTURE_LOCK:
-            torch.cuda.synchronize()
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self._captured_step()
+        capture(self._captured_step, graph)
         return graph
 
     def _captured_step(self) -> None:

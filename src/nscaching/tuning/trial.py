@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from nscaching.acceleration import HAVE_NUMBA
+from nscaching.cuda_graphs import CAPTURE_LOCK
 from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
-from nscaching.training.execution import CAPTURE_LOCK
 from nscaching.tuning.folder import base_folder
 from nscaching.tuning.journal import FAILED, Answer
 from nscaching.tuning.subject import Subject
