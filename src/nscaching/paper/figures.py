@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nscaching.drawing import figure, line_look, save
 from nscaching.paper.cells import Cell
 from nscaching.paper.definitions import Definition
@@ -16,6 +18,10 @@ from nscaching.paper.searches import draw_searches
 Pair = tuple[Cell, Row]
 Panels = dict[str, list[Pair]]
 Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+#: A stretch of a run that is so many times as slow as its others was spent compiling.
+_COMPILING = 3
+#: More lines than this have their legend below the panel, where it hides none of them.
+_MOST_BESIDE = 4
 
 
 def draw(
@@ -57,8 +63,15 @@ class Panel:
         self.title, self.lines, self.x, self.y, self.axes = title, lines, x, y, axes
 
 
-def _name(cell: Cell) -> str:
-    return cell.label if cell.seed == 0 else f"{cell.label}, seed {cell.seed}"
+def _named(pairs: Sequence[Pair]) -> list[tuple[str, Row]]:
+    """Return rows with what sets their cells apart; what all cells share goes without saying."""
+    parts = [
+        [*cell.label.split(", "), *([] if cell.seed == 0 else [f"seed {cell.seed}"])]
+        for cell, _ in pairs
+    ]
+    shared = set.intersection(*map(set, parts)) if len(parts) > 1 else set()
+    names = [", ".join(part for part in own if part not in shared) for own in parts]
+    return [(name or cell.label, row) for name, (cell, row) in zip(names, pairs, strict=True)]
 
 
 def _curves(panels: Panels) -> list[Panel]:
@@ -66,9 +79,25 @@ def _curves(panels: Panels) -> list[Panel]:
     shown = []
     for measure, field in (("MRR on valid", "mrr"), ("Hits@10 on valid", "hits_at_10")):
         for title, pairs in panels.items():
-            lines = {_name(c): (r["curve"]["seconds"], r["curve"][field]) for c, r in pairs}
+            lines = {
+                name: (_steady_seconds(row["curve"]), row["curve"][field])
+                for name, row in _named(pairs)
+            }
             shown.append(Panel(title, lines, "seconds of training", measure))
     return shown
+
+
+def _steady_seconds(curve: Mapping[str, Sequence[float]]) -> list[float]:
+    """Return the time of a curve's points without that of compiling kernels.
+
+    Kernels are compiled in the first epochs that need them: a stretch far slower than the others is
+    taken to have run at their median speed.
+    """
+    epochs, seconds = np.diff([0, *curve["epochs"]]), np.diff([0, *curve["seconds"]])
+    speeds = seconds / epochs
+    usual = float(np.median(speeds))
+    speeds[speeds > _COMPILING * usual] = usual
+    return np.cumsum(speeds * epochs).tolist()  # type: ignore[no-any-return]
 
 
 def _sweep(panels: Panels) -> list[Panel]:
@@ -109,7 +138,7 @@ def _gradient_norms(panels: Panels) -> list[Panel]:
     return [
         Panel(
             title,
-            {_name(c): _traced(r, "gradient_norm") for c, r in pairs},
+            {name: _traced(row, "gradient_norm") for name, row in _named(pairs)},
             "epoch",
             "norm of the batch gradient",
             yscale="log",
@@ -122,9 +151,10 @@ def _losses(panels: Panels) -> list[Panel]:
     return [
         Panel(
             title,
-            {_name(c): _columns(r["losses"]) for c, r in pairs},
+            {name: _columns(row["losses"]) for name, row in _named(pairs)},
             "epoch",
             "mean training loss",
+            yscale="log",
         )
         for title, pairs in panels.items()
     ]
@@ -170,6 +200,7 @@ def _ccdf(panels: Panels) -> list[Panel]:
     return shown
 
 
+_BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncol": 2}
 _WAYS: dict[str, Callable[[Panels], list[Panel]]] = {
     "curves": _curves,
     "sweep": _sweep,
@@ -193,7 +224,9 @@ def _columns(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float
 def _picture(path: Path, title: str, panels: Sequence[Panel]) -> Path:
     columns = min(4, len(panels)) if len(panels) % 4 == 0 else min(3, len(panels))
     height = -(-len(panels) // columns)
-    with figure(max(5.0, 3.6 * columns), 3.4 * height + 0.6) as drawn:
+    most = max(len(panel.lines) for panel in panels)
+    below = 0.22 * -(-most // 2) if most > _MOST_BESIDE else 0.0
+    with figure(max(5.0, 3.6 * columns), (3.4 + below) * height + 0.6) as drawn:
         places = list(drawn.subplots(height, columns, squeeze=False).flat)
         for place, panel in zip(places, panels, strict=False):
             for number, (name, (x, y)) in enumerate(panel.lines.items()):
@@ -205,7 +238,8 @@ def _picture(path: Path, title: str, panels: Sequence[Panel]) -> Path:
                 kind, details = panel.axes["xscale"]
                 place.set_xscale(kind, **details)
             if panel.lines:
-                place.legend(fontsize="x-small", handlelength=3.5)
+                where = {} if len(panel.lines) <= _MOST_BESIDE else _BELOW
+                place.legend(fontsize="x-small", handlelength=3.5, **where)
         for place in places[len(panels) :]:
             place.set_axis_off()
         drawn.suptitle(title, x=0.01, ha="left")

@@ -85,7 +85,8 @@ def reproduce(
     planned = plan(cells, request, book, sources)
     if finished:
         planned = [each for each in planned if each.state == DONE]
-        cells = [each.cell for each in planned]
+        done = {each.cell.identity for each in planned}
+        cells = [cell for cell in cells if cell.identity in done]  # panels may share some
         if not cells:
             raise UserError(f"No cell of {name} is finished in {request.out}.")
     made = Reproduction(wanted, request.out, planned, [])

@@ -14,15 +14,12 @@ from nscaching.training import Progress
 from nscaching.tuning import tune
 from nscaching.tuning.folder import SearchFolder
 
-#: What the search decides; the settings of the cell must not fix it.
-_SEARCHED = ("alpha1", "alpha2", "alpha3", "cache_size", "candidates")
-
 
 def search_row(
     cell: Cell, settings: dict[str, Any], graph: KnowledgeGraph, folder: Path, progress: Progress
 ) -> Row:
     """Search, or go on with a search; train the best of SMAC, whose test split is ranked once."""
-    base = {name: value for name, value in settings.items() if name not in _SEARCHED}
+    base = dict(settings)
     trials = base.pop("trials")
     base["rescale"] = "quantile"  # the ranges of the temperatures are those of rescaled scores
     place = SearchFolder(folder / "search")

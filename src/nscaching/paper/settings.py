@@ -12,6 +12,9 @@ from nscaching.paper.packaged import packaged
 #: Options that count epochs; a budget shortens them.
 LENGTHS = ("epochs", "valid_every", "trace_every", "pretrain_epochs", "generator_epochs")
 
+#: What a search decides; the settings of its cell must not fix it.
+SEARCHED = ("alpha1", "alpha2", "alpha3", "cache_size", "candidates")
+
 
 def chosen(dataset: str, scoring: str) -> dict[str, Any]:
     """Return the entry of a data set and scoring function: options, and how they were chosen."""
@@ -34,6 +37,9 @@ def settings_of(cell: Cell, budget: int | None = None) -> dict[str, Any]:
     elif cell.mode == "auto":
         # The paper's temperatures are those of rescaled scores.
         options |= {**searched(cell.dataset), "rescale": "quantile"}
+    if cell.kind == "search":
+        options |= entry.get("search", {})
+        options = {name: value for name, value in options.items() if name not in SEARCHED}
     options |= cell.options
     options |= {"scoring": cell.scoring, "sampler": cell.sampler, "seed": cell.seed}
     if cell.sampler == "igan" and "pretrain_epochs" not in options:
