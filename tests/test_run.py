@@ -11,7 +11,7 @@ import nscaching as ns
 from nscaching import KnowledgeGraph, Run, TrainConfig, UserError
 from nscaching.scoring import SCORING
 
-from .conftest import random_graph, random_model
+from .conftest import graph_of, random_graph, random_model
 from .training.helpers import ring, train, write_folder
 
 
@@ -53,7 +53,8 @@ def test_known_facts_of_all_splits_are_left_out(run, side):
             assert all(not p.known and p.split is None for p in answers)
             assert len(triples) == len(answers)
             left_out += run.graph.num_entities - len(answers)
-    assert left_out == len(known)
+    without_loops = run.graph.num_relations - len(run.graph.relations_with_loops)
+    assert left_out == len(known) + run.graph.num_entities * without_loops
 
 
 @pytest.mark.parametrize("side", ["head", "tail"])
@@ -118,6 +119,19 @@ def test_names_and_ids_that_are_not_there(run):
             run.predict_heads("r1", wrong)
     with pytest.raises(UserError, match="by name or id"):
         run.neighbours(1.5)
+
+
+def test_an_entity_answers_itself_only_where_the_relation_has_such_a_fact():
+    # r0 has a loop at e3, r1 has none.
+    graph = graph_of([(0, 0, 1), (3, 0, 3), (1, 1, 2), (2, 1, 0)])
+    run = run_of(graph, "distmult")
+    assert graph.relations_with_loops == {0}
+    with_loops = {answer.tail for answer in run.predict_tails("e0", "r0", k=9)}
+    without = {answer.tail for answer in run.predict_tails("e1", "r1", k=9)}
+    heads = {answer.head for answer in run.predict_heads("r1", "e1", k=9)}
+    assert "e0" in with_loops
+    assert without == {"e0", "e3"}
+    assert "e1" not in heads
 
 
 def test_predictions_as_plain_values(run):

@@ -185,7 +185,10 @@ class Run:
     def predict_tails(
         self, head: Reference, relation: Reference, k: int = 10, *, known: bool = False
     ) -> list[Prediction]:
-        """Return the k best tails, known facts left out unless ``known`` is set."""
+        """Return the k best tails, known facts left out unless ``known`` is set.
+
+        So is the head itself, unless the relation holds between something and itself somewhere.
+        """
         return self._predict(Side.TAIL, head, relation, k, known)
 
     def predict_heads(
@@ -208,6 +211,8 @@ class Run:
         facts = self._answers(side, anchor_id, relation_id)
         if not known:
             scores[self._ids(*facts)] = -torch.inf
+            if relation_id not in self.graph.relations_with_loops:
+                scores[anchor_id] = -torch.inf
         best = scores.topk(min(k, len(scores)))
         names = self.graph.entities
         predictions = []

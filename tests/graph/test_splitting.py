@@ -71,7 +71,7 @@ def test_a_tree_cannot_spare_anything_and_says_so():
     split = load_graph(graph, split=0.2)
     assert len(split.train) == 20
     assert len(split.valid) == len(split.test) == 0
-    assert "0 triples were held out for valid and 0 for test" in split.notes[-1]
+    assert "No triple was held out for valid and test" in split.notes[-1]
 
 
 def test_as_many_as_possible_from_a_cycle():

@@ -67,3 +67,18 @@ def test_smoke_runs_are_not_on_the_page(tmp_path):
 def test_no_folder_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="no folder of results"):
         write_report(tmp_path / "none", tmp_path / "p.md")
+
+
+def test_the_page_lists_what_a_search_found_and_what_the_papers_found(tmp_path):
+    best = {"alpha1": 0.5, "alpha2": 0, "alpha3": 6.2, "cache_size": 10, "candidates": 90}
+    search = {"method": "smac", "trials": 7, "best": best, "valid_mrr": 0.44, "curve": []}
+    Book(tmp_path).keep("table-9", [row(0.4, mode="smac", kind="search", search=search)])
+    page = write_report(tmp_path, tmp_path / "page.md").read_text()
+    assert "| WN18RR, ours | 7 | 0.5 | 0 | 6.2 | 10 | 90 | 0.4400 |" in page
+    assert "| WN18RR, paper | 50 | 0.013 | 0 | 2.759 | 90 | 50 | – |" in page
+
+
+def test_figures_without_numbers_of_the_paper_are_not_tallied(tmp_path):
+    plain = row(0.4, options={"lazy": 3})
+    Book(tmp_path).keep("figure-9", [plain])
+    assert "At least the paper's" not in write_report(tmp_path, tmp_path / "page.md").read_text()

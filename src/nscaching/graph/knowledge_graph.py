@@ -191,6 +191,13 @@ class KnowledgeGraph:
         return relation_statistics(self.rows, self.num_relations)
 
     @cached_property
+    def relations_with_loops(self) -> frozenset[int]:
+        """Relations that hold between an entity and itself somewhere in the graph."""
+        splits = [self.split(name) for name in SPLITS]
+        loops = [triples[triples[:, 0] == triples[:, 2], 1] for triples in splits]
+        return frozenset(np.concatenate(loops).tolist())
+
+    @cached_property
     def fingerprint(self) -> str:
         """A SHA-256 over names and splits: equal for equal graphs, whatever they are called."""
         digest = hashlib.sha256()

@@ -125,7 +125,12 @@ def _held_out(graph: KnowledgeGraph, share: float, seed: int) -> KnowledgeGraph:
     )
     notes = list(graph.notes)
     wanted = round(share * len(graph.train))
-    if min(len(valid), len(test)) < max(wanted, 1):
+    if len(valid) == 0 and len(test) == 0:
+        notes.append(
+            "No triple was held out for valid and test: the graph is too small, or every triple is "
+            "the only one of an entity. Nothing will be validated or tested."
+        )
+    elif min(len(valid), len(test)) < max(wanted, 1):
         notes.append(
             f"{len(valid):,} triples were held out for valid and {len(test):,} for test, where "
             f"{wanted:,} each were asked for: every entity keeps a training triple, and triples "

@@ -9,8 +9,9 @@ from pathlib import Path
 from nscaching.errors import UserError
 from nscaching.files import write_atomically, write_text
 from nscaching.paper.definitions import Definition, definitions
+from nscaching.paper.numbers import searched
 from nscaching.paper.rows import Book, Row, identity, is_smoke
-from nscaching.paper.settings import chosen
+from nscaching.paper.settings import SEARCHED, chosen
 from nscaching.paper.tables import Beside, beside, same_cell
 from nscaching.training.progress import duration
 
@@ -53,8 +54,9 @@ def _section(definition: Definition, rows: Sequence[Row], folder: Path, page: Pa
     compared = [(group, beside(definition.draw, group)) for group in groups]
     names = list(dict.fromkeys(each.measure for _, found in compared for each in found))
     if names:
-        lines += ["", _tally(compared), "", *_table(compared, names)]
+        lines += ["", *_tally(compared), *_table(compared, names)]
     lines += _cache_rows(rows) if definition.draw == "cache-table" else []
+    lines += _found_settings(rows) if definition.draw == "search-table" else []
     failed = {identity(row): row for row in rows if row["error"]}
     lines += [""] if failed else []
     lines += [f"- {_place(row)}: {row['error']}" for row in failed.values()]
@@ -62,10 +64,10 @@ def _section(definition: Definition, rows: Sequence[Row], folder: Path, page: Pa
     return "\n".join(lines) + "\n"
 
 
-def _tally(compared: Sequence[tuple[list[Row], list[Beside]]]) -> str:
+def _tally(compared: Sequence[tuple[list[Row], list[Beside]]]) -> list[str]:
     held = [each for _, found in compared for each in found if each.paper is not None]
     reached = sum(each.reached for each in held)
-    return f"At least the paper's: {reached} of {len(held)} numbers."
+    return [f"At least the paper's: {reached} of {len(held)} numbers.", ""] if held else []
 
 
 def _table(compared: Sequence[tuple[list[Row], list[Beside]]], names: Sequence[str]) -> list[str]:
@@ -98,6 +100,22 @@ def _cache_rows(rows: Sequence[Row]) -> list[str]:
     for look in (look for row in rows for look in row.get("looks", []) if look["event"] == "row"):
         hardest = ", ".join(each["entity"] for each in look["hardest"][:5])
         lines.append(f"| {look['epoch']} | {', '.join(look['random'])} | {hardest} |")
+    return lines
+
+
+def _found_settings(rows: Sequence[Row]) -> list[str]:
+    """List what searches found, each below what the paper's found."""
+    head = ["search", "trials", *SEARCHED, "valid mrr"]
+    lines = ["", "| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
+    for row in (row for row in rows if "search" in row):
+        ours, paper = row["search"], searched(row["dataset"])
+        for who, trials, best, valid in (
+            ("ours", ours["trials"], ours["best"], f"{ours['valid_mrr']:.4f}"),
+            ("paper", 50, paper, "–"),
+        ):
+            numbers = [str(best.get(name, "–")) for name in SEARCHED]
+            cells = [f"{row['dataset']}, {who}", str(trials), *numbers, valid]
+            lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
