@@ -1,4 +1,4 @@
-"""What figures show: time without compiling, names that set lines apart, cells that panels share."""
+"""What figures show: time without compiling, names that differ, cells that panels share."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from nscaching.paper.rows import blank_row
 
 def test_a_stretch_that_compiled_runs_at_the_usual_speed():
     curve = {"epochs": [10, 20, 30, 40], "seconds": [9.0, 10.0, 11.0, 12.5]}
-    assert _steady_seconds(curve) == pytest.approx([1.125, 2.125, 3.125, 4.625])
+    assert _steady_seconds(curve) == pytest.approx([1.25, 2.25, 3.25, 4.75])
     even = {"epochs": [5, 10], "seconds": [2.0, 4.0]}
     assert _steady_seconds(even) == pytest.approx([2.0, 4.0])
 
