@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
+from numba import njit
 from numba.core import cgutils as untyped_codegen
 from numba.core import types
 from numba.extending import intrinsic
@@ -40,6 +41,13 @@ def _prefetch(context: Any, table: Any, row: Any, byte: Any) -> Any:
 
 #: ``prefetch(table, row, byte)``, for use in compiled functions only.
 prefetch: Any = intrinsic(_prefetch)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def fetch_row(table: Any, row: int) -> None:
+    """Ask for all lines of a row, for use in compiled functions."""
+    for byte in range(0, table.shape[1] * table.itemsize, LINE_BYTES):
+        prefetch(table, row, byte)
 
 
 def _to_half(context: Any, number: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from nscaching.llvm import LINE_BYTES, float_of, prefetch
+from nscaching.llvm import fetch_row, float_of
 from nscaching.scoring.dot_kernels import TINY_BITS, larger_bits, write_bytes
 
 Array = np.ndarray[Any, Any]
@@ -54,12 +54,6 @@ def gather_rows(ids: Array, gradient: Array, slot: Array, rows: Array) -> int:
             for d in range(gradient.shape[1]):
                 gradient[first, d] += gradient[i, d]
     return count
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _fetch(table: Array, row: int) -> None:
-    for byte in range(0, table.shape[1] * table.itemsize, LINE_BYTES):
-        prefetch(table, row, byte)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -181,9 +175,9 @@ def move(
                 if turns > 0 and row // BLOCK_ROWS % turns == turn:
                     continue
                 later = rows[min(start + i + _AHEAD, stop - 1)]
-                _fetch(table, later)
-                _fetch(mean, later)
-                _fetch(square, later)
+                fetch_row(table, later)
+                fetch_row(mean, later)
+                fetch_row(square, later)
             own = slot[row] if with_gradient else -1
             last = count - 1 if own >= 0 else count
             waited = last - moved[row]

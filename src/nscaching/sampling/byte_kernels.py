@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from nscaching.llvm import LINE_BYTES, prefetch
+from nscaching.llvm import fetch_row
 from nscaching.sampling.cpu_kernels import Array, offer_row, stream_of
 from nscaching.sampling.keeping_kernels import BLOCK, keep_row, working_memory
 from nscaching.scoring.cpu_kernels import write_query
@@ -32,13 +32,6 @@ def first_places(rows: Array, stamps: Array, number: int, places: Array) -> int:
         count += 1 if stamps[rows[i]] != number else 0
         stamps[rows[i]] = number
     return count
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _fetch(table: Array, row: int) -> None:
-    """Ask memory for a row."""
-    for byte in range(0, table.shape[1] * table.itemsize, LINE_BYTES):
-        prefetch(table, row, byte)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -123,9 +116,9 @@ def renew_from_bytes(
                     side_ids, side_offsets, side_answers, following, entity.shape[0], seed, coming
                 )
                 later = place[min(i + 2, stop - 1)]
-                _fetch(side_ids, row_of[later])
-                _fetch(side_scores, row_of[later])
-                _fetch(entity, anchor_of[later])
+                fetch_row(side_ids, row_of[later])
+                fetch_row(side_scores, row_of[later])
+                fetch_row(entity, anchor_of[later])
                 fetch_rows(values, coming)
             if i >= first:
                 stream = stream_of(seed, row)
