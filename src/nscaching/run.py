@@ -187,14 +187,14 @@ class Run:
     ) -> list[Prediction]:
         """Return the k best tails, known facts left out unless ``known`` is set.
 
-        So is the head itself, unless the relation holds between something and itself somewhere.
+        The head itself is none, unless the relation holds between something and itself somewhere.
         """
         return self._predict(Side.TAIL, head, relation, k, known)
 
     def predict_heads(
         self, relation: Reference, tail: Reference, k: int = 10, *, known: bool = False
     ) -> list[Prediction]:
-        """Return the k best heads, known facts left out unless ``known`` is set."""
+        """Return the k best heads; what is left out is as for :meth:`predict_tails`."""
         return self._predict(Side.HEAD, tail, relation, k, known)
 
     def split_of(self, head: Reference, relation: Reference, tail: Reference) -> str | None:
@@ -211,8 +211,8 @@ class Run:
         facts = self._answers(side, anchor_id, relation_id)
         if not known:
             scores[self._ids(*facts)] = -torch.inf
-            if relation_id not in self.graph.relations_with_loops:
-                scores[anchor_id] = -torch.inf
+        if relation_id not in self.graph.relations_with_loops:
+            scores[anchor_id] = -torch.inf  # no fact says that anything is so related to itself
         best = scores.topk(min(k, len(scores)))
         names = self.graph.entities
         predictions = []

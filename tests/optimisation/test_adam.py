@@ -188,3 +188,36 @@ def test_waiting_rows_go_on_from_a_checkpoint(decay, plainly, monkeypatch):
         torch.testing.assert_close(*tables, atol=2e-5, rtol=2e-4)
     else:
         assert torch.equal(*tables)
+
+
+@on_both_paths
+def test_a_table_without_a_gradient_moves_as_torchs():
+    tables = {name: torch.randn(6, 5, generator=seeded(0)) for name in "ab"}
+    parameters = {name: torch.nn.Parameter(table.clone()) for name, table in tables.items()}
+    theirs = torch.optim.Adam(parameters.values(), lr=0.01)
+    ours = DenseAdam(tables, 0.01, 0.0)
+    for number in range(40):
+        rows = torch.randn(6, 5, generator=seeded(number))
+        names = "ab" if number in (0, 39) else "a"
+        for name, parameter in parameters.items():
+            parameter.grad = rows.clone() if name in names else torch.zeros(6, 5)
+        theirs.step()
+        ours.step({name: (torch.arange(6), rows.clone()) for name in names})
+    for name, table in tables.items():
+        torch.testing.assert_close(table, parameters[name].data, atol=2e-5, rtol=2e-4)
+
+
+def test_moments_of_an_older_checkpoint_fade(monkeypatch):
+    tables = [torch.randn(20, 5, generator=seeded(0)) for _ in range(2)]
+    first = DenseAdam({"x": tables[0]}, 0.01, 0.0)
+    steps = [(ids[:3], rows[:3]) for ids, rows in steps_of(12, seeded(1))]
+    for ids, rows in steps[:6]:
+        first.step({"x": (ids, rows.clone())})
+    monkeypatch.setattr(adam_module, "HAVE_NUMBA", False)
+    second = DenseAdam({"x": tables[1]}, 0.01, 0.0)
+    tables[1].copy_(tables[0])
+    second.load_state({k: v.clone() for k, v in first.state().items() if k != "x.moved"})
+    for adam in (first, second):
+        for ids, rows in steps[6:]:
+            adam.step({"x": (ids, rows.clone())})
+    torch.testing.assert_close(*tables, atol=1e-5, rtol=1e-4)

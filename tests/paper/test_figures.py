@@ -8,11 +8,15 @@ from nscaching.paper.figures import _named, _steady_seconds, panels_of
 from nscaching.paper.rows import blank_row
 
 
-def test_a_stretch_that_compiled_runs_at_the_usual_speed():
+def test_a_first_stretch_that_compiled_runs_at_the_usual_speed():
     curve = {"epochs": [10, 20, 30, 40], "seconds": [9.0, 10.0, 11.0, 12.5]}
-    assert _steady_seconds(curve) == pytest.approx([1.25, 2.25, 3.25, 4.75])
-    even = {"epochs": [5, 10], "seconds": [2.0, 4.0]}
-    assert _steady_seconds(even) == pytest.approx([2.0, 4.0])
+    assert _steady_seconds(curve) == pytest.approx([1.0, 2.0, 3.0, 4.5])
+    for seconds in ([2.0, 4.0, 6.0], [1.0, 2.0, 9.0]):  # the last one: another sampler took over
+        assert _steady_seconds({"epochs": [5, 10, 15], "seconds": seconds}) == pytest.approx(
+            seconds
+        )
+    assert _steady_seconds({"epochs": [5], "seconds": [3.0]}) == [3.0]
+    assert _steady_seconds({"epochs": [], "seconds": []}) == []
 
 
 def named(*options):

@@ -22,6 +22,7 @@ from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.scoring import CompactTable
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+_BLOCK_ROWS = 1 << 15
 #: For each table, ids (m,) and the gradients of those rows (m, width).
 Gradients = dict[str, tuple[Tensor, Tensor]]
 
@@ -43,7 +44,9 @@ class DenseAdam:
         self.mean = {name: torch.zeros_like(table) for name, table in tables.items()}
         self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
         device = next(iter(tables.values())).device
-        self.count = torch.zeros((), device=device)
+        # Triton reads a float32, which counts to 16 million.
+        precise = torch.float64 if device.type == "cpu" else torch.float32
+        self.count = torch.zeros((), device=device, dtype=precise)
         self._scalars = torch.zeros(2, device=device)
         self._on_cpu = HAVE_NUMBA and device.type == "cpu"
         self._on_gpu = HAVE_TRITON and device.type == "cuda"
@@ -87,8 +90,10 @@ class DenseAdam:
             return
         self.count += 1
         if self._torch is not None:
+            for table in self._gradient.values():
+                table.zero_()
             for name, (ids, rows) in gradients.items():
-                self._gradient[name].zero_().index_add_(0, ids, rows)
+                self._gradient[name].index_add_(0, ids, rows)
 
     @property
     def summed(self) -> dict[str, Tensor]:
@@ -101,7 +106,9 @@ class DenseAdam:
             self._torch.step()
             self._refresh_copies()
             return
-        for name, (ids, rows) in gradients.items():
+        for name, table in self.tables.items():
+            nothing = torch.empty(0, dtype=torch.int64, device=table.device), table[:0]
+            ids, rows = gradients.get(name, nothing)  # a table without a gradient moves as well
             if self._on_cpu:
                 self._step_on_cpu(name, ids, rows)
             elif self._on_gpu:
@@ -133,7 +140,10 @@ class DenseAdam:
         return self._turns.get(name, 1) > 1
 
     def settle(self, name: str, ids: Tensor) -> None:
-        """Let rows make up for the steps they have waited in; ids may repeat."""
+        """Let rows make up for the steps they have waited in; ids may repeat.
+
+        Copies follow in the next step, in which these rows are expected to have a gradient.
+        """
         if self.waits(name):
             self._move(name, ids, self.tables[name][:0], turn=0, turns=0)
 
@@ -154,20 +164,21 @@ class DenseAdam:
         }
 
     def _caught_up(self, name: str) -> Tensor:
-        table, mean, square = (part[name].clone() for part in (self.tables, self.mean, self.square))
-        self._catch_up((table, mean, square), self._since[name], self._moved[name])
+        table = self.tables[name].clone()
+        for block in _blocks(len(table)):
+            parts = table[block], self.mean[name][block].clone(), self.square[name][block].clone()
+            self._catch_up(parts, self._since[name][block], self._moved[name][block])
         return table
 
     def _catch_up(self, parts: tuple[Tensor, Tensor, Tensor], since: Tensor, moved: Tensor) -> None:
-        """Bring a table and its moments to this step, with plain torch."""
+        """Bring rows and their moments to this step, in place, with plain torch."""
         table, mean, square = parts
         waited = (moved - since).unsqueeze(1)
         mean.mul_(BETA1**waited)
         square.mul_(BETA2**waited)
         for step in range(int(moved.min()) + 1, int(self.count) + 1):
             rows = torch.nonzero(moved < step).squeeze(1)
-            gradient = self.weight_decay * table[rows]
-            self._move_rows(parts, rows, gradient, step)
+            self._move_rows(parts, rows, self.weight_decay * table[rows], step)
 
     def _move_rows(
         self, parts: tuple[Tensor, Tensor, Tensor], rows: Tensor, gradient: Tensor, step: float
@@ -300,12 +311,20 @@ class DenseAdam:
             if self._on_cpu:
                 self._since[name].copy_(self.count if since is None else since)
                 self._moved[name].copy_(self.count if moved is None else moved)
-            elif since is not None and moved is not None:  # rows do not wait here
-                parts = table, self.mean[name], self.square[name]
-                self._catch_up(parts, since.to(table.device), moved.to(table.device))
+            elif since is not None:  # rows do not wait here
+                moved = torch.full_like(since, int(self.count)) if moved is None else moved
+                for block in _blocks(len(table)):
+                    parts = table[block], self.mean[name][block], self.square[name][block]
+                    steps = (steps[block].to(table.device) for steps in (since, moved))
+                    self._catch_up(parts, *steps)
         if self._torch is not None:
             for parameter in self._parameters.values():
                 self._torch.state[parameter]["step"].copy_(self.count)
+
+
+def _blocks(rows: int) -> list[slice]:
+    """Return the rows of a table in blocks: what is made of one on the way is soon forgotten."""
+    return [slice(start, start + _BLOCK_ROWS) for start in range(0, rows, _BLOCK_ROWS)]
 
 
 def _fading() -> np.ndarray:

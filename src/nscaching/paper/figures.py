@@ -18,7 +18,7 @@ from nscaching.paper.searches import draw_searches
 Pair = tuple[Cell, Row]
 Panels = dict[str, list[Pair]]
 Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]
-#: A stretch of a run that is so many times as slow as its others was spent compiling.
+#: A first stretch that is so many times as slow as the others was spent compiling.
 _COMPILING = 3
 #: More lines than this have their legend below the panel, where it hides none of them.
 _MOST_BESIDE = 4
@@ -83,20 +83,21 @@ def _curves(panels: Panels) -> list[Panel]:
                 name: (_steady_seconds(row["curve"]), row["curve"][field])
                 for name, row in _named(pairs)
             }
-            shown.append(Panel(title, lines, "seconds of training", measure))
+            shown.append(Panel(title, lines, "seconds of training, not compiling", measure))
     return shown
 
 
 def _steady_seconds(curve: Mapping[str, Sequence[float]]) -> list[float]:
     """Return the time of a curve's points without that of compiling kernels.
 
-    Kernels are compiled in the first epochs that need them: a stretch far slower than the others is
-    taken to have run at their median speed.
+    Kernels are compiled in the first epoch: if the first stretch is far slower than the others, it
+    is taken to have run at their median speed.
     """
     epochs, seconds = np.diff([0, *curve["epochs"]]), np.diff([0, *curve["seconds"]])
     speeds = seconds / epochs
-    usual = float(np.median(speeds))
-    speeds[speeds > _COMPILING * usual] = usual
+    usual = float(np.median(speeds[1:])) if len(speeds) > 1 else np.inf
+    if len(speeds) and speeds[0] > _COMPILING * usual:
+        speeds[0] = usual
     return np.cumsum(speeds * epochs).tolist()  # type: ignore[no-any-return]
 
 

@@ -104,7 +104,7 @@ def _cache_rows(rows: Sequence[Row]) -> list[str]:
 
 
 def _found_settings(rows: Sequence[Row]) -> list[str]:
-    """List what searches found, each below what the paper's found."""
+    """List what searches found, each with what the paper's found below."""
     head = ["search", "trials", *SEARCHED, "valid mrr"]
     lines = ["", "| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
     for row in (row for row in rows if "search" in row):

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(GOLDEN), np.uint64(MIX_1), np.uint64(MIX_2)
 #: Up to so many answers of a row are compared with all that is offered, which vectorises; where
 #: there are more, each offered entity is looked up.
-_FEW_ANSWERS = 24
+_FEW_ANSWERS = 200
 _inline = njit(cache=True, nogil=True, error_model="numpy")
 
 
@@ -99,25 +99,25 @@ def offer_row(
     them where N2 is their number. The known ones are ``answers[start:stop]``, ascending.
     """
     size = held.shape[0]
-    count = offered.shape[0] - size
+    fresh = offered[size:]  # indices from 0 on are known not to be negative: the loops vectorise
     for j in range(size):
         offered[j] = held[j]
-    if count < num_entities:
-        for j in range(count):
+    if fresh.shape[0] < num_entities:
+        for j in range(fresh.shape[0]):
             bits = mix(stream + np.uint64(j + 1) * _GOLDEN) >> np.uint64(33)
-            offered[size + j] = np.int64((bits * np.uint64(num_entities)) >> np.uint64(31))
+            fresh[j] = np.int64((bits * np.uint64(num_entities)) >> np.uint64(31))
     else:
-        for j in range(count):
-            offered[size + j] = j
+        for j in range(fresh.shape[0]):
+            fresh[j] = j
     if stop - start <= _FEW_ANSWERS:
         for place in range(start, stop):
             known = answers[place]
-            for j in range(size, size + count):
-                offered[j] = -1 if offered[j] == known else offered[j]
+            for j in range(fresh.shape[0]):
+                fresh[j] = np.int32(-1) if fresh[j] == known else fresh[j]
     else:
-        for j in range(size, size + count):
-            if holds(answers, start, stop, offered[j]):
-                offered[j] = -1
+        for j in range(fresh.shape[0]):
+            if holds(answers, start, stop, fresh[j]):
+                fresh[j] = -1
 
 
 @njit(parallel=True, cache=True, nogil=True, error_model="numpy")

@@ -139,15 +139,14 @@ def _log(number: Any) -> Any:
 
 
 @_inline
-def _mark_distinct(candidates: Array, seen: Array, valid: Array) -> int:
-    """Mark the first place of each entity that may enter; return how many there are.
+def _mark_distinct(candidates: Array, seen: Array, valid: Array) -> None:
+    """Mark the first place of each entity that may enter.
 
     ``seen`` is a hash table with several times as many places as there are candidates, a power of
     two.
     """
     seen[:] = -1
     last = seen.shape[0] - 1
-    live = 0
     for j in range(candidates.shape[0]):
         entity = np.int32(candidates[j])
         valid[j] = False
@@ -159,8 +158,6 @@ def _mark_distinct(candidates: Array, seen: Array, valid: Array) -> int:
         if seen[slot] == -1:
             seen[slot] = entity
             valid[j] = True
-            live += 1
-    return live
 
 
 @_inline
@@ -180,6 +177,8 @@ def _rescaling(scores: Array, valid: Array, order: Array) -> tuple[Any, Any]:
     for j in range(scores.shape[0]):
         order[live] = scores[j]
         live += 1 if valid[j] else 0
+    if live == 0:
+        return np.float32(0), np.float32(0)
     low = np.float32(_quantile(order, live, LOW_QUANTILE))
     return low, np.float32(_quantile(order, live, HIGH_QUANTILE))
 
@@ -254,35 +253,45 @@ def keep_row(
     valid, taken = flags[0], flags[1]
     noise, keys, work = numbers[0], numbers[1], numbers[2]
     size, count = ids.shape[0], candidates.shape[0]
-    live = _mark_distinct(candidates, seen, valid)
+    _mark_distinct(candidates, seen, valid)
     low, high = np.float32(0), np.float32(0)
-    if weighting == 2 and live > 0:
+    if weighting == 2:
         low, high = _rescaling(candidate_scores, valid, order)
     if weighting != 3:
         _gumbel(stream, noise)
     _weigh(candidate_scores, noise, weighting, temperature, low, high, keys)
+    live = np.int32(0)
     for j in range(count):
-        keys[j] = keys[j] if valid[j] else -_INFINITE
+        enters = valid[j] & (keys[j] == keys[j])  # NaN, of a model that diverges, does not
+        keys[j] = keys[j] if enters else -_INFINITE
+        live = np.int32(live + np.int32(enters))
     threshold = -_INFINITE
     if live > size:
         threshold = _threshold(keys, size)
-    ties: Any = np.int64(min(size, live))
+    above = np.int32(0)
     for j in range(count):
         taken[j] = keys[j] > threshold
-        ties -= np.int64(taken[j])
+        above = np.int32(above + np.int32(keys[j] > threshold))
+    ties = min(size, live) - above
     for j in range(count if ties > 0 else 0):
-        if valid[j] and keys[j] == threshold and ties > 0:
+        if keys[j] == threshold and ties > 0 and threshold > -_INFINITE:
             taken[j] = True
             ties -= 1
-    written: Any = np.int64(0)
+    written = np.uint64(0)  # an index that cannot be negative is not looked at
     for j in range(count):
         seen[written] = candidates[j]
         work[written] = candidate_scores[j]
-        written += np.int64(taken[j])
-    for j in range(size):
-        ids[j] = seen[j] if j < written else -1
-        kept = min(max(work[j], np.float32(-LARGEST_SCORE)), np.float32(LARGEST_SCORE))
-        scores[j] = to_half(kept) if j < written else np.uint16(0)
+        written += np.uint64(taken[j])
+    held = np.int64(written)
+    for j in range(held):
+        score = work[j]
+        score = np.float32(LARGEST_SCORE) if score > LARGEST_SCORE else score
+        score = np.float32(-LARGEST_SCORE) if score < -LARGEST_SCORE else score
+        ids[j] = seen[j]
+        scores[j] = to_half(score)
+    for j in range(held, size):
+        ids[j] = -1
+        scores[j] = np.uint16(0)
 
 
 @njit(parallel=True, cache=True, nogil=True, error_model="numpy")

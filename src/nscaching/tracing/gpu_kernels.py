@@ -55,6 +55,7 @@ def _write_codes(
     code = tl.load(entities + i, mask=inside, other=0) + bits * num_entities
     here = tl.load(at)
     tl.store(codes + here * k + i, code, mask=inside)
+    tl.debug_barrier()  # every thread has read `at`, not only the one that counts
     if tl.atomic_add(finished, 1) == tl.num_programs(0) - 1:  # all others have read `at`
         tl.store(at, here + rows)
         tl.store(finished, 0)

@@ -23,7 +23,7 @@ from nscaching.training.step import GradientStep
 #: Steps executed one by one, for real, before a graph is captured: kernels get compiled.
 _WARM_UP_STEPS = 3
 #: Steps that entity rows without a gradient wait for their turn to move, on a CPU.
-TURNS = 8
+TURNS = 16
 #: Batches gathered at once.
 _BATCHES_AHEAD = 32
 

@@ -305,9 +305,9 @@ class Trainer:
         try:
             for name, table in self.model.state().items():
                 table.copy_(parts["model"][name])
+            self.step.adam.load_state(parts["adam"])  # may move tables that had been waiting
             if self.model.compact is not None:
                 self.model.compact.refresh(self.model.entity)
-            self.step.adam.load_state(parts["adam"])
             self.sampler.load_state(parts.get("sampler", {}))
             self.generator.set_state(parts["random"]["state"])
             if self.tracer is not None:
