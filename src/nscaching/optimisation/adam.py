@@ -20,6 +20,7 @@ from torch import Tensor
 
 from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.scoring import CompactTable
+from nscaching.threads import as_many_threads_as_pay
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 _BLOCK_ROWS = 1 << 15
@@ -203,28 +204,29 @@ class DenseAdam:
         rows = rows[: gather(ids.numpy(), gradient.numpy(), slot, rows)]
         copy = self.copies.get(name, self._no_copy)
         kernel: Any = cpu_kernels.move
-        kernel(
-            self.tables[name].numpy(),
-            self.mean[name].numpy(),
-            self.square[name].numpy(),
-            self._since[name].numpy(),
-            self._moved[name].numpy(),
-            slot,
-            rows,
-            gradient.numpy(),
-            copy.values.numpy(),
-            copy.scale.numpy(),
-            self._fading,
-            int(self.count),
-            turn,
-            turns,
-            self.lr,
-            BETA1,
-            BETA2,
-            EPSILON,
-            self.weight_decay,
-            self.lazy,
-        )
+        with as_many_threads_as_pay(self.tables[name].numel()):
+            kernel(
+                self.tables[name].numpy(),
+                self.mean[name].numpy(),
+                self.square[name].numpy(),
+                self._since[name].numpy(),
+                self._moved[name].numpy(),
+                slot,
+                rows,
+                gradient.numpy(),
+                copy.values.numpy(),
+                copy.scale.numpy(),
+                self._fading,
+                int(self.count),
+                turn,
+                turns,
+                self.lr,
+                BETA1,
+                BETA2,
+                EPSILON,
+                self.weight_decay,
+                self.lazy,
+            )
 
     def _accumulate_on_gpu(self, gradients: Gradients) -> None:
         from nscaching.optimisation import gpu_kernels

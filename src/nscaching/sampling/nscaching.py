@@ -32,6 +32,7 @@ from nscaching.sampling.options import SamplerOptions
 from nscaching.sampling.softmax import log_weights
 from nscaching.sampling.variance import VarianceCache
 from nscaching.scoring import ByteTables, EmbeddingModel, Side
+from nscaching.threads import as_many_threads_as_pay
 
 
 class NSCachingSampler(Sampler):
@@ -159,7 +160,8 @@ class NSCachingSampler(Sampler):
             exists,
         )
         kernel: Any = cpu_kernels.sample_rows
-        kernel(*(tensor.numpy() for tensor in tensors))
+        with as_many_threads_as_pay(entities.numel()):
+            kernel(*(tensor.numpy() for tensor in tensors))
         weight = exists.float() if self.negatives == 1 else even_weights(exists)
         return Negatives(entities, replaces_head, weight)
 
