@@ -1,0 +1,76 @@
+"""Parts of a step on the CPU alone: Adam with rows in turns, and what a cache row is offered.
+
+    python benchmarks/cpu_kernels.py --out benchmarks/results/cpu-kernels-2-cores.json
+
+Tables have the size of WN18RR's with SimplE, d 100; each step has gradients for some 2,960 rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import nscaching  # noqa: F401, before torch: it sets up threads
+
+# isort: split
+import numpy as np
+import torch
+
+from nscaching.benchmarking import describe_machine
+from nscaching.optimisation import DenseAdam
+from nscaching.sampling import cpu_kernels
+from nscaching.scoring import CompactTable
+
+ENTITIES, WIDTH, TOUCHED = 40_943, 200, 3 * 1024
+STEPS, WARM_UP = 300, 110
+
+
+def adam_milliseconds(turns):
+    """Return the smallest and the median time of a step, settling included."""
+    table = torch.randn(ENTITIES, WIDTH, generator=torch.Generator().manual_seed(0)) * 0.1
+    adam = DenseAdam({"x": table}, 1e-3, 0.0, copies={"x": CompactTable(table)})
+    adam.take_turns("x", turns)
+    taken = []
+    for _ in range(STEPS):
+        ids, rows = torch.randint(ENTITIES, (TOUCHED,)), torch.randn(TOUCHED, WIDTH) * 0.01
+        started = time.perf_counter()
+        adam.settle("x", ids)
+        adam.step({"x": (ids, rows)})
+        taken.append(1e3 * (time.perf_counter() - started))
+    return {"smallest": min(taken[WARM_UP:]), "median": statistics.median(taken[WARM_UP:])}
+
+
+def offer_nanoseconds(answers, rows=4000):
+    """Return the smallest time in which a row is offered 50 entities, given its known answers."""
+    rng = np.random.default_rng(0)
+    ids = np.tile(np.arange(50, dtype=np.int32), (rows, 1))
+    known = np.sort(rng.integers(0, ENTITIES, (rows, answers)), axis=1).astype(np.int32).ravel()
+    offsets, offered = np.arange(rows + 1) * answers, np.empty((rows, 100), dtype=np.int32)
+    taken = []
+    for number in range(30):
+        inputs = (ids, np.arange(rows), offered, offsets, known, ENTITIES, np.uint64(number))
+        started = time.perf_counter()
+        cpu_kernels.offer_rows(*inputs)
+        taken.append(1e9 * (time.perf_counter() - started) / rows)
+    return min(taken)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    result = {
+        "machine": describe_machine(),
+        "adam_ms_by_turns": {turns: adam_milliseconds(turns) for turns in (1, 4, 8, 16)},
+        "offer_ns_by_answers": {count: offer_nanoseconds(count) for count in (0, 10, 100, 400)},
+    }
+    print(json.dumps(result, indent=1))
+    if asked.out:
+        asked.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
