@@ -6,7 +6,12 @@ from triton.compiler import ASTSource
 
 from nscaching.sampling import uniform_gpu
 from nscaching.scoring import all_pairs_gpu
-from nscaching.scoring.gradients import bilinear_gpu, rotation_gpu, translational_gpu
+from nscaching.scoring.gradients import (
+    bilinear_gpu,
+    distances_gpu,
+    rotation_gpu,
+    translational_gpu,
+)
 from nscaching.tracing import gpu_kernels as tracing
 
 IDS = ("heads", "relations", "tails", "negatives")
@@ -50,6 +55,7 @@ for ranking in (True, False):
         norm = 1 if ranking else 2
         compile_kernel(translational_gpu._gradients, **widths, NORM=norm, KIND=kind, **usual)
 
+compile_kernel(distances_gpu._pulls, {"ids": "*i64", "k": "i32"}, width=DIM, BLOCK_K=8, BLOCK_D=8)
 tile = {"BLOCK_Q": 16, "BLOCK_E": 16}
 compile_kernel(all_pairs_gpu._all_complex_distances, PAIR_TYPES, **tile)
 for norm in (1, 2):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 ROOMS = ("scoring", "optimisation", "sampling", "training", "tracing")
-GRADIENTS = ("bilinear", "translational", "rotation")
+GRADIENTS = ("bilinear", "translational", "rotation", "distances")
 #: A part that Triton imports when it first runs a kernel, and that looks at the variable too.
 LATE_PART = "triton.experimental.gluon"
 

@@ -7,6 +7,7 @@ import torch
 
 from nscaching.scoring import SCORING, families, rotate
 from tests.conftest import random_model
+from tests.scoring import test_distance_gradients as distances
 from tests.scoring.pairs import ENTITIES, FUNCTIONS, NORMED, RELATIONS, in_double, pairs
 from tests.scoring.pairs import gradients_of_a_step as gradients
 
@@ -106,3 +107,14 @@ def test_gradients_of_large_scores_are_finite(margin):
     for mine, fused in zip(found, numba, strict=True):
         assert mine.isfinite().all()
         torch.testing.assert_close(mine, fused, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("dim", [1, 5, 100])
+def test_gradients_of_weighted_distances_equal_autograd(dim):
+    kernels = import_module("nscaching.scoring.gradients.distances_gpu")
+    query, table, ids, weights = distances.drawn(dim, k=11)
+    found = torch.full_like(query, torch.nan), torch.full_like(table, torch.nan)
+    kernels.gradients(query, table, ids, weights, *found)
+    expected = distances.by_autograd(query, table, ids, weights)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert_close(ours, theirs)

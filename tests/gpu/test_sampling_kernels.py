@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from nscaching.sampling import cache as cache_module
+from nscaching.sampling import uniform_cpu
 from nscaching.sampling.cache import HARDEST, PADDING, QUANTILE, RAW, UNIFORM, Cache
 from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.known import KnownAnswers
@@ -274,6 +275,19 @@ def test_uniform_negatives_follow_their_distribution(side, uniform_kernel):
         if not answers[place].all():
             allowed = entities[place][proper[place]]
             assert_follows(allowed, (~answers[place]).double().tolist())
+
+
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize("swap", [True, False])
+def test_uniform_negatives_are_those_of_the_cpu(knows, swap, uniform_kernel):
+    graph = crowded_graph()
+    sampler = sampler_of(graph, "bernoulli")
+    batch = batch_of(graph, range(ENTITIES + 8))
+    known = (sampler.known[Side.HEAD], sampler.known[Side.TAIL]) if knows else None
+    on_gpu = drawn_for(uniform_kernel, batch, known, swap, k=5)
+    on_cpu = drawn_for(uniform_cpu.draw_uniform, batch, known, swap, k=5)
+    for one, other in zip(on_gpu, on_cpu, strict=True):
+        assert torch.equal(one, other)
 
 
 def test_a_pair_that_all_entities_answer_has_no_proper_negative(uniform_kernel):

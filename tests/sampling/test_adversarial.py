@@ -33,13 +33,13 @@ def test_the_mean_reward_rises_while_the_model_stands_still(name):
     sampler, generator = prepared(graph, name, cache_size=8, generator_lr=0.02)
     scorer, batch = TableScorer(25), batch_of(graph)
     rewards = []
-    for _ in range(150):
+    for _ in range(400):
         drawn = sampler.sample(batch, scorer, generator)
         reward = reward_of(scorer, batch, drawn)
         sampler.learn(batch, drawn, reward)
         rewards.append(reward.mean().item())
-    before, after = np.mean(rewards[:10]), np.mean(rewards[-10:])
-    assert after > before + 0.15  # five standard deviations of the difference
+    before, after = np.mean(rewards[:50]), np.mean(rewards[-50:])
+    assert after > before + 0.1  # over seeds KBGAN's rise is 0.185, with a deviation of 0.026
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,8 +67,10 @@ def test_kbgan_picks_by_a_softmax_of_the_generators_scores():
     sampler.generator.tables["relation"].zero_()
     batch = batch_of(graph)
     drawn = sampler.sample(batch, TableScorer(6), generator)
-    pairs, candidates, valid, picked = sampler._drawn
-    logits = sampler.generator.logits(pairs, candidates).masked_fill(~valid, -math.inf)
+    pairs, candidates, logits, picked = sampler._drawn
+    assert torch.equal(
+        logits[logits > -math.inf], sampler.generator.logits(pairs, candidates)[logits > -math.inf]
+    )
     chances = logits.softmax(1)
     # The place that is picked, by rank of its chance: each row has chances of its own.
     order = chances.argsort(1)
@@ -111,6 +113,12 @@ def test_igan_draws_from_its_whole_distribution():
     assert_follows(made.draw(pairs, uniform), chances.double().numpy())
 
 
+def assert_gradients(made, seen, expected):
+    for (name, (ids, rows)), wanted in zip(seen.items(), expected, strict=True):
+        dense = torch.zeros_like(made.tables[name]).index_add_(0, ids, rows)
+        torch.testing.assert_close(dense, wanted, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("chunk", [1, 3, 50])
 def test_igan_learns_by_the_gradient_of_the_expected_advantage(chunk):
     made, pairs = full_generator(chunk), pairs_of(11)
@@ -124,9 +132,7 @@ def test_igan_learns_by_the_gradient_of_the_expected_advantage(chunk):
     seen = {}
     made.adam.step = lambda gradients: seen.update(gradients)
     made.reinforce(pairs, picked, advantage)
-    for (name, (ids, rows)), wanted in zip(seen.items(), expected, strict=True):
-        dense = torch.zeros_like(made.tables[name]).index_add_(0, ids, rows)
-        torch.testing.assert_close(dense, wanted, atol=1e-5, rtol=1e-4)
+    assert_gradients(made, seen, expected)
 
 
 def test_kbgan_learns_by_the_gradient_of_the_expected_advantage():
@@ -134,13 +140,31 @@ def test_kbgan_learns_by_the_gradient_of_the_expected_advantage():
     made.initialise(seeded(1))
     pairs = pairs_of(6)
     candidates = torch.randint(7, (6, 3), generator=seeded(2))
-    valid = torch.ones(6, 3, dtype=torch.bool)
-    picked = torch.randint(3, (6, 1), generator=seeded(3))
-    advantage = torch.randn(6, 1, generator=seeded(4))
-    before = made.logits(pairs, candidates).log_softmax(1).gather(1, picked)
-    made.reinforce(pairs, candidates, valid, picked, advantage)
-    after = made.logits(pairs, candidates).log_softmax(1).gather(1, picked)
-    assert (advantage * (after - before)).sum() > 0
+    picked = torch.randint(3, (6, 2), generator=seeded(3))
+    advantage = torch.randn(6, 2, generator=seeded(4))
+    chances = made.logits(pairs, candidates).softmax(1)
+    tables = {name: table.clone().requires_grad_() for name, table in made.tables.items()}
+    twin = TransEGenerator((7, 3), 4, 0.01, CPU)
+    twin.tables = tables
+    log_chances = twin.logits(pairs, candidates).log_softmax(1)
+    objective = (advantage * log_chances.gather(1, picked)).sum()
+    expected = torch.autograd.grad(-objective, list(tables.values()))
+    seen = {}
+    made.adam.step = lambda gradients: seen.update(gradients)
+    made.reinforce(pairs, candidates, chances, picked, advantage)
+    assert_gradients(made, seen, expected)
+
+
+def test_kbgan_rows_without_a_proper_candidate_teach_nothing():
+    graph = graph_of([(h, 0, t) for h in range(3) for t in range(3)], entities=3)
+    sampler, generator = prepared(graph, "kbgan", cache_size=2)
+    batch = batch_of(graph)
+    drawn = sampler.sample(batch, TableScorer(3), generator)
+    assert not drawn.weight.any()
+    before = {name: table.clone() for name, table in sampler.generator.tables.items()}
+    sampler.learn(batch, drawn, torch.ones_like(drawn.weight))
+    for name, table in sampler.generator.tables.items():
+        assert torch.equal(table, before[name])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,6 +6,8 @@ reward it with the score that the model gave to what was picked (paper, Section 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -89,15 +91,17 @@ class KBGANSampler(AdversarialSampler):
             (len(batch.index), self.negatives), generator=generator, device=self.device
         )
         picked = draw_at(uniform, scores, valid, 1.0, "none")
-        self._drawn = pairs, candidates, valid, picked
+        self._drawn = pairs, candidates, scores.masked_fill(~valid, -math.inf), picked
         weight = even_weights(valid.gather(1, picked))
         return Negatives(candidates.gather(1, picked), sides.expand_as(picked), weight)
 
     def learn(self, batch: Batch, negatives: Negatives, scores: Tensor) -> None:
         """Reward the picks with the scores the model gave them."""
-        pairs, candidates, valid, picked = self._drawn
+        pairs, candidates, logits, picked = self._drawn
         advantage = self.generator.advantage(scores, negatives.weight > 0)
-        self.generator.reinforce(pairs, candidates, valid, picked, advantage)
+        # A row without a proper candidate has no advantage either.
+        chances = logits.softmax(1).nan_to_num(0.0)
+        self.generator.reinforce(pairs, candidates, chances, picked, advantage)
 
 
 class IGANSampler(AdversarialSampler):

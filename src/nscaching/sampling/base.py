@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.acceleration import HAVE_TRITON
+from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.known import KnownAnswers
@@ -26,7 +26,7 @@ from nscaching.scoring import EmbeddingModel, Side
 
 #: Times a drawn known positive is drawn again before the negative is masked.
 REDRAWS = 16
-DEVICE_REDRAWS = 4
+PLAIN_REDRAWS = 4
 
 
 class Scorer(Protocol):
@@ -189,28 +189,31 @@ class Sampler(ABC):
 
         Returns the entities and whether each is a proper negative. Shapes: (b, k).
         """
-        if self.device.type == "cuda" and HAVE_TRITON:
-            return self._uniform_on_gpu(batch, replaces_head, generator)
+        draw_uniform = self._compiled_draw()
+        if draw_uniform is not None:
+            known = None if self.known is None else (self.known[Side.HEAD], self.known[Side.TAIL])
+            rows = (batch.head_rows, batch.tail_rows)
+            seed = new_seed(generator)
+            return draw_uniform(seed, replaces_head, rows, known, self.num_entities, 1 + REDRAWS)
         shape = replaces_head.shape
         entities = self.uniform_entities(shape, generator)
         bad = self.is_known(batch, replaces_head, entities)
-        on_cpu = self.device.type == "cpu"
-        for _ in range(REDRAWS if on_cpu else DEVICE_REDRAWS):
-            if on_cpu and not bad.any():  # a device would have to wait for the answer
-                break
+        for _ in range(PLAIN_REDRAWS):  # a device would have to wait to know whether any is bad
             entities = torch.where(bad, self.uniform_entities(shape, generator), entities)
             bad = self.is_known(batch, replaces_head, entities)
         return entities, ~bad
 
-    def _uniform_on_gpu(
-        self, batch: Batch, replaces_head: Tensor, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        from nscaching.sampling.uniform_gpu import draw_uniform
+    def _compiled_draw(self) -> Callable[..., tuple[Tensor, Tensor]] | None:
+        """Return what draws uniform negatives in one pass on this device, if anything does."""
+        if self.device.type == "cuda" and HAVE_TRITON:
+            from nscaching.sampling.uniform_gpu import draw_uniform as on_gpu
 
-        known = None if self.known is None else (self.known[Side.HEAD], self.known[Side.TAIL])
-        rows = (batch.head_rows, batch.tail_rows)
-        seed = new_seed(generator)
-        return draw_uniform(seed, replaces_head, rows, known, self.num_entities, 1 + REDRAWS)
+            return on_gpu
+        if self.device.type == "cpu" and HAVE_NUMBA:
+            from nscaching.sampling.uniform_cpu import draw_uniform as on_cpu
+
+            return on_cpu
+        return None
 
     def uniform_entities(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
         """Draw entity ids uniformly, with replacement."""

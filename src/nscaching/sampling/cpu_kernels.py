@@ -37,6 +37,12 @@ def stream_of(seed: np.uint64, row: int) -> np.uint64:
 
 
 @_inline
+def hashed(stream: np.uint64, position: int) -> np.uint64:
+    """Return the 64 random bits at a position of a stream."""
+    return mix(stream + np.uint64(position + 1) * _GOLDEN)
+
+
+@_inline
 def holds(answers: Array, start: int, stop: int, entity: int) -> bool:
     """Tell whether the ascending answers between two places hold an entity."""
     while start < stop:
@@ -104,7 +110,7 @@ def offer_row(
         offered[j] = held[j]
     if fresh.shape[0] < num_entities:
         for j in range(fresh.shape[0]):
-            bits = mix(stream + np.uint64(j + 1) * _GOLDEN) >> np.uint64(33)
+            bits = hashed(stream, j) >> np.uint64(33)
             fresh[j] = np.int64((bits * np.uint64(num_entities)) >> np.uint64(31))
     else:
         for j in range(fresh.shape[0]):

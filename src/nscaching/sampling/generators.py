@@ -18,6 +18,7 @@ from torch.nn.functional import normalize
 from nscaching.optimisation import DenseAdam, Gradients
 from nscaching.sampling.hashing import new_seed
 from nscaching.scoring import SCORING, EmbeddingModel, ScoringFunction
+from nscaching.scoring.gradients.distances import distance_gradients, through_normalisation
 
 #: How much of the moving average of the reward a step keeps.
 _BASELINE_DECAY = 0.95
@@ -43,6 +44,7 @@ class Generator(ABC):
         self.adam = DenseAdam(self.tables, lr, weight_decay=0.0)
         self.baseline = torch.zeros((), device=device)
         self._rewarded = torch.zeros((), device=device)  #: 1 after the first reward
+        self._all = torch.arange(entities, device=device)  #: a gradient has a row for every entity
 
     @property
     def parameter_count(self) -> int:
@@ -108,33 +110,38 @@ class TransEGenerator(Generator):
             self.tables[name].copy_(table)
 
     def logits(self, pairs: Pairs, candidates: Tensor) -> Tensor:
-        """Score candidates, without gradient. Shapes: (b,) each, (b, k) -> (b, k)."""
-        e, r = self.tables["entity"][pairs.anchor], self.tables["relation"][pairs.relation]
+        """Score candidates. Shapes: (b,) each, (b, k) -> (b, k)."""
+        e, r = self._rows(pairs)
         query = self._query(pairs, e, r)
         fused = self.scoring.score_ids(query, r, self.tables["entity"], candidates)
         if fused is not None:
             return fused
         return self.scoring.score_each(query, r, self.tables["entity"][candidates])
 
+    def _rows(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        return self.tables["entity"][pairs.anchor], self.tables["relation"][pairs.relation]
+
     def _query(self, pairs: Pairs, e: Tensor, r: Tensor) -> Tensor:
         heads, tails = self.scoring.head_query(r, e), self.scoring.tail_query(e, r)
         return torch.where(pairs.replaces_head.unsqueeze(1), heads, tails)
 
     def reinforce(
-        self, pairs: Pairs, candidates: Tensor, valid: Tensor, picked: Tensor, advantage: Tensor
+        self, pairs: Pairs, candidates: Tensor, chances: Tensor, picked: Tensor, advantage: Tensor
     ) -> None:
-        """Make picks with an advantage more likely. Shapes: (b, n) twice, (b, k) twice."""
-        count, k = candidates.shape
-        ids = torch.cat([pairs.anchor, candidates.reshape(-1)])
-        rows = self.tables["entity"][ids].requires_grad_()
-        r = self.tables["relation"][pairs.relation].requires_grad_()
-        with torch.enable_grad():
-            query = self._query(pairs, rows[:count], r)
-            scores = self.scoring.score_each(query, r, rows[count:].view(count, k, -1))
-            logits = scores.masked_fill(~valid, torch.finfo(scores.dtype).min)
-            objective = (advantage * logits.log_softmax(1).gather(1, picked)).sum()
-            entity_rows, relation_rows = torch.autograd.grad(-objective, [rows, r])
-        self.adam.step({"entity": (ids, entity_rows), "relation": (pairs.relation, relation_rows)})
+        """Make picks with an advantage more likely.
+
+        ``chances`` are those the picks were drawn with. Shapes: (b, n) twice, (b, k) twice.
+        """
+        weights = chances * advantage.sum(1, keepdim=True)
+        weights.scatter_add_(1, picked, -advantage)  # sum of A (p - onehot): Adam goes downhill
+        e, r = self._rows(pairs)
+        query = self._query(pairs, e, r)
+        to_query, to_entity = distance_gradients(query, self.tables["entity"], candidates, weights)
+        to_entity.index_add_(0, pairs.anchor, through_normalisation(to_query, e))
+        to_relation = torch.where(pairs.replaces_head.unsqueeze(1), -to_query, to_query)
+        self.adam.step(
+            {"entity": (self._all, to_entity), "relation": (pairs.relation, to_relation)}
+        )
 
 
 class FullGenerator(Generator):
@@ -150,7 +157,6 @@ class FullGenerator(Generator):
     ) -> None:
         self.dim, self.chunk = dim, chunk
         super().__init__(sizes, 2 * dim, lr, device)
-        self._all = torch.arange(sizes[0], device=device)
 
     def initialise(self, generator: torch.Generator) -> None:
         """Fill all four parts with Xavier-uniform numbers."""
