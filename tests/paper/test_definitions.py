@@ -57,11 +57,23 @@ def test_every_cell_has_settings_that_training_takes(name):
     for cell in definition(name).cells():
         if cell.kind == "nodes":
             continue
-        config = make_config(graph, named_traces(settings_of(cell), graph, True))
+        settings = settings_of(cell)
+        for part in ("space", "trials"):  # of a search, not of its runs
+            settings.pop(part, None)
+        for options in (settings.pop("trial", {}), {}):
+            config = make_config(graph, named_traces({**settings, **options}, graph, True))
         assert config.sampler == cell.sampler
         for option, value in cell.options.items():
             if option not in ("trace_row", "trace_triples"):
                 assert getattr(config, option) == value
+
+
+def test_a_search_does_not_fix_what_its_space_has():
+    (cell,) = definition("table-9").cells(datasets=["FB15K-237"])
+    settings = settings_of(cell)
+    assert settings["space"] == "sampler+"
+    assert not {"alpha3", "rescale", "known_positives"} & settings.keys()
+    assert settings_of(cell, budget=3)["trial"]["epochs"] == 3
 
 
 def test_modes_change_what_they_should():

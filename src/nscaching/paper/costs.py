@@ -33,24 +33,32 @@ class Sizes:
 
 
 def expected_seconds(
-    cell: Cell, settings: Mapping[str, Any], sizes: Sizes | None, device: str, trials: int
+    cell: Cell, settings: Mapping[str, Any], sizes: Sizes | None, device: str
 ) -> float:
     """Return the seconds of a cell by the stored costs alone."""
     costs = packaged("costs.yaml")
     if cell.kind == "nodes" or sizes is None:
         return float(costs["nodes"])
     of = costs["cuda" if device.startswith("cuda") else "cpu"]
+    one = _run_seconds(cell, settings, sizes, of)
+    if cell.kind == "search":
+        trial = {**settings, **settings.get("trial", {})}
+        return one + int(settings["trials"]) * _run_seconds(cell, trial, sizes, of)
+    return 2 * one if cell.kind == "variance" else one
+
+
+def _run_seconds(
+    cell: Cell, settings: Mapping[str, Any], sizes: Sizes, of: Mapping[str, float]
+) -> float:
     epochs, width = settings["epochs"], settings["dim"] / 200
     before = min(epochs, settings.get("pretrain_epochs", 0))
-    weights = costs["samplers"]
+    weights = packaged("costs.yaml")["samplers"]
     weighted = (epochs - before) * weights[cell.sampler] + before * weights["bernoulli"]
     steps = math.ceil(sizes.train / settings["batch_size"])
     training = weighted * (sizes.train * of["triple"] * width + steps * of["step"])
     validations = epochs / settings["valid_every"] + 1
     ranking = validations * 2 * sizes.valid * sizes.entities * of["ranked_pair"]
-    one = of["start"] + training + ranking
-    runs = {"search": trials + 1, "variance": 2}.get(cell.kind, 1)
-    return float(one * runs)
+    return float(of["start"] + training + ranking)
 
 
 def correction(rows: Iterable[Row], hardware: Mapping[str, Any], on: str | None) -> float:

@@ -10,11 +10,13 @@ from typing import Any
 from nscaching.benchmarking import describe_machine
 from nscaching.paper.cells import Cell
 from nscaching.paper.costs import Sizes, correction, expected_seconds
-from nscaching.paper.packaged import packaged
 from nscaching.paper.rows import Book
 from nscaching.paper.settings import settings_of
 from nscaching.paper.sources import Sources
 from nscaching.training.devices import pick_device
+
+#: Trials of a search, as in the paper.
+USUAL_TRIALS = 50
 
 DONE, STOPPED, NEW, MISSING = "done", "stopped", "new", "data not at hand"
 
@@ -33,11 +35,6 @@ class Request:
     trials: int | None = None  #: of a search
     device: str = "auto"
     on: str | None = None  #: a graph that stands in for the data sets
-
-    @property
-    def search_trials(self) -> int:
-        """Trials of a search."""
-        return self.trials or int(packaged("costs.yaml")["trials"])
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ def plan(cells: Sequence[Cell], request: Request, book: Book, sources: Sources) 
     for cell in ordered:
         settings = cell_settings(cell, request)
         sizes = Sizes.of("world" if request.on == "world" else cell.dataset, sources.scale or 1)
-        seconds = expected_seconds(cell, settings, sizes, device.type, request.search_trials)
+        seconds = expected_seconds(cell, settings, sizes, device.type)
         state = _state(cell, settings, request, book, sources)
         left = seconds * factor if state in (NEW, STOPPED) else 0.0
         planned.append(Planned(cell, settings, state, seconds, left))
@@ -84,7 +81,9 @@ def cell_settings(cell: Cell, request: Request) -> dict[str, Any]:
     if cell.kind == "nodes":
         return {} if request.budget is None else {"epochs": request.budget}
     settings = settings_of(cell, request.budget)
-    return {**settings, "trials": request.search_trials} if cell.kind == "search" else settings
+    if cell.kind == "search":
+        settings["trials"] = request.trials or settings.get("trials", USUAL_TRIALS)
+    return settings
 
 
 def run_folder(request: Request, cell: Cell) -> Path:

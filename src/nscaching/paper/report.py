@@ -11,7 +11,7 @@ from nscaching.files import write_atomically, write_text
 from nscaching.paper.definitions import Definition, definitions
 from nscaching.paper.numbers import searched
 from nscaching.paper.rows import Book, Row, identity, is_smoke
-from nscaching.paper.settings import SEARCHED, chosen
+from nscaching.paper.settings import SEARCHED, SEARCHED_TOO, chosen
 from nscaching.paper.tables import Beside, beside, same_cell
 from nscaching.training.progress import duration
 
@@ -105,15 +105,18 @@ def _cache_rows(rows: Sequence[Row]) -> list[str]:
 
 def _found_settings(rows: Sequence[Row]) -> list[str]:
     """List what searches found, each with what the paper's found below."""
-    head = ["search", "trials", *SEARCHED, "valid mrr"]
+    rows = [row for row in rows if "search" in row]
+    more = SEARCHED_TOO["sampler+"]
+    found = [*SEARCHED, *(name for name in more if any(name in r["search"]["best"] for r in rows))]
+    head = ["search", "trials", *found, "valid mrr"]
     lines = ["", "| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
-    for row in (row for row in rows if "search" in row):
+    for row in rows:
         ours, paper = row["search"], searched(row["dataset"])
         for who, trials, best, valid in (
             ("ours", ours["trials"], ours["best"], f"{ours['valid_mrr']:.4f}"),
             ("paper", 50, paper, "–"),
         ):
-            numbers = [str(best.get(name, "–")) for name in SEARCHED]
+            numbers = [str(best.get(name, "–")) for name in found]
             cells = [f"{row['dataset']}, {who}", str(trials), *numbers, valid]
             lines.append("| " + " | ".join(cells) + " |")
     return lines

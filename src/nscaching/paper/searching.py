@@ -20,17 +20,20 @@ def search_row(
 ) -> Row:
     """Search, or go on with a search; train the best of SMAC, whose test split is ranked once."""
     base = dict(settings)
-    trials = base.pop("trials")
-    base["rescale"] = "quantile"  # the ranges of the temperatures are those of rescaled scores
+    trials, space, trial = base.pop("trials"), base.pop("space", "sampler"), base.pop("trial", {})
+    if space == "sampler":
+        base["rescale"] = "quantile"  # the ranges of its temperatures are those of rescaled scores
     place = SearchFolder(folder / "search")
     begun = place.is_search() and place.journal.path.exists()
     common: dict[str, Any] = {"out": place.path, "trials": trials, "progress": progress}
     if begun:
         found = tune(resume=True, **common)
     else:
-        found = tune(graph, method=cell.mode, base=make_config(graph, base), **common)
+        each = make_config(graph, {**base, **trial})
+        found = tune(graph, method=cell.mode, space=space, base=each, **common)
     search = {
         "method": found.method,
+        "space": space,
         "trials": len(found.trials),
         "best": found.best.config,
         "valid_mrr": found.best.mrr,

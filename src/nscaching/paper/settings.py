@@ -12,8 +12,12 @@ from nscaching.paper.packaged import packaged
 #: Options that count epochs; a budget shortens them.
 LENGTHS = ("epochs", "valid_every", "trace_every", "pretrain_epochs", "generator_epochs")
 
-#: What a search decides; the settings of its cell must not fix it.
+#: What a search decides, by its space; the settings of its cell must not fix it.
 SEARCHED = ("alpha1", "alpha2", "alpha3", "cache_size", "candidates")
+SEARCHED_TOO: dict[str, tuple[str, ...]] = {
+    "sampler": (),
+    "sampler+": ("rescale", "known_positives"),
+}
 
 
 def chosen(dataset: str, scoring: str) -> dict[str, Any]:
@@ -38,8 +42,10 @@ def settings_of(cell: Cell, budget: int | None = None) -> dict[str, Any]:
         # The paper's temperatures are those of rescaled scores.
         options |= {**searched(cell.dataset), "rescale": "quantile"}
     if cell.kind == "search":
+        # "space" is the space to search, "trial" has options of the trials alone.
         options |= entry.get("search", {})
-        options = {name: value for name, value in options.items() if name not in SEARCHED}
+        found = (*SEARCHED, *SEARCHED_TOO[options.get("space", "sampler")])
+        options = {name: value for name, value in options.items() if name not in found}
     options |= cell.options
     options |= {"scoring": cell.scoring, "sampler": cell.sampler, "seed": cell.seed}
     if cell.sampler == "igan" and "pretrain_epochs" not in options:
@@ -49,7 +55,9 @@ def settings_of(cell: Cell, budget: int | None = None) -> dict[str, Any]:
 
 def _shortened(options: dict[str, Any], budget: int) -> dict[str, Any]:
     parts = {"pretrain_epochs": budget // 2, "generator_epochs": max(1, budget // 2)}
-    return {
+    shorter = {
         name: min(value, parts.get(name, budget)) if name in LENGTHS else value
         for name, value in options.items()
     }
+    trial = options.get("trial")
+    return shorter if trial is None else {**shorter, "trial": _shortened(trial, budget)}
