@@ -95,6 +95,7 @@ def make_trainer(
     for note in loaded.notes:
         progress.say(note)
     settings = fitted(settings, loaded.num_entities)
+    settings = replace(settings, batch_size=settings.batch(len(loaded.train)))
     refuse_what_does_not_fit(loaded, settings)
     trainer = Trainer(loaded, settings, folder, progress, tracking)
     if folder is not None:  # only now: whatever could be wrong has been looked at
@@ -178,7 +179,12 @@ def _refuse_occupied(folder: RunFolder, overwrite: bool) -> None:
 def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
     """Return the stored configuration; what is given now may change only how long and where."""
     stored = folder.read_config()
-    given = {name: value for name, value in given.items() if (name, value) != ("data", "")}
+    open_until_then = {"data": "", "batch_size": None}  # a run has its own since it has a graph
+    given = {
+        name: value
+        for name, value in given.items()
+        if name not in open_until_then or value != open_until_then[name]
+    }
     wanted = TrainConfig.from_mapping({**stored.as_dict(), **given}, "options")
     for name in TrainConfig.names():
         before, now = getattr(stored, name), getattr(wanted, name)

@@ -41,7 +41,7 @@ def time_run(
     started = time.perf_counter()
     trainer = Trainer(graph, config, None, Progress("none"))
     trainer.sampler.prepare(trainer.model, trainer.generator)
-    steps = math.ceil(len(graph.train) / config.batch_size)
+    steps = math.ceil(len(graph.train) / trainer.batch_size)
     trainer.executor.begin_epoch(trainer.sampler.begin_epoch(0, trainer.generator), 0)
     for _ in range(min(5, steps)):
         trainer.executor.step()

@@ -5,7 +5,7 @@ import math
 import pytest
 import yaml
 
-from nscaching import TrainConfig, UserError
+from nscaching import KnowledgeGraph, TrainConfig, UserError
 from nscaching.api import make_config, plain_options
 
 from .helpers import ring, train
@@ -134,3 +134,19 @@ def test_a_missing_or_binary_file_is_named(tmp_path):
 def test_training_needs_a_graph():
     with pytest.raises(UserError, match="Name a data set"):
         train(None)
+
+
+@pytest.mark.parametrize(
+    ("triples", "size"),
+    [(1, 64), (900, 64), (2048, 128), (8191, 256), (8192, 512), (16384, 1024), (10**7, 1024)],
+)
+def test_small_graphs_have_small_batches(triples, size):
+    assert TrainConfig().batch(triples) == size
+    assert TrainConfig(batch_size=5).batch(triples) == 5
+
+
+def test_the_batch_size_of_a_run_is_written_down(tmp_path):
+    graph = KnowledgeGraph.from_triples([("a", "r", str(i)) for i in range(100)])
+    run = train(graph, epochs=1, out=tmp_path, batch_size=None)
+    assert run.config.batch_size == 64
+    assert "batch_size: 64" in (tmp_path / "config.yaml").read_text()

@@ -129,7 +129,7 @@ def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
     pairs += [
         ("Loss", f"{said}, l2 = {short(config.l2)}"),
         ("Optimiser", f"{config.optimizer}, learning rate {short(config.lr)}"),
-        ("Batch", f"{count(config.batch_size)} triples, seed {config.seed}"),
+        ("Batch", f"{count(config.batch(len(graph.train)))} triples, seed {config.seed}"),
     ]
     if ends := training_seconds(lines):
         epoch, seconds = ends[-1]

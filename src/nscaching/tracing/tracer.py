@@ -30,7 +30,6 @@ class TracedConfig(Protocol):
     """What a tracer reads of a run's configuration."""
 
     sampler: str
-    batch_size: int
     epochs: int
     valid_every: int
     seed: int
@@ -41,6 +40,9 @@ class TracedConfig(Protocol):
 
     def is_traced(self) -> bool:
         """Tell whether anything is to be observed."""
+
+    def batch(self, triples: int) -> int:
+        """Return the positive triples a step takes of so many."""
 
 
 class Tracer:
@@ -62,7 +64,7 @@ class Tracer:
             self.facts,
             columns,
             loss,
-            config.batch_size,
+            config.batch(len(graph.train)),
             lambda k: RepeatWindow(len(graph.train), k, *window),
         )
         sizes = {"entity": graph.num_entities, "relation": graph.num_relations}

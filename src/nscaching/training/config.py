@@ -16,6 +16,9 @@ from nscaching.sampling import SAMPLERS, SamplerOptions
 from nscaching.scoring import SCORING, ScoringOptions
 from nscaching.tracing import TraceOptions
 
+_SMALLEST_USUAL_BATCH, _LARGEST_USUAL_BATCH = 64, 1024
+_STEPS_WANTED = 16
+
 
 @dataclass(kw_only=True)
 class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
@@ -47,7 +50,12 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         group="Training",
         low=0,
     )
-    batch_size: int = option(1024, "Positive triples a step.", group="Training", low=1)
+    batch_size: int | None = option(
+        None,
+        "Positive triples a step; left out, 1024, and fewer where an epoch would have few steps.",
+        group="Training",
+        low=1,
+    )
     lr: float = option(1e-3, "Learning rate of Adam.", group="Training", above=0)
     optimizer: str = option(
         "adam",
@@ -87,6 +95,10 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         low=0,
     )
 
+    def batch(self, triples: int) -> int:
+        """Return the positive triples a step takes of so many."""
+        return self.batch_size or usual_batch_size(triples)
+
     def uses_compact_table(self, device_type: str) -> bool:
         """Tell whether candidates are scored from a copy of the table with a byte a number."""
         wanted = self.compact and SAMPLERS[self.sampler].scores_candidates
@@ -96,6 +108,14 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     def from_file(cls, path: Path) -> TrainConfig:
         """Read a YAML file of options."""
         return cls.from_mapping(read_yaml(path), str(path))
+
+
+def usual_batch_size(triples: int) -> int:
+    """Return a power of two with which an epoch has 16 steps or more, from 64 to 1024."""
+    size = _LARGEST_USUAL_BATCH
+    while size > _SMALLEST_USUAL_BATCH and size * _STEPS_WANTED > triples:
+        size //= 2
+    return size
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

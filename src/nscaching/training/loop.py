@@ -50,6 +50,7 @@ class Trainer:
         self.graph, self.config, self.folder, self.progress = graph, config, folder, progress
         self.tracking = tracking or Tracking()
         self.device = pick_device(config.device)
+        self.batch_size = config.batch(len(graph.train))
         self.model = initial_model(graph, config, self.device)
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.counters = Counters(graph.fingerprint, pretraining=config.pretrain_epochs > 0)
@@ -60,7 +61,7 @@ class Trainer:
             self.model,
             config.build_loss(self.model.scoring.usual_loss),
             config.lr,
-            config.l2 * min(config.batch_size, len(graph.train)) / len(graph.train),
+            config.l2 * min(self.batch_size, len(graph.train)) / len(graph.train),
             lazy=config.optimizer == "lazy-adam",
         )
         self.columns = triple_columns(graph, self.device)
@@ -80,7 +81,7 @@ class Trainer:
 
     def _make_executor(self) -> Executor:
         parts = (self.columns, self.model, self.sampler, self.step, self.generator)
-        return make_executor(StepParts(*parts, self.config.batch_size, self.tracer))
+        return make_executor(StepParts(*parts, self.batch_size, self.tracer))
 
     # Running -------------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class Trainer:
             dim=self.config.generator_dim,
             margin=self.config.margin,
             lr=self.config.lr,
-            batch_size=self.config.batch_size,
+            batch_size=self.batch_size,
             epochs=epochs,
             valid_every=0,
             seed=self.config.seed,
@@ -171,7 +172,7 @@ class Trainer:
         if self.order is None:
             since = 0 if counters.pretraining else self.config.pretrain_epochs
             self.order = self.sampler.begin_epoch(counters.epoch - since, self.generator)
-        steps = math.ceil(len(self.order) / self.config.batch_size)
+        steps = math.ceil(len(self.order) / self.batch_size)
         self.executor.begin_epoch(self.order, counters.steps_into_epoch, counters.loss_sum)
         while counters.steps_into_epoch < steps:
             self.executor.step()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.errors import UserError
 from nscaching.evaluation.ranking import LIVE_TABLES, chunk_rows
 from nscaching.graph import KnowledgeGraph
@@ -55,7 +56,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "generator": 0,
         "triples": triples * (5 * 4 + 8),
         "known positives": 2 * 8 * triples if config.known_positives == "exclude" else 0,
-        "batch": _batch_bytes(config, entities, scoring.entity_width),
+        "batch": _batch_bytes(graph, config, scoring.entity_width),
         "trace": _trace_bytes(graph, config) if config.is_traced() else 0,
         "evaluation": 0,
     }
@@ -79,7 +80,7 @@ def refuse_what_does_not_fit(graph: KnowledgeGraph, config: TrainConfig) -> None
     if config.sampler != "nscaching":
         return
     caches = plan_memory(graph, config).parts["caches"]
-    candidates = _candidate_bytes(config, graph.num_entities)
+    candidates = _candidate_bytes(graph, config)
     free = free_bytes(pick_device(config.device))
     if free is not None and caches + candidates > free:
         raise UserError(
@@ -117,8 +118,11 @@ def _generator_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
     if config.sampler == "igan":
         return config.generator_memory * 2**20
     rows = graph.num_entities + graph.num_relations
-    candidates = config.batch_size * config.cache_size * config.generator_dim
-    return 3 * 4 * rows * config.generator_dim + 6 * 4 * candidates
+    tables = 5 * 4 * rows * config.generator_dim  # with Adam's, and a gradient twice
+    candidates = config.batch(len(graph.train)) * config.cache_size
+    kernels = HAVE_TRITON if pick_device(config.device).type == "cuda" else HAVE_NUMBA
+    gathered = 0 if kernels else 3 * 4 * config.generator_dim
+    return tables + candidates * (8 + 1 + 4 * 4 + gathered)
 
 
 def _trace_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
@@ -129,12 +133,12 @@ def _trace_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
     return window + facts * (8 + 1 + 4 + 16)
 
 
-def _batch_bytes(config: TrainConfig, entities: int, width: int) -> int:
+def _batch_bytes(graph: KnowledgeGraph, config: TrainConfig, width: int) -> int:
     negatives = config.negatives or SAMPLERS[config.sampler].usual_negatives
-    gradients = config.batch_size * (2 + negatives) * width * 4 * 2
-    return _candidate_bytes(config, entities) + gradients
+    gradients = config.batch(len(graph.train)) * (2 + negatives) * width * 4 * 2
+    return _candidate_bytes(graph, config) + gradients
 
 
-def _candidate_bytes(config: TrainConfig, entities: int) -> int:
-    row = min(config.cache_size, entities) + min(config.candidates, entities)
-    return 2 * config.batch_size * row * (8 + 8 + 4)
+def _candidate_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
+    row = sum(min(size, graph.num_entities) for size in (config.cache_size, config.candidates))
+    return 2 * config.batch(len(graph.train)) * row * (8 + 8 + 4)
