@@ -60,6 +60,7 @@ def main() -> None:
                 scoring=scoring,
                 sampler=sampler,
                 dim=given.dim,
+                l2=0.0,
                 batch_size=given.batch_size,
                 device=given.device,
             )

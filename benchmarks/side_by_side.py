@@ -149,6 +149,7 @@ def main():
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--cache-size", type=int, default=50)
     parser.add_argument("--candidates", type=int, default=50)
+    parser.add_argument("--l2", type=float, default=0.0)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--eager-steps", type=int, default=8, help="of a round")
     parser.add_argument("--no-pykeen", action="store_true")
@@ -159,6 +160,7 @@ def main():
         data=asked.data,
         dim=asked.dim,
         batch_size=asked.batch_size,
+        l2=asked.l2,
         cache_size=asked.cache_size,
         candidates=asked.candidates,
         device="cpu",

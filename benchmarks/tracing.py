@@ -49,6 +49,7 @@ def main() -> None:
         scoring=given.scoring,
         sampler=given.sampler,
         dim=given.dim,
+        l2=0.0,
         batch_size=given.batch_size,
         device=given.device,
     )

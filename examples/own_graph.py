@@ -17,10 +17,10 @@ def main() -> None:
     """Go through one file, from triples to vectors."""
     file = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "my-graph.tsv"
 
-    # 1. Train. A single file is split: 5 % of the facts for validation, 5 % for the test. 1000
-    #    epochs are a limit; training stops when the validation no longer gets better.
+    # 1. Train. A single file is split: 5 % of the facts for validation, 5 % for the test. It
+    #    stops when the validation no longer gets better, after 100 epochs at the latest.
     with tempfile.TemporaryDirectory() as folder:  # keep yours: out="runs/mine"
-        run = ns.train(file, epochs=1000, l2=0.1, out=Path(folder) / "run", progress="none")
+        run = ns.train(file, l2=0.2, out=Path(folder) / "run", progress="none")
         print(f"{run.graph}\nBest of {run.summary['epochs']} epochs: {run.summary['best_epoch']}\n")
 
         # 2. Evaluate: where does the right answer stand among all entities?

@@ -12,6 +12,7 @@ from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.run import Run
 from nscaching.sampling.presets import check_preset, fitted, with_preset
+from nscaching.scoring import SCORING
 from nscaching.tracking import Tracker, Tracking
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 from nscaching.training.config import read_yaml
@@ -95,12 +96,18 @@ def make_trainer(
     for note in loaded.notes:
         progress.say(note)
     settings = fitted(settings, loaded.num_entities)
-    settings = replace(settings, batch_size=settings.batch(len(loaded.train)))
+    settings = decided(settings, loaded)
     refuse_what_does_not_fit(loaded, settings)
     trainer = Trainer(loaded, settings, folder, progress, tracking)
     if folder is not None:  # only now: whatever could be wrong has been looked at
         folder.create(settings, loaded)
     return trainer
+
+
+def decided(settings: TrainConfig, graph: KnowledgeGraph) -> TrainConfig:
+    """Fill in what was left out: a run writes down what it is made with."""
+    l2 = settings.penalty(SCORING[settings.scoring].usual_l2)
+    return replace(settings, batch_size=settings.batch(len(graph.train)), l2=l2)
 
 
 def _resumed_trainer(
@@ -179,7 +186,7 @@ def _refuse_occupied(folder: RunFolder, overwrite: bool) -> None:
 def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
     """Return the stored configuration; what is given now may change only how long and where."""
     stored = folder.read_config()
-    open_until_then = {"data": "", "batch_size": None}  # a run has its own since it has a graph
+    open_until_then = {"data": "", "batch_size": None, "l2": None}  # decided since the run began
     given = {
         name: value
         for name, value in given.items()

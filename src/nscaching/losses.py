@@ -49,12 +49,17 @@ class LossOptions(Options):
         choices=("auto", "margin", "logistic"),
     )
     margin: float = option(4.0, "Margin of the margin ranking loss.", group="Model", above=0)
-    l2: float = option(
-        0.0,
-        "L2 penalty lambda; acts as weight decay lambda * batch / |train|.",
+    l2: float | None = option(
+        None,
+        "L2 penalty lambda, a weight decay lambda * batch / |train|; left out, 0.1 for distmult, "
+        "complex and simple, else 0.",
         group="Model",
         low=0,
     )
+
+    def penalty(self, usual: float) -> float:
+        """Return the L2 penalty; ``usual`` is what the scoring function is normally held with."""
+        return usual if self.l2 is None else self.l2
 
     def build_loss(self, usual: str) -> Loss:
         """Return the loss; ``usual`` is what the scoring function is normally trained with."""

@@ -10,7 +10,7 @@ from nscaching.paper.planning import Request
 SLICES = {
     "table-7": {"datasets": ["WN18"], "scoring": ["transe"]},
     "table-8": {"datasets": ["WN18RR"], "scoring": ["simple"], "modes": ["scratch"]},
-    "table-9": {"datasets": ["WN18RR"]},
+    "table-9": {"datasets": ["FB15K-237"]},
     "table-11": {"datasets": ["cora"], "samplers": ["LINE", "NSCaching"], "budget": 1},
     "figure-4": {"datasets": ["WN18"], "samplers": ["bernoulli", "nscaching"]},
     "figure-5": {"datasets": ["WN18RR"], "samplers": ["bernoulli", "nscaching"]},

@@ -5,10 +5,20 @@ import json
 import pytest
 
 from nscaching.errors import TrainingInterrupted, UserError
-from nscaching.paper import reproduce, running
-from nscaching.paper.planning import DONE, MISSING, NEW, STOPPED, Request, run_folder
-from nscaching.paper.rows import Book
+from nscaching.paper import definition, reproduce, running
+from nscaching.paper.planning import (
+    DONE,
+    MISSING,
+    NEW,
+    STOPPED,
+    Request,
+    cell_settings,
+    run_folder,
+)
+from nscaching.paper.rows import Book, blank_row
+from nscaching.paper.searching import search_row
 from nscaching.paper.sources import shape_of
+from nscaching.training import Progress
 
 from .helpers import request
 
@@ -153,3 +163,29 @@ def test_damaged_results_are_named(tmp_path):
     (tmp_path / "table-7.json").write_text('[{"dataset": "WN18RR"}]')
     with pytest.raises(UserError, match=r"table-7\.json is not a list of results"):
         run(tmp_path)
+
+
+def search_cell(out, **asked):
+    (cell,) = definition("table-9").cells(datasets=["FB15K-237"])
+    return cell, {**cell_settings(cell, request("table-9", out, **asked)), "dim": 4}
+
+
+def test_a_search_does_not_go_on_under_other_settings(tmp_path):
+    cell, settings = search_cell(tmp_path, budget=1, trials=1)
+    graph = shape_of("FB15K-237", 400)
+    first = search_row(cell, settings, graph, tmp_path, Progress("none"))
+    assert first["search"]["space"] == "sampler+"
+    assert "rescale" in first["search"]["best"]
+    search_row(cell, {**settings, "trials": 2}, graph, tmp_path, Progress("none"))
+    for other in ({"space": "sampler"}, {"trial": {"lr": 0.5}}):
+        with pytest.raises(UserError, match="begun with other settings"):
+            search_row(cell, {**settings, **other}, graph, tmp_path, Progress("none"))
+
+
+def test_a_whole_search_counts_for_a_shorter_one(tmp_path):
+    cell, settings = search_cell(tmp_path, budget=None)
+    row = {**blank_row(cell, settings), "error": None, "on": "shape/400"}
+    Book(tmp_path).keep("table-9", [row])
+    cell, shorter = search_cell(tmp_path, budget=3)
+    assert shorter["trial"]["epochs"] == 3
+    assert Book(tmp_path).done(cell, shorter, "shape/400") is not None

@@ -1,5 +1,6 @@
 """Gradients of weighted TransE scores: the kernels against autograd."""
 
+import numba
 import pytest
 import torch
 
@@ -40,10 +41,34 @@ def test_equal_autograd(dim, compiled, monkeypatch):
         torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_an_entity_at_the_query_or_at_zero_pulls_nothing():
-    table = torch.eye(3)
-    table[2] = 0
-    query = torch.tensor([[1.0, 0.0, 0.0]])
-    ids, weights = torch.tensor([[0, 2]]), torch.tensor([[1.0, 0.0]])
+def test_an_entity_at_the_query_pulls_nothing():
+    query, table = torch.tensor([[1.0, 0.0, 0.0]]), torch.eye(3)
+    ids, weights = torch.tensor([[0]]), torch.tensor([[1.0]])
     for gradient in distances.distance_gradients(query, table, ids, weights):
         assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_vector_of_zeros_gives_what_autograd_gives(compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(distances, "HAVE_NUMBA", False)
+    query, table, ids, weights = drawn(5)
+    table[int(ids[1, 0])] = 0
+    expected = by_autograd(query, table, ids, weights)
+    for ours, theirs in zip(
+        distances.distance_gradients(query, table, ids, weights), expected, strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_threads_change_nothing():
+    before = numba.get_num_threads()
+    found = []
+    try:
+        for threads in {1, before}:
+            numba.set_num_threads(threads)
+            found.append(distances.distance_gradients(*drawn(100, entities=50, count=200, k=20)))
+    finally:
+        numba.set_num_threads(before)
+    for one in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(one, found[0], strict=True))

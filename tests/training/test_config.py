@@ -150,3 +150,16 @@ def test_the_batch_size_of_a_run_is_written_down(tmp_path):
     run = train(graph, epochs=1, out=tmp_path, batch_size=None)
     assert run.config.batch_size == 64
     assert "batch_size: 64" in (tmp_path / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize(("scoring", "l2"), [("simple", 0.1), ("complex", 0.1), ("transe", 0.0)])
+def test_the_penalty_of_a_run_is_that_of_its_scoring_function_unless_given(scoring, l2):
+    assert train(ring(), scoring=scoring, epochs=1).config.l2 == l2
+    assert train(ring(), scoring=scoring, epochs=1, l2=0.03).config.l2 == 0.03
+
+
+def test_a_run_that_goes_on_keeps_what_it_decided(tmp_path):
+    train(ring(), epochs=1, out=tmp_path, batch_size=None)
+    left_out = TrainConfig(data="ring", dim=8, epochs=2, device="cpu")
+    run = train(ring(), config=left_out, epochs=2, out=tmp_path, resume=True, batch_size=None)
+    assert (run.config.l2, run.config.batch_size) == (0.1, 64)

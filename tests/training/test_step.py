@@ -98,7 +98,7 @@ def test_three_steps_equal_the_slow_twin(scoring, loss, negatives):
 def test_a_masked_negative_has_no_pull():
     trainer = Trainer(
         ring(),
-        TrainConfig(scoring="distmult", dim=4, lr=0.1, device="cpu", sampler="uniform"),
+        TrainConfig(scoring="distmult", dim=4, lr=0.1, l2=0.0, device="cpu", sampler="uniform"),
         None,
         Progress("none"),
     )

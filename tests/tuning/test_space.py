@@ -95,6 +95,13 @@ def test_the_model_space_starts_at_the_base_where_the_grid_has_it():
     assert first == {"dim": 200, "lr": 1e-3, "batch_size": 1024, "l2": 0.1}
 
 
+def test_the_model_space_of_a_small_graph_has_small_batches():
+    *_, batches, _ = build("model", batch_size=64).parameters
+    assert (batches.first, batches.values) == (64, (64, 128, 256))
+    *_, batches, _ = build("model", batch_size=4096).parameters
+    assert (batches.first, batches.values) == (4096, (1024, 2048, 4096))
+
+
 def test_another_sampler_than_the_spaces_is_refused():
     with pytest.raises(UserError, match="bernoulli, not nscaching"):
         build("model", fixed={"sampler": "nscaching"})

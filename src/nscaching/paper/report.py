@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from nscaching.errors import UserError
 from nscaching.files import write_atomically, write_text
@@ -128,11 +129,21 @@ def _how(rows: Sequence[Row]) -> list[str]:
     lines = ["", "Settings:", ""] if places else []
     for dataset, scoring in places:
         entry = chosen(dataset, scoring)
-        options = ", ".join(f"{name} {value}" for name, value in entry["options"].items())
+        own = {**entry.get("samplers", {}), "searches": entry.get("search", {})}
+        options = "; ".join(
+            [_named(entry["options"]), *(f"{who}: {_named(o)}" for who, o in own.items() if o)]
+        )
         lines.append(f"- {dataset}, {scoring} ({entry['tried']} tried; {entry['how']}): {options}.")
     machines = {_machine(row) for row in rows if not row["error"]}
     versions = sorted({row["version"] for row in rows})
     return [*lines, "", f"nscaching {', '.join(versions)}; {'; '.join(sorted(machines))}."]
+
+
+def _named(options: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name} ({_named(value)})" if isinstance(value, Mapping) else f"{name} {value}"
+        for name, value in options.items()
+    )
 
 
 def _machine(row: Row) -> str:

@@ -98,7 +98,11 @@ def _slot(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _without_lengths(settings: Mapping[str, Any], longer: bool) -> dict[str, Any]:
-    return {k: v for k, v in settings.items() if not (longer and k in LENGTHS)}
+    return {
+        name: _without_lengths(value, longer) if isinstance(value, Mapping) else value
+        for name, value in settings.items()
+        if not (longer and name in LENGTHS)
+    }
 
 
 def read_rows(file: Path) -> list[Row]:

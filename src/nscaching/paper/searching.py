@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nscaching.api import make_config
+from nscaching.api import decided, make_config
+from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.paper.cells import Cell
 from nscaching.paper.rows import Row
 from nscaching.paper.training import train_row
-from nscaching.training import Progress
+from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.tuning import tune
 from nscaching.tuning.folder import SearchFolder
 
@@ -26,10 +28,11 @@ def search_row(
     place = SearchFolder(folder / "search")
     begun = place.is_search() and place.journal.path.exists()
     common: dict[str, Any] = {"out": place.path, "trials": trials, "progress": progress}
+    each = make_config(graph, {**base, **trial})
     if begun:
+        _refuse_another(place, space, cell.mode, decided(each, graph))
         found = tune(resume=True, **common)
     else:
-        each = make_config(graph, {**base, **trial})
         found = tune(graph, method=cell.mode, space=space, base=each, **common)
     search = {
         "method": found.method,
@@ -43,3 +46,15 @@ def search_row(
         return {"search": search, "seconds": found.curve[-1].seconds}
     row = train_row(cell, {**base, **found.best.config}, graph, folder / "best", progress)
     return {**row, "search": search, "seconds": found.curve[-1].seconds + row["seconds"]}
+
+
+def _refuse_another(place: SearchFolder, space: str, method: str, each: TrainConfig) -> None:
+    """Refuse to go on with a search whose settings are not those that are asked for now."""
+    options, _, _ = place.read()
+    base = RunFolder(place.base).read_config()
+    as_now = replace(base, device=each.device, data=each.data)
+    if (options.space, options.method, as_now) != (space, method, each):
+        raise UserError(
+            f"{place.path} holds a search that was begun with other settings. Remove that folder, "
+            "or choose another --out."
+        )

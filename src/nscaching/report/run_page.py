@@ -127,7 +127,7 @@ def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
     loss = config.build_loss(model.scoring.usual_loss)
     said = "logistic" if loss.margin is None else f"margin ranking, γ = {short(loss.margin)}"
     pairs += [
-        ("Loss", f"{said}, l2 = {short(config.l2)}"),
+        ("Loss", f"{said}, l2 = {short(config.penalty(model.scoring.usual_l2))}"),
         ("Optimiser", f"{config.optimizer}, learning rate {short(config.lr)}"),
         ("Batch", f"{count(config.batch(len(graph.train)))} triples, seed {config.seed}"),
     ]

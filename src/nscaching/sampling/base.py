@@ -26,7 +26,7 @@ from nscaching.scoring import EmbeddingModel, Side
 
 #: Times a drawn known positive is drawn again before the negative is masked.
 REDRAWS = 16
-PLAIN_REDRAWS = 4
+DEVICE_REDRAWS = 4
 
 
 class Scorer(Protocol):
@@ -198,7 +198,10 @@ class Sampler(ABC):
         shape = replaces_head.shape
         entities = self.uniform_entities(shape, generator)
         bad = self.is_known(batch, replaces_head, entities)
-        for _ in range(PLAIN_REDRAWS):  # a device would have to wait to know whether any is bad
+        on_cpu = self.device.type == "cpu"
+        for _ in range(REDRAWS if on_cpu else DEVICE_REDRAWS):
+            if on_cpu and not bad.any():  # a device would have to wait for the answer
+                break
             entities = torch.where(bad, self.uniform_entities(shape, generator), entities)
             bad = self.is_known(batch, replaces_head, entities)
         return entities, ~bad

@@ -35,6 +35,8 @@ class ScoringFunction(ABC):
     name: ClassVar[str]
     #: The loss the paper trains it with: "margin" or "logistic".
     usual_loss: ClassVar[str]
+    #: The L2 penalty it is trained with where none is asked for.
+    usual_l2: ClassVar[float] = 0.0
     #: Whether an entity looks different through each relation (TransH, TransD).
     relational_view: ClassVar[bool] = False
     #: Whether :meth:`score_compact` has a kernel: candidates are then scored from bytes on a CPU.

@@ -111,7 +111,7 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
 
 
 def usual_batch_size(triples: int) -> int:
-    """Return a power of two with which an epoch has 16 steps or more, from 64 to 1024."""
+    """Return 1024, or the largest power of two down to 64 that gives an epoch 16 steps."""
     size = _LARGEST_USUAL_BATCH
     while size > _SMALLEST_USUAL_BATCH and size * _STEPS_WANTED > triples:
         size //= 2

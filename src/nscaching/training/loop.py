@@ -61,7 +61,9 @@ class Trainer:
             self.model,
             config.build_loss(self.model.scoring.usual_loss),
             config.lr,
-            config.l2 * min(self.batch_size, len(graph.train)) / len(graph.train),
+            config.penalty(self.model.scoring.usual_l2)
+            * min(self.batch_size, len(graph.train))
+            / len(graph.train),
             lazy=config.optimizer == "lazy-adam",
         )
         self.columns = triple_columns(graph, self.device)

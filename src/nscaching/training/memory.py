@@ -118,11 +118,12 @@ def _generator_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
     if config.sampler == "igan":
         return config.generator_memory * 2**20
     rows = graph.num_entities + graph.num_relations
-    tables = 5 * 4 * rows * config.generator_dim  # with Adam's, and a gradient twice
+    device = pick_device(config.device).type
+    kernels = {"cpu": HAVE_NUMBA, "cuda": HAVE_TRITON}.get(device, False)
+    copies = 5 if device == "cpu" and kernels else 8  # with Adam's, and the gradient being made
     candidates = config.batch(len(graph.train)) * config.cache_size
-    kernels = HAVE_TRITON if pick_device(config.device).type == "cuda" else HAVE_NUMBA
     gathered = 0 if kernels else 3 * 4 * config.generator_dim
-    return tables + candidates * (8 + 1 + 4 * 4 + gathered)
+    return copies * 4 * rows * config.generator_dim + candidates * (8 + 1 + 4 * 4 + gathered)
 
 
 def _trace_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:

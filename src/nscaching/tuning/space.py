@@ -143,8 +143,8 @@ SAMPLER_PLUS = (
 MODEL = (
     Grid("dim", 100, (50, 100, 200)),
     Grid("lr", 1e-3, (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)),
-    Grid("batch_size", 1024, (1024, 2048, 4096)),
 )
+_SMALLEST_BATCH = 1024
 _MARGIN = Grid("margin", 4, (1, 2, 3, 4))
 _L2 = Grid("l2", 0.1, (0.001, 0.01, 0.1))
 
@@ -212,7 +212,9 @@ def _of_the_model(base: TrainConfig) -> SearchSpace:
     """Return the model's grid."""
     usual = SCORING[base.scoring].usual_loss
     loss = usual if base.loss == "auto" else base.loss
-    grids = (*MODEL, _MARGIN if loss == "margin" else _L2)
+    smallest = min(base.batch_size or _SMALLEST_BATCH, _SMALLEST_BATCH)  # less on a small graph
+    batches = Grid("batch_size", smallest, (smallest, 2 * smallest, 4 * smallest))
+    grids = (*MODEL, batches, _MARGIN if loss == "margin" else _L2)
     return SearchSpace(_placed(grids, base), "bernoulli")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nscaching.api import make_config, make_trainer, open_graph, plain_options
+from nscaching.api import decided, make_config, make_trainer, open_graph, plain_options
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.nodes.loading import NAMED as NAMED_NODE_GRAPHS
@@ -52,7 +52,7 @@ class TripleRuns(Subject):
 
     def write_base(self, base: Path, config: TrainConfig, graph: KnowledgeGraph) -> None:
         """Write a run folder without a model."""
-        RunFolder(base).create(config, graph)
+        RunFolder(base).create(decided(config, graph), graph)
 
     def read_config(self, base: Path) -> TrainConfig:
         """Return the configuration of the run folder."""
