@@ -2,6 +2,7 @@
 
 import os
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -86,3 +87,16 @@ def assert_follows(drawn, probabilities):
     observed, wanted = np.array(cells, dtype=np.float64).T
     assert len(cells) > 1 or (chances > 0).sum() == 1, "too few draws for a chi-square test"
     assert len(cells) == 1 or chisquare(observed, wanted).pvalue > UNLIKELY
+
+
+def with_one_thread_and_with_all(make):
+    """Return what a function makes with one thread of Numba's, and with all of them."""
+    before = numba.get_num_threads()
+    found = []
+    try:
+        for threads in (1, before):
+            numba.set_num_threads(threads)
+            found.append(make())
+    finally:
+        numba.set_num_threads(before)
+    return found

@@ -1,11 +1,10 @@
 """Uniform negatives on the CPU: the compiled loop and plain torch."""
 
-import numba
 import pytest
 import torch
 
 from nscaching.sampling import base
-from tests.conftest import assert_follows, graph_of, seeded
+from tests.conftest import assert_follows, graph_of, seeded, with_one_thread_and_with_all
 from tests.sampling.helpers import batch_of, sampler_of
 
 #: (0, r, ?) has 7 of the 10 entities as answers, (?, r, 9) one.
@@ -46,14 +45,6 @@ def test_a_pair_that_all_entities_answer_has_none(path):
 
 
 def test_threads_change_nothing():
-    before = numba.get_num_threads()
-    found = []
-    try:
-        for threads in {1, before}:
-            numba.set_num_threads(threads)
-            found.append(drawn(False))
-    finally:
-        numba.set_num_threads(before)
-    for one in found[1:]:
-        assert torch.equal(one[0], found[0][0])
-        assert torch.equal(one[1], found[0][1])
+    one, other = with_one_thread_and_with_all(lambda: drawn(False))
+    assert torch.equal(one[0], other[0])
+    assert torch.equal(one[1], other[1])

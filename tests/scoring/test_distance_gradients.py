@@ -1,12 +1,11 @@
 """Gradients of weighted TransE scores: the kernels against autograd."""
 
-import numba
 import pytest
 import torch
 
 from nscaching.scoring import SCORING
 from nscaching.scoring.gradients import distances
-from tests.conftest import seeded
+from tests.conftest import seeded, with_one_thread_and_with_all
 
 
 def drawn(dim, entities=9, count=6, k=5):
@@ -62,13 +61,6 @@ def test_a_vector_of_zeros_gives_what_autograd_gives(compiled, monkeypatch):
 
 
 def test_threads_change_nothing():
-    before = numba.get_num_threads()
-    found = []
-    try:
-        for threads in {1, before}:
-            numba.set_num_threads(threads)
-            found.append(distances.distance_gradients(*drawn(100, entities=50, count=200, k=20)))
-    finally:
-        numba.set_num_threads(before)
-    for one in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(one, found[0], strict=True))
+    given = drawn(100, entities=50, count=200, k=20)
+    one, other = with_one_thread_and_with_all(lambda: distances.distance_gradients(*given))
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
