@@ -44,6 +44,7 @@ def measure(entities: int, device: str) -> dict[str, float]:
     config = ns.TrainConfig(
         scoring="distmult",
         dim=32,
+        l2=0.0,
         cache_size=10,
         candidates=10,
         batch_size=16384,

@@ -11,7 +11,7 @@ from typing import Any
 from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.run import Run
-from nscaching.sampling.presets import check_preset, fitted, with_preset
+from nscaching.sampling.presets import ALL, check_preset, fitted, with_preset
 from nscaching.scoring import SCORING
 from nscaching.tracking import Tracker, Tracking
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
@@ -22,6 +22,8 @@ from nscaching.training.memory import refuse_what_does_not_fit
 
 #: Options that do not change what a run computes, only how long, where and how it is kept.
 _MAY_CHANGE = {"data", "epochs", "max_seconds", "device", "eval_memory", "checkpoint_seconds"}
+#: What stands for a value that a run decides once it has its graph: see :func:`decided`.
+_LEFT_OPEN = {"data": "", "batch_size": None, "l2": None, "cache_size": ALL, "candidates": ALL}
 
 
 def train(
@@ -95,7 +97,6 @@ def make_trainer(
     loaded = graph if isinstance(graph, KnowledgeGraph) else open_graph(settings)
     for note in loaded.notes:
         progress.say(note)
-    settings = fitted(settings, loaded.num_entities)
     settings = decided(settings, loaded)
     refuse_what_does_not_fit(loaded, settings)
     trainer = Trainer(loaded, settings, folder, progress, tracking)
@@ -105,9 +106,10 @@ def make_trainer(
 
 
 def decided(settings: TrainConfig, graph: KnowledgeGraph) -> TrainConfig:
-    """Fill in what was left out: a run writes down what it is made with."""
+    """Fill in what was left open: a run writes down what it is made with."""
     l2 = settings.penalty(SCORING[settings.scoring].usual_l2)
-    return replace(settings, batch_size=settings.batch(len(graph.train)), l2=l2)
+    settings = replace(settings, batch_size=settings.batch(len(graph.train)), l2=l2)
+    return fitted(settings, graph.num_entities)
 
 
 def _resumed_trainer(
@@ -186,11 +188,10 @@ def _refuse_occupied(folder: RunFolder, overwrite: bool) -> None:
 def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
     """Return the stored configuration; what is given now may change only how long and where."""
     stored = folder.read_config()
-    open_until_then = {"data": "", "batch_size": None, "l2": None}  # decided since the run began
     given = {
         name: value
         for name, value in given.items()
-        if name not in open_until_then or value != open_until_then[name]
+        if name not in _LEFT_OPEN or value != _LEFT_OPEN[name]
     }
     wanted = TrainConfig.from_mapping({**stored.as_dict(), **given}, "options")
     for name in TrainConfig.names():

@@ -9,14 +9,13 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from nscaching.api import make_config, merged_options, open_graph, train
+from nscaching.api import decided, make_config, merged_options, open_graph, train
 from nscaching.cli.evaluate import metrics_table
 from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import ConfigFlag, JsonFlag, QuietFlag, print_json, stdout, table
 from nscaching.errors import TrainingInterrupted
 from nscaching.report.page import try_to_write
 from nscaching.run import Run
-from nscaching.sampling.presets import fitted
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
 from nscaching.training.folder import default_out
@@ -108,7 +107,7 @@ def resumable(out: Path) -> Iterator[None]:
 
 def _show_plan(config: TrainConfig, as_json: bool) -> None:
     graph = open_graph(config)
-    config = fitted(config, graph.num_entities)
+    config = decided(config, graph)
     plan = plan_memory(graph, config)
     free = free_bytes(pick_device(config.device))
     sizes = {

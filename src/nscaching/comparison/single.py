@@ -15,7 +15,6 @@ from nscaching.comparison.results import RunResult
 from nscaching.errors import NSCachingError, TrainingInterrupted
 from nscaching.graph import KnowledgeGraph
 from nscaching.run import Run
-from nscaching.sampling.presets import ALL
 from nscaching.training import Progress, RunFolder, TrainConfig
 
 
@@ -67,8 +66,7 @@ def changes(folder: RunFolder, wanted: TrainConfig) -> dict[str, Any]:
     return {
         name: value
         for name, value in wanted.as_dict().items()
-        # A size that a preset left open has become the number of entities.
-        if name != "data" and value not in (stored[name], ALL)
+        if name != "data" and value != stored[name]
     }
 
 
