@@ -4,6 +4,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from nscaching.sampling import gpu_kernels as sampling
 from nscaching.sampling import uniform_gpu
 from nscaching.scoring import all_pairs_gpu
 from nscaching.scoring.gradients import (
@@ -24,6 +25,13 @@ DRAW_TYPES = {
     **dict.fromkeys(("replaces_head", "proper"), "*i1"),
     **dict.fromkeys(("rows", "count", "k", "num_entities"), "i32"),
     "finished": "*i32",
+}
+RENEWAL_TYPES = {
+    **dict.fromkeys(("rows", "candidates", "seed"), "*i64"),
+    **dict.fromkeys(("cache", "owner"), "*i32"),
+    **dict.fromkeys(("n1", "k"), "i32"),
+    "stored": "*fp16",
+    "alpha": "fp32",
 }
 TRACE_TYPES = {
     **dict.fromkeys(("entities", "codes", "at", "ids"), "*i64"),
@@ -63,6 +71,8 @@ for norm in (1, 2):
 for known in (True, False):
     depth = {"HEAD_STEPS": 3, "TAIL_STEPS": 4} if known else {"HEAD_STEPS": 0, "TAIL_STEPS": 0}
     compile_kernel(uniform_gpu._draw, DRAW_TYPES, TRIES=17, KNOWN=known, BLOCK=128, **depth)
+for weighting in (0, 1, 2, 3):
+    compile_kernel(sampling._renew, RENEWAL_TYPES, WEIGHTING=weighting, BLOCK=256, CHUNK=16)
 for by_score in (True, False):
     written = {"width": DIM, "BY_SCORE": by_score, "BLOCK": 64, "WIDTH": 1 if by_score else 8}
     compile_kernel(tracing._write_codes, TRACE_TYPES, **written)

@@ -3,7 +3,8 @@
 ``claim`` lets one place of the batch own each row, so that a row that stands twice is renewed once;
 ``offer`` puts together what a row holds and what it is offered; ``renew`` leaves out repeats,
 rescales, adds the hashed noise and keeps the N1 largest in the order in which they stood. One
-program a row; all comparisons within a row happen in registers.
+program a row. Every value of a row is compared with every other in registers: a thread counts for
+its own places, a chunk of the row at a time, so that threads need not add up among themselves.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _NOISE_STREAM = tl.constexpr(NOISE_STREAM)
 _LOW = tl.constexpr(LOW_QUANTILE)
 _HIGH = tl.constexpr(HIGH_QUANTILE)
 _LARGEST = tl.constexpr(LARGEST_SCORE)
-#: Rows up to this width are compared at once by one warp; wider ones in chunks by several.
-_NARROW, _CHUNK, _WARPS = 128, 32, 4
+#: So many values of a row are compared with all of it at once; a warp takes so many of its places.
+_CHUNK, _PLACES_OF_A_WARP, _MOST_WARPS = 16, 128, 4
 
 
 @triton.jit
@@ -172,11 +173,11 @@ def _renew(
     entity = tl.load(candidates + i * k + j, mask=j < k, other=-1).to(tl.int32)
     score = tl.load(scores + i * k + j, mask=j < k, other=0.0)
     repeated = tl.zeros([BLOCK], tl.int32)
-    for start in tl.static_range(0, BLOCK, CHUNK):
+    for start in range(0, k, CHUNK):
         c = start + tl.arange(0, CHUNK)
         other = tl.load(candidates + i * k + c, mask=c < k, other=-1).to(tl.int32)
-        again = (other[None, :] == entity[:, None]) & (c[None, :] < j[:, None])
-        repeated += tl.sum(again.to(tl.int32), axis=1)
+        again = (other[:, None] == entity[None, :]) & (c[:, None] < j[None, :])
+        repeated += tl.sum(again.to(tl.int32), axis=0)
     valid = (entity >= 0) & (repeated == 0)
     if WEIGHTING == 3:
         key = score
@@ -189,7 +190,7 @@ def _renew(
         if WEIGHTING == 2:
             last = tl.maximum(tl.sum(valid.to(tl.int32), axis=0) - 1, 0)
             falling = tl.where(valid, -score, float("-inf"))
-            order = _rank(falling, work + i * BLOCK, j, BLOCK, CHUNK)  # 0 is the smallest score
+            order = _rank(falling, work + i * BLOCK, j, k, BLOCK, CHUNK)  # 0 is the smallest score
             low = _quantile(score, order, last, _LOW)
             high = _quantile(score, order, last, _HIGH)
             spread = high - low
@@ -197,7 +198,7 @@ def _renew(
             inside = tl.minimum(tl.maximum(inside, 0.0), 1.0)
             key += alpha * tl.where(spread > 0, inside, (score > high).to(tl.float32))
     key = tl.where(valid, key, float("-inf"))
-    keep = valid & (_rank(key, work + i * BLOCK, j, BLOCK, CHUNK) < n1)
+    keep = valid & (_rank(key, work + i * BLOCK, j, k, BLOCK, CHUNK) < n1)
     place = tl.cumsum(keep.to(tl.int32), axis=0) - 1
     kept = tl.sum(keep.to(tl.int32), axis=0)
     tl.store(cache + row * n1 + place, entity, mask=keep)
@@ -209,19 +210,19 @@ def _renew(
 
 
 @triton.jit
-def _rank(values, work, j, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
-    """Return how many values are larger, or equal and earlier; ``work`` is memory of this row."""
+def _rank(values, work, j, k, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
+    """Return how many of k values are larger, or equal and earlier; ``work`` is a row's memory."""
     tl.debug_barrier()
     tl.store(work + j, values)
     tl.debug_barrier()
     rank = tl.zeros([BLOCK], tl.int32)
-    for start in tl.static_range(0, BLOCK, CHUNK):
+    for start in range(0, k, CHUNK):
         c = start + tl.arange(0, CHUNK)
         other = tl.load(work + c)
-        ahead = (other[None, :] > values[:, None]) | (
-            (other[None, :] == values[:, None]) & (c[None, :] < j[:, None])
+        ahead = (other[:, None] > values[None, :]) | (
+            (other[:, None] == values[None, :]) & (c[:, None] < j[None, :])
         )
-        rank += tl.sum(ahead.to(tl.int32), axis=1)
+        rank += tl.sum(ahead.to(tl.int32), axis=0)
     return rank
 
 
@@ -326,6 +327,6 @@ def renew(
         k,
         weighting,
         block,
-        block if block <= _NARROW else _CHUNK,
-        num_warps=1 if block <= _NARROW else _WARPS,
+        min(block, _CHUNK),
+        num_warps=min(max(block // _PLACES_OF_A_WARP, 1), _MOST_WARPS),
     )
