@@ -107,6 +107,89 @@ def _two_for_many(sizes: Array, roots: Array, beta1: float, beta2: float) -> Arr
     return plan
 
 
+#: A part of ``move``: what it does to one row. ``rates`` are those of :func:`_rates`.
+_part = njit(fastmath=True, cache=True, nogil=True, error_model="numpy")
+
+
+@_part
+def _rates(beta1: float, beta2: float, epsilon: float, decay: float) -> Any:
+    """Return the shares of moments and gradients, epsilon and the decay, as the rows have them."""
+    one, two = np.float32(beta1), np.float32(beta2)
+    new1, new2 = np.float32(1 - beta1), np.float32(1 - beta2)
+    return one, two, new1, new2, np.float32(epsilon), np.float32(decay)
+
+
+@_part
+def _decay(
+    table: Array, mean: Array, square: Array, row: int, size: Any, root: Any, rates: Any
+) -> None:
+    """Take a step whose only gradient is the weight decay."""
+    kept1, kept2, new1, new2, eps, decay = rates
+    for d in range(table.shape[1]):
+        g = decay * table[row, d]
+        m = kept1 * mean[row, d] + new1 * g
+        v = kept2 * square[row, d] + new2 * g * g
+        mean[row, d] = m
+        square[row, d] = v
+        table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
+
+
+@_part
+def _fade(
+    table: Array, mean: Array, square: Array, row: int, size: Any, root: Any, eps: Any
+) -> None:
+    """Take a step without a gradient; ``size`` and ``root`` have what is left of the moments."""
+    for d in range(table.shape[1]):
+        m, v = mean[row, d], square[row, d]
+        table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
+
+
+@_part
+def _fade_at_once(
+    table: Array, mean: Array, square: Array, row: int, plan: Any, left: Any, eps: Any
+) -> None:
+    """Take several steps without a gradient as two; ``left`` is what is left of the moments."""
+    size1, size2 = np.float32(plan[0] * left[0]), np.float32(plan[1] * left[0])
+    root1, root2 = np.float32(plan[2] * left[1]), np.float32(plan[3] * left[1])
+    for d in range(table.shape[1]):
+        m, v = mean[row, d], np.float32(math.sqrt(square[row, d]))
+        table[row, d] -= m * (size1 / (v * root1 + eps) + size2 / (v * root2 + eps))
+
+
+@_part
+def _follow(
+    table: Array,
+    mean: Array,
+    square: Array,
+    row: int,
+    gradient: Array,
+    own: int,
+    left: Any,
+    step: Any,
+    rates: Any,
+) -> None:
+    """Take a step along row ``own`` of the gradient; of the moments ``left`` is left."""
+    _, _, new1, new2, eps, decay = rates
+    left1, left2 = left
+    size, root = step
+    for d in range(table.shape[1]):
+        g = decay * table[row, d] + gradient[own, d]
+        m = left1 * mean[row, d] + new1 * g
+        v = left2 * square[row, d] + new2 * g * g
+        mean[row, d] = m
+        square[row, d] = v
+        table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
+
+
+@_part
+def _write_copy(table: Array, row: int, copy: Array, copy_scale: Array) -> None:
+    """Bring a row's copy with a byte a number up to date."""
+    bits = TINY_BITS
+    for d in range(table.shape[1]):
+        bits = larger_bits(bits, table[row, d])
+    copy_scale[row] = write_bytes(table[row], float_of(bits), copy[row])
+
+
 @njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
 def move(
     table: Array,
@@ -144,10 +227,8 @@ def move(
     Shapes: table, mean, square, copy (n, width); since, moved, slot, copy_scale (n,); rows (u,);
     gradient (m, width); fading (2, RESTS_AFTER + 1).
     """
-    width = table.shape[1]
-    eps, wd = np.float32(epsilon), np.float32(decay)
-    new1, new2 = np.float32(1 - beta1), np.float32(1 - beta2)
-    kept1, kept2 = np.float32(beta1), np.float32(beta2)
+    rates = _rates(beta1, beta2, epsilon, decay)
+    eps = rates[4]
     log1, log2 = math.log(beta1), math.log(beta2)
     sizes, roots = _recent_steps(count, lr, beta1, beta2)
     plan = _two_for_many(sizes, roots, beta1, beta2)
@@ -186,49 +267,26 @@ def move(
             if waited > 0 and decay > 0:
                 for step in range(moved[row] + 1, last + 1):
                     size, root = np.float32(sizes[count - step]), np.float32(roots[count - step])
-                    for d in range(width):
-                        g = wd * table[row, d]
-                        m = kept1 * mean[row, d] + new1 * g
-                        v = kept2 * square[row, d] + new2 * g * g
-                        mean[row, d] = m
-                        square[row, d] = v
-                        table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
+                    _decay(table, mean, square, row, size, root, rates)
                 since[row] = last
             elif waited > 0 and (early or waited == 1 or own >= 0):
                 for step in range(moved[row] + 1, last + 1):
                     age = min(step - since[row], RESTS_AFTER)
                     size = np.float32(sizes[count - step] * fading[0, age])
                     root = np.float32(roots[count - step] * fading[1, age])
-                    for d in range(width):
-                        m, v = mean[row, d], square[row, d]
-                        table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
+                    _fade(table, mean, square, row, size, root, eps)
             elif waited > 0:
                 age = moved[row] - since[row]
-                size1 = np.float32(plan[waited, 0] * fading[0, age])
-                size2 = np.float32(plan[waited, 1] * fading[0, age])
-                root1 = np.float32(plan[waited, 2] * fading[1, age])
-                root2 = np.float32(plan[waited, 3] * fading[1, age])
-                for d in range(width):
-                    m, v = mean[row, d], np.float32(math.sqrt(square[row, d]))
-                    table[row, d] -= m * (size1 / (v * root1 + eps) + size2 / (v * root2 + eps))
+                left = fading[0, age], fading[1, age]
+                _fade_at_once(table, mean, square, row, plan[waited], left, eps)
             if own >= 0:
-                left = 1 if lazy else count - since[row]
-                left1 = np.float32(math.exp(left * log1))
-                left2 = np.float32(math.exp(left * log2))
-                size, root = np.float32(sizes[0]), np.float32(roots[0])
-                for d in range(width):
-                    g = wd * table[row, d] + gradient[own, d]
-                    m = left1 * mean[row, d] + new1 * g
-                    v = left2 * square[row, d] + new2 * g * g
-                    mean[row, d] = m
-                    square[row, d] = v
-                    table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
+                steps = 1 if lazy else count - since[row]
+                shares = np.float32(math.exp(steps * log1)), np.float32(math.exp(steps * log2))
+                now = np.float32(sizes[0]), np.float32(roots[0])
+                _follow(table, mean, square, row, gradient, own, shares, now, rates)
                 since[row] = count
             moved[row] = count
             if copy.shape[0] > 0 and (own >= 0 or (in_turn and waited > 0)):
-                bits = TINY_BITS
-                for d in range(width):
-                    bits = larger_bits(bits, table[row, d])
-                copy_scale[row] = write_bytes(table[row], float_of(bits), copy[row])
+                _write_copy(table, row, copy, copy_scale)
     for i in range(listed):
         slot[rows[i]] = -1

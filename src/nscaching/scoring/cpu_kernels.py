@@ -1,8 +1,8 @@
 """Scoring candidates on the CPU without gathering them: Numba loops over the entity table.
 
-Each kernel is the ``match`` of a family, fused with the gather of the entity's row. Shapes: queries
-(b, q), table (n, width), ids (b, k) -> scores (b, k). They are compiled on first use and kept on
-disk.
+Each kernel is the ``match`` of a family, fused with the gather of the entity's row; rows that come
+later are asked for ahead. Shapes: queries (b, q), table (n, width), ids (b, k) -> scores (b, k).
+They are compiled on first use and kept on disk.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import math
 import numpy as np
 from numba import prange
 
+from nscaching.llvm import fetch_row
 from nscaching.scoring.compiled import Array, inline, parallel
+from nscaching.scoring.dot_kernels import AHEAD, fetch_rows
 
 
 @parallel
@@ -25,7 +27,10 @@ def translational(
     """
     dim = query.shape[1]
     for i in prange(ids.shape[0]):
+        fetch_rows(table, ids[i])
         for j in range(ids.shape[1]):
+            if j + AHEAD < ids.shape[1]:
+                fetch_row(table, ids[i, j + AHEAD])
             row = ids[i, j]
             square = np.float32(0)
             for d in range(dim):
@@ -63,7 +68,10 @@ def complex_distance(query: Array, table: Array, ids: Array, scores: Array) -> N
     """``-sum_k |q_k - x_k|`` for complex rows laid out as [re, im]."""
     dim = query.shape[1] // 2
     for i in prange(ids.shape[0]):
+        fetch_rows(table, ids[i])
         for j in range(ids.shape[1]):
+            if j + AHEAD < ids.shape[1]:
+                fetch_row(table, ids[i, j + AHEAD])
             row = ids[i, j]
             total = np.float32(0)
             for d in range(dim):

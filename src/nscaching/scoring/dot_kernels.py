@@ -12,7 +12,7 @@ from nscaching.scoring.compact import LARGEST, TINY
 from nscaching.scoring.compiled import Array, inline, parallel
 
 #: Rows that are on their way from memory while others are compared.
-_AHEAD = 16
+AHEAD = 16
 #: Added to a small float it leaves the nearest whole number in the lowest bits.
 _ROUNDING = np.float32(1.5 * 2**23)
 #: The bits of the smallest number that counts.
@@ -22,7 +22,7 @@ TINY_BITS = np.float32(TINY).view(np.int32)
 @inline
 def fetch_rows(table: Array, ids: Array) -> None:
     """Ask memory for the rows that are compared first."""
-    for j in range(min(ids.shape[0], _AHEAD)):
+    for j in range(min(ids.shape[0], AHEAD)):
         for byte in range(0, table.shape[1] * table.itemsize, LINE_BYTES):
             prefetch(table, max(ids[j], 0), byte)
 
@@ -37,7 +37,7 @@ def dot_rows(query: Array, table: Array, ids: Array, scores: Array) -> None:
     k = ids.shape[0]
     row_bytes = width * table.itemsize
     for j in range(0, k - 3, 4):
-        for later in range(j + _AHEAD, min(k, j + _AHEAD + 4)):
+        for later in range(j + AHEAD, min(k, j + AHEAD + 4)):
             for byte in range(0, row_bytes, LINE_BYTES):
                 prefetch(table, max(ids[later], 0), byte)
         w, x, y, z = max(ids[j], 0), max(ids[j + 1], 0), max(ids[j + 2], 0), max(ids[j + 3], 0)
