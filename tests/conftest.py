@@ -2,6 +2,10 @@
 
 import os
 
+# Numba reads this when it is first imported, and no change of it is allowed later. Two threads,
+# also where there is one core, are for the tests that compare one with more.
+os.environ.setdefault("NUMBA_NUM_THREADS", "2")
+
 import numba
 import numpy as np
 import pytest
@@ -20,9 +24,9 @@ from nscaching.tracing import counters, gradients
 UNLIKELY = 1e-4
 
 # The tensors of tests are tiny: on a busy machine threads waiting for each other take ten times as
-# long as one thread alone. Numba reads its setting when it is first imported, which is later.
+# long as one thread alone.
 torch.set_num_threads(1)
-os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+numba.set_num_threads(1)
 
 
 @pytest.fixture
@@ -91,12 +95,11 @@ def assert_follows(drawn, probabilities):
 
 def with_one_thread_and_with_all(make):
     """Return what a function makes with one thread of Numba's, and with all of them."""
-    before = numba.get_num_threads()
     found = []
     try:
-        for threads in (1, before):
+        for threads in (1, numba.config.NUMBA_NUM_THREADS):
             numba.set_num_threads(threads)
             found.append(make())
     finally:
-        numba.set_num_threads(before)
+        numba.set_num_threads(1)
     return found

@@ -18,7 +18,7 @@ from nscaching.sampling.hashing import GOLDEN
 Array = np.ndarray[Any, Any]
 
 _GOLDEN = np.uint64(GOLDEN)
-_inline = njit(cache=True, nogil=True, error_model="numpy")
+_inline = njit(forceinline=True, cache=True, nogil=True, error_model="numpy")
 #: Proposals that may be refused before a step is drawn by looking at all neighbours. Proposals are
 #: independent, so giving up on them changes no probability.
 _ATTEMPTS = 24
