@@ -303,3 +303,15 @@ def test_without_known_answers_every_entity_is_a_negative(uniform_kernel):
     entities, proper = drawn_for(uniform_kernel, batch, None, True, tries=1)
     assert proper.all()
     assert_follows(entities, [1.0] * ENTITIES)
+
+
+@by_weighting
+def test_scores_that_are_no_numbers_leave_other_rows_alone(weighting, kernels):
+    rows = Rows(6, 5, 40, weighting)
+    rows.table[3] = torch.nan
+    before = rows.kernel.ids.clone()
+    rows.renew_by(kernels, torch.tensor([3]), 20, seeds()[0])
+    others = torch.arange(6) != 3
+    assert torch.equal(rows.kernel.ids[others], before[others])
+    if weighting in ("raw", "hardest"):
+        assert (rows.kernel.ids[3] == PADDING).all()

@@ -197,6 +197,7 @@ def _renew(
             inside = (score - low) / tl.where(spread > 0, spread, 1.0)
             inside = tl.minimum(tl.maximum(inside, 0.0), 1.0)
             key += alpha * tl.where(spread > 0, inside, (score > high).to(tl.float32))
+    valid = valid & (key == key)  # a score that is not a number is not kept
     key = tl.where(valid, key, float("-inf"))
     keep = valid & (_rank(key, work + i * BLOCK, j, k, BLOCK, CHUNK) < n1)
     place = tl.cumsum(keep.to(tl.int32), axis=0) - 1
