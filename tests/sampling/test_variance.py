@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from nscaching.errors import UserError
 from nscaching.sampling.cache import PADDING
 from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.variance import VarianceCache
@@ -63,3 +64,20 @@ def test_the_sampler_keeps_the_past_in_its_state():
     other = sampler_of(graph, "nscaching", nu=0.5, alpha2=1.0, cache_size=4)
     other.load_state(state)
     assert all(torch.equal(other.state()[name], tensor) for name, tensor in state.items())
+
+
+def test_nu_is_refused_where_negatives_are_drawn_evenly():
+    with pytest.raises(UserError, match="alpha2"):
+        sampler_of(random_graph(), "nscaching", nu=0.5)
+
+
+def test_nu_changes_which_negatives_are_drawn():
+    graph = random_graph()
+    drawn = []
+    for nu in (0.5, 50.0):
+        sampler, rng = sampler_of(graph, "nscaching", nu=nu, alpha2=10.0, cache_size=4), seeded(0)
+        sampler.prepare(TableScorer(25), rng)
+        for scorer in (TableScorer(25), TableScorer(25, seed=1)):
+            sampler.update(batch_of(graph), scorer, rng)
+        drawn.append(sampler.sample(batch_of(graph), None, seeded(1)).entities)
+    assert not torch.equal(*drawn)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
+from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling.base import (
     Batch,
@@ -64,6 +65,11 @@ class NSCachingSampler(Sampler):
 
     def _make_cache(self, rows: int, num_entities: int) -> Cache:
         options = self.options
+        if options.nu > 0 and options.alpha2 == 0:
+            raise UserError(
+                "nu changes nothing while alpha2 is 0, when negatives are drawn evenly. "
+                "Set alpha2 above 0, for example 10, or leave nu out."
+            )
         shape = (rows, options.cache_size, num_entities, options.rescale, self.device)
         return VarianceCache(*shape, nu=options.nu) if options.nu > 0 else Cache(*shape)
 

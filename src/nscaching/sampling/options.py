@@ -122,7 +122,7 @@ class SamplerOptions(CacheOptions):
     )
     nu: float = option(
         0.0,
-        "Draw negatives by score + nu times the running deviation of their score.",
+        "Draw negatives by score + nu times the running deviation of their score; needs alpha2.",
         group="NSCaching",
         low=0,
     )
