@@ -14,7 +14,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from nscaching.acceleration import HAVE_NUMBA, cpu_kernels_are_compiled
+from nscaching.acceleration import HAVE_NUMBA
 from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
@@ -30,6 +30,7 @@ from nscaching.training.execution import Executor, StepParts, make_executor
 from nscaching.training.folder import RunFolder, evaluation_line
 from nscaching.training.interrupt import StopRequest
 from nscaching.training.progress import Progress
+from nscaching.training.rehearsal import rehearse
 from nscaching.training.starting import initial_model
 from nscaching.training.step import GradientStep
 
@@ -89,6 +90,8 @@ class Trainer:
 
     def run(self, resume: bool) -> None:
         """Train to the end, or until a signal; ``resume`` goes on from the folder's checkpoint."""
+        if self.device.type == "cpu":
+            rehearse(self.config, self.progress.say)
         if resume and self.folder is not None and self.folder.checkpoint.exists():
             self._load_checkpoint(self.folder)
         else:
@@ -99,15 +102,10 @@ class Trainer:
         name = self.folder.path.name if self.folder is not None else self.graph.name
         self.tracking.begin(RunStart(name, self.config.as_dict(), self.counters.epoch))
         self._clock = time.monotonic() - self.counters.seconds
-        if self.device.type == "cpu":
-            if not HAVE_NUMBA:
-                self.progress.say(
-                    "Numba is not installed; training without it is several times slower."
-                )
-            elif not cpu_kernels_are_compiled():
-                self.progress.say(
-                    "Compiling kernels for this machine; this takes half a minute, once."
-                )
+        if self.device.type == "cpu" and not HAVE_NUMBA:
+            self.progress.say(
+                "Numba is not installed; training without it is several times slower."
+            )
         limits = self.config.epochs, self.config.max_seconds
         with StopRequest() as stop, self.progress.training(*limits) as bar:
             bar.advance(self.counters.epoch, self.counters.epoch_seconds)

@@ -1,0 +1,118 @@
+"""A run rehearsed on a tiny graph, in a process of its own, while its kernels are not on disk.
+
+Numba keeps a kernel on disk as it is after a second optimisation, with all that calls it; the
+process that compiled it goes on with what the first one made. Both are right and round differently.
+So a process that compiles is not to train: the first run on a machine would differ from the same
+run later on, and one that was stopped from what it is when resumed.
+
+``NSCACHING_REHEARSAL=0`` turns it off; kernels are compiled where they are used then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nscaching.acceleration import HAVE_NUMBA
+from nscaching.training.config import TrainConfig
+
+_SWITCH = "NSCACHING_REHEARSAL"
+_PACKAGE = Path(__file__).parent.parent
+#: What the rehearsed run has less of; the kernels are the same ones.
+_SMALL: dict[str, Any] = {
+    "data": "",
+    "init_from": None,
+    "dim": 4,
+    "epochs": 2,
+    "max_seconds": None,
+    "batch_size": 16,
+    "valid_every": 1,
+    "patience": 0,
+    "device": "cpu",
+    "seed": 0,
+    "preset": None,
+    "cache_size": 4,
+    "candidates": 4,
+    "generator_dim": 4,
+    "generator_epochs": 0,
+}
+_ENTITIES, _RELATIONS, _FACTS, _HELD_OUT = 20, 3, 80, 10
+
+
+def rehearse(config: TrainConfig, say: Callable[[str], None]) -> None:
+    """See that the CPU kernels of a run are on disk."""
+    if not HAVE_NUMBA or os.environ.get(_SWITCH) == "0":
+        return
+    marker = _marker(config)
+    if marker is None or marker.exists():
+        return
+    say("Compiling kernels for this machine; this takes half a minute, once.")
+    # A rehearsal that fails is no loss: the run compiles what it needs by itself.
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(
+            [sys.executable, "-c", f"from {__name__} import perform; perform()"],
+            input=json.dumps(config.as_dict()),
+            env={**os.environ, _SWITCH: "0"},
+            text=True,
+            capture_output=True,
+            check=True,
+        )
+    with contextlib.suppress(OSError):
+        marker.touch()
+
+
+def _marker(config: TrainConfig) -> Path | None:
+    """Return the file that says that such a run was rehearsed with this code on this machine.
+
+    None where Numba has no folder to keep kernels in.
+    """
+    import numba
+    from llvmlite import binding
+
+    from nscaching.optimisation.cpu_kernels import move
+
+    folder = move.stats.cache_path
+    if folder is None:
+        return None
+    files = sorted(_PACKAGE.rglob("*.py"))
+    stamps = [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+    machine = numba.__version__, binding.get_host_cpu_name(), platform.python_version()
+    kinds = (
+        config.scoring,
+        config.sampler,
+        config.loss,
+        config.alpha2 > 0,
+        config.nu > 0,
+        config.pool,
+        config.compact,
+        config.trace,
+        config.pretrain_epochs > 0,
+    )
+    text = repr((stamps, machine, kinds))
+    name = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Path(folder) / f"rehearsed-{name}"
+
+
+def perform() -> None:
+    """Train on a tiny graph with the options on the standard input; the model is thrown away."""
+    import numpy as np
+
+    from nscaching.graph import KnowledgeGraph
+    from nscaching.training.loop import Trainer
+    from nscaching.training.progress import Progress
+
+    config = TrainConfig.from_mapping(json.load(sys.stdin), "rehearsal")
+    small = {**_SMALL, "pretrain_epochs": min(1, config.pretrain_epochs)}
+    limits = (_ENTITIES, _RELATIONS, _ENTITIES)
+    facts = np.random.default_rng(0).integers(limits, size=(_FACTS, 3)).astype(str).tolist()
+    graph = KnowledgeGraph.from_triples(facts[_HELD_OUT:], valid=facts[:_HELD_OUT])
+    Trainer(graph, replace(config, **small), None, Progress("none")).run(resume=False)
