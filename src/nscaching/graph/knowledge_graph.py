@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.errors import UserError, nearest_names
+from nscaching.graph.keys import triple_keys
 from nscaching.graph.names import checked_names
 from nscaching.graph.rows import Side, TrainingRows, pair_rows
 from nscaching.graph.statistics import RelationStatistics, relation_statistics
@@ -261,11 +262,7 @@ class KnowledgeGraph:
 
 def distinct(triples: Ids, num_entities: int, num_relations: int) -> Ids:
     """Drop repeated triples, keeping the first of each and their order."""
-    # Number the (h, r) pairs first: the product of all three ranges might not fit in 64 bits.
-    keys = triples[:, 0].astype(np.int64) * max(num_relations, 1) + triples[:, 1]
-    if num_entities * num_entities * num_relations >= 2**63:
-        keys = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    keys = keys * max(num_entities, 1) + triples[:, 2]
+    keys = triple_keys(triples, num_entities, num_relations)
     ordered = np.sort(keys)
     if not (ordered[1:] == ordered[:-1]).any():
         return triples
