@@ -56,8 +56,16 @@ def compile_kernel(kernel, known=TYPES, **constants):
     names = kernel.arg_names
     types = {n: "constexpr" if n in constants else known.get(n, "*fp32") for n in names}
     values = {(names.index(n),): value for n, value in constants.items()}
-    triton.compile(ASTSource(kernel, types, constexprs=values), target=HOPPER)
+    made = triton.compile(ASTSource(kernel, types, constexprs=values), target=HOPPER)
     print(kernel.__module__, constants)
+    return made.asm["ttir"]
+
+
+def assert_places_are_wide(code):
+    """Refuse a product of two sizes in 32 bits; one with a constant is that of a block."""
+    products = [line for line in code.splitlines() if "arith.muli" in line and ": i32" in line]
+    assert products
+    assert all("%c" in line for line in products), products
 
 
 for ranking in (True, False):
@@ -76,9 +84,10 @@ compile_kernel(bilinear_gpu._gradients, **many)
 assert time.monotonic() - started < 60, "a loop over the negatives is compiled once for each"
 compile_kernel(distances_gpu._pulls, {"ids": "*i64", "k": "i32"}, width=DIM, BLOCK_K=8, BLOCK_D=8)
 tile = {"BLOCK_Q": 16, "BLOCK_E": 16}
-compile_kernel(all_pairs_gpu._all_complex_distances, PAIR_TYPES, **tile)
+assert_places_are_wide(compile_kernel(all_pairs_gpu._all_complex_distances, PAIR_TYPES, **tile))
 for norm in (1, 2):
-    compile_kernel(all_pairs_gpu._all_distances, PAIR_TYPES, NORM=norm, **tile)
+    code = compile_kernel(all_pairs_gpu._all_distances, PAIR_TYPES, NORM=norm, **tile)
+    assert_places_are_wide(code)
 for known in (True, False):
     depth = {"HEAD_STEPS": 3, "TAIL_STEPS": 4} if known else {"HEAD_STEPS": 0, "TAIL_STEPS": 0}
     usual = {"TRIES": 17, "KNOWN": known, "BLOCK": 128, **depth}
