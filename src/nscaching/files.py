@@ -75,6 +75,20 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_bytes(text.encode("utf-8")))
 
 
+def write_names(path: Path, names: Iterable[str]) -> None:
+    """Write names atomically, one a line."""
+    write_text(path, "".join(f"{name}\n" for name in names))
+
+
+def read_names(path: Path) -> list[str]:
+    """Read what :func:`write_names` wrote."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({error}); the folder is damaged.") from error
+    return text.removesuffix("\n").split("\n") if text else []
+
+
 def append_json_line(path: Path, line: Mapping[str, Any]) -> None:
     """Add one line of JSON to a file."""
     with explained_writes(path), path.open("a", encoding="utf-8") as file:

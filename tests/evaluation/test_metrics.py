@@ -112,6 +112,13 @@ def test_cardinality_classes_gather_their_relations(graph):
         assert report.per_cardinality[name] == report.per_relation[f"r{relation}"]
 
 
+def test_relations_that_training_never_saw_are_a_class_of_their_own():
+    graph = graph_of([(0, 0, 1)], test=[(1, 0, 2), (2, 1, 3)], entities=4)
+    report, _ = report_of(graph, random_model("transe", 4, 2))
+    assert list(report.per_cardinality) == ["1-1", "no training fact"]
+    assert report.per_cardinality["no training fact"] == report.per_relation["r1"]
+
+
 def test_relations_and_classes_without_a_triple_are_left_out(graph):
     report, _ = report_of(graph, random_model("transe", 20, 4), split="valid")
     assert list(report.per_relation) == ["r1"]

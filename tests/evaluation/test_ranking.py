@@ -1,10 +1,13 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from nscaching.errors import UserError
 from nscaching.evaluation import rank_triples, ranking
-from nscaching.evaluation.ranking import TIES, chunk_rows
+from nscaching.evaluation.ranking import TIES, Filter, chunk_rows
+from nscaching.graph.knowledge_graph import SPLITS
 from nscaching.scoring import SCORING, EmbeddingModel, Side
 from tests.conftest import graph_of, on_both_paths, random_graph, random_model
 from tests.evaluation.helpers import slow_ranks, tied_model
@@ -44,6 +47,17 @@ def test_ranks_are_filtered_ranks_of_the_score(name, split):
 @pytest.mark.parametrize("name", ["transe", "transh", "transd"])
 def test_ranks_with_the_euclidean_distance(name):
     assert_ranks(random_model(name, norm=2, **SIZES), GRAPH, GRAPH.test)
+
+
+@pytest.mark.parametrize("side", Side)
+def test_the_filter_knows_all_answers_where_a_key_would_not_fit_64_bits(side):
+    largest = np.array([2**31 - 2, 2**20 - 1, 2**31 - 2])
+    splits = {name: (largest - GRAPH.split(name)).astype(np.int32) for name in SPLITS}
+    huge = SimpleNamespace(**splits, num_entities=2**31 - 1, num_relations=2**20)
+    position, answers = Filter(huge, side, splits["test"]).answers_of(splits["test"], side)
+    expected = Filter(GRAPH, side, GRAPH.test).answers_of(GRAPH.test, side)
+    found = {(int(p), int(largest[0] - a)) for p, a in zip(position, answers, strict=True)}
+    assert found == {(int(p), int(a)) for p, a in zip(*expected, strict=True)}
 
 
 @pytest.mark.parametrize("ties", TIES)

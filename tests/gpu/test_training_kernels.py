@@ -98,6 +98,19 @@ def test_rows_without_a_gradient_keep_still_until_they_had_one(gpu_adam):
     assert (tables["entity"][touched] != before[touched]).all()
 
 
+@pytest.mark.parametrize("again", ["forget", "load_state"])
+def test_a_row_does_not_move_for_a_step_of_before(again, gpu_adam):
+    tables = tables_of(5)
+    adam = gpu_adam(tables, lr=0.1, weight_decay=0.1, lazy=True)
+    fresh = {name: part.clone() for name, part in adam.state().items()}
+    adam.step(gradients_of(tables, 0))
+    adam.forget() if again == "forget" else adam.load_state(fresh)
+    before = tables["entity"].clone()
+    adam.step({"entity": (torch.tensor([20]), torch.ones(1, 5))})
+    moved = (tables["entity"] != before).any(1).nonzero().flatten()
+    assert moved.tolist() == [20]
+
+
 def test_state_taken_over_goes_on_the_same_way(gpu_adam):
     options = {"lr": 0.02, "weight_decay": 0.01}
     tables = tables_of(7)

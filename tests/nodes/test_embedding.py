@@ -1,4 +1,6 @@
+import errno
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,6 +134,39 @@ def test_a_folder_is_not_overwritten_by_mistake(tmp_path, embedding):
         embedding.save(tmp_path / "precious", overwrite=True)
     with pytest.raises(UserError, match="is not there"):
         load_nodes(tmp_path / "nothing")
+
+
+def test_an_embedding_stays_where_its_replacement_cannot_be_put(tmp_path, embedding, monkeypatch):
+    embedding.save(tmp_path / "E")
+    rename = Path.rename
+
+    def refuse(path, target):
+        if path.name == "whole":
+            raise OSError(errno.ENOSPC, "no space")
+        return rename(path, target)
+
+    other = embed_nodes(two_cliques(), **QUICK | {"epochs": 1})
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(UserError, match="the disk is full"):
+        other.save(tmp_path / "E", overwrite=True)
+    assert np.array_equal(load_nodes(tmp_path / "E").vectors, embedding.vectors)
+    assert [path.name for path in tmp_path.iterdir()] == ["E"]
+
+
+def test_an_embedding_that_cannot_be_put_back_is_not_removed(tmp_path, embedding, monkeypatch):
+    embedding.save(tmp_path / "E")
+    rename = Path.rename
+
+    def refuse(path, target):
+        if target == tmp_path / "E":
+            raise OSError(errno.EACCES, "no")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(UserError, match="move the embedding that was there back from"):
+        embedding.save(tmp_path / "E", overwrite=True)
+    (left,) = tmp_path.glob(".E.*.tmp/replaced")
+    assert np.array_equal(load_nodes(left).vectors, embedding.vectors)
 
 
 def test_a_mixture_of_two_folders_is_refused(tmp_path, embedding):

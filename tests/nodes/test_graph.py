@@ -82,6 +82,14 @@ def test_what_is_no_graph_is_refused(source, says):
         load_node_graph(source)
 
 
+@pytest.mark.parametrize("name", ["", "two\nlines", "a\r"])
+def test_names_that_a_folder_cannot_give_back_are_refused(name):
+    with pytest.raises(UserError, match=r"The node name .* cannot be used"):
+        from_networkx(nx.Graph([("a", name)]))
+    with pytest.raises(UserError, match=r"The node name .* cannot be used"):
+        graph_from([(0, 1)]).with_labels([name], ["a"], "labels.txt")
+
+
 def test_labels_add_nodes_without_an_edge():
     graph = graph_from([(0, 1)]).with_labels(["n1", "n7"], ["a", "b"], "labels.txt")
     assert graph.nodes == ["n0", "n1", "n7"]

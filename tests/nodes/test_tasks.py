@@ -4,6 +4,7 @@ import pytest
 from nscaching.errors import UserError
 from nscaching.nodes.graph import Labels
 from nscaching.nodes.tasks import (
+    _non_edges,
     classification_scores,
     classify_nodes,
     hold_out_edges,
@@ -73,6 +74,27 @@ def test_held_out_edges_leave_every_node_an_edge(directed):
     assert (~keep).sum() == round(0.2 * len(listed))
     assert np.array_equal(graph.without_edges(keep).isolated, graph.isolated)
     assert not np.array_equal(keep, hold_out_edges(graph, 0.2, seed=1)[1])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
+def test_an_edge_and_its_reverse_are_held_out_together(share):
+    edges, _ = random_edges(nodes=40, edges=150)
+    graph = graph_from([*edges, *edges[:80, ::-1]], nodes=40, directed=True)
+    listed, keep = hold_out_edges(graph, share, seed=0)
+    trained, held = ({tuple(edge) for edge in listed[part].tolist()} for part in (keep, ~keep))
+    assert not trained & {edge[::-1] for edge in held}
+    assert any(edge[::-1] in held for edge in held)
+    assert np.array_equal(graph.without_edges(keep).isolated, graph.isolated)
+    if share < 0.5:  # else there are not so many that can be missed
+        assert round(share * len(listed)) - 1 <= len(held) <= round(share * len(listed))
+
+
+def test_pairs_without_an_edge_have_none_in_the_other_direction_either():
+    edges, _ = random_edges(nodes=12, edges=40)
+    graph = graph_from(edges, nodes=12, directed=True)
+    pairs = _non_edges(graph, edges[:20].astype(np.int64), seed=0)
+    known = {tuple(edge) for edge in [*edges.tolist(), *edges[:, ::-1].tolist()]}
+    assert not known & {tuple(pair) for pair in pairs.tolist()}
 
 
 def test_no_more_edges_are_held_out_than_can_be_missed():

@@ -195,6 +195,20 @@ def test_workers_are_refused_in_one_sentence():
     assert "\n" not in str(error.value)
 
 
+def test_a_preset_gives_defaults_that_fit_the_graph():
+    triples = factory()
+    sizes = {"num_entities": triples.num_entities, "num_relations": triples.num_relations}
+    made = {
+        name: NSCachingNegativeSampler(
+            mapped_triples=triples.mapped_triples, preset=name, alpha2=2.0, **sizes
+        ).options
+        for name in ("kbgan", "igan")
+    }
+    assert (made["kbgan"].alpha3, made["kbgan"].candidates) == (0.0, triples.num_entities)
+    assert (made["igan"].cache_size, made["igan"].candidates) == (triples.num_entities, 0)
+    assert made["kbgan"].alpha2 == made["igan"].alpha2 == 2.0
+
+
 def test_without_the_callback_it_says_what_is_missing():
     triples = factory()
     with pytest.raises(UserError, match="callbacks='nscaching'"):
@@ -205,7 +219,9 @@ def test_without_the_callback_it_says_what_is_missing():
     ("kwargs", "words"),
     [
         ({"negative_sampler": "basic", "negative_sampler_kwargs": None}, "negative_sampler='nscac"),
-        ({"negative_sampler_kwargs": {"alpha1": 0.5}}, "alpha1"),
+        ({"negative_sampler_kwargs": {"alpha1": 0.5}}, "alpha1 means nothing"),
+        ({"negative_sampler_kwargs": {"generator_dim": 5}}, "generator_dim means nothing"),
+        ({"negative_sampler_kwargs": {"preset": "kbgam"}}, "preset must be one of"),
         ({"negative_sampler_kwargs": {"cache_sise": 5}}, "did you mean 'cache_size'"),
         ({"negative_sampler_kwargs": {"cache_size": 0}}, "at least 1"),
     ],

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nscaching.sampling.softmax import draw, rescale
+from nscaching.sampling.softmax import draw_at, rescale
 from tests.conftest import assert_follows, seeded
 from tests.sampling.helpers import keep, masked_sigma, sequential_pairs, slow_rescale
 
@@ -18,6 +18,11 @@ masks = pytest.mark.parametrize("valid", MASKS.values(), ids=MASKS)
 def row(scores, valid, copies=1):
     scores = torch.tensor(scores, dtype=torch.float32).expand(copies, -1)
     return scores, torch.tensor(valid, dtype=torch.bool).expand(copies, -1)
+
+
+def draw(scores, valid, alpha, rescaling, count, generator):
+    uniform = torch.rand(len(scores), count, generator=generator)
+    return draw_at(uniform, scores, valid, alpha, rescaling)
 
 
 # Rescaling

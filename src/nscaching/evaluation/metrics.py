@@ -9,9 +9,8 @@ import numpy as np
 
 from nscaching.evaluation.ranking import Ranks
 from nscaching.graph import KnowledgeGraph
+from nscaching.graph.statistics import CARDINALITIES
 from nscaching.scoring import Side
-
-CARDINALITIES = ("1-1", "1-N", "N-1", "N-N")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from torch import Tensor
 from nscaching.acceleration import HAVE_NUMBA
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
+from nscaching.graph.keys import fact_keys, pair_keys
 from nscaching.scoring import EmbeddingModel, Side
 
 TIES = ("mean", "optimistic", "pessimistic")
@@ -34,12 +35,12 @@ class Filter:
 
     def __init__(self, graph: KnowledgeGraph, side: Side, ranked: np.ndarray) -> None:
         triples = np.concatenate([graph.train, graph.valid, graph.test, ranked])
-        keys = _pair_keys(triples, side, graph.num_relations)
-        answers = triples[:, 0 if side is Side.HEAD else 2]
-        combined = np.unique(keys * graph.num_entities + answers)
-        self.keys = combined // graph.num_entities
-        self.answers = (combined % graph.num_entities).astype(np.int32)
         self.num_relations = graph.num_relations
+        pairs = self._pairs(triples, side)
+        answers = triples[:, 0 if side is Side.HEAD else 2]
+        facts = fact_keys(pairs, answers, graph.num_entities, graph.num_relations)
+        once = np.unique(facts, return_index=True)[1]
+        self.keys, self.answers = pairs[once], answers[once].astype(np.int32)
 
     @classmethod
     def of(cls, graph: KnowledgeGraph, side: Side, ranked: np.ndarray) -> Filter:
@@ -53,12 +54,16 @@ class Filter:
 
     def answers_of(self, triples: np.ndarray, side: Side) -> tuple[np.ndarray, np.ndarray]:
         """Return all true answers of the triples' queries as (position of triple, entity) lists."""
-        keys = _pair_keys(triples, side, self.num_relations)
+        keys = self._pairs(triples, side)
         start = np.searchsorted(self.keys, keys, side="left")
         count = np.searchsorted(self.keys, keys, side="right") - start
         position = np.repeat(np.arange(len(triples)), count)
         first = np.repeat(start - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
         return position, self.answers[first + np.arange(len(position))]
+
+    def _pairs(self, triples: np.ndarray, side: Side) -> np.ndarray:
+        anchors = triples[:, 2 if side is Side.HEAD else 0]
+        return pair_keys(anchors, triples[:, 1], self.num_relations)
 
 
 #: The filters of graphs that are still in use: every validation of a run needs the same.
@@ -147,9 +152,3 @@ def _count_on_cpu(
     better, equal = np.empty((2, len(filtered)), dtype=np.int64)
     cpu_kernels.count_better(scores.numpy(), target.numpy(), offsets, entity, better, equal)
     return better, equal
-
-
-def _pair_keys(triples: np.ndarray, side: Side, num_relations: int) -> np.ndarray:
-    anchor = triples[:, 2 if side is Side.HEAD else 0].astype(np.int64)
-    keys: np.ndarray = anchor * num_relations + triples[:, 1]
-    return keys

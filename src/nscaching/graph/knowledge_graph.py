@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.errors import UserError, nearest_names
+from nscaching.graph.keys import triple_keys
+from nscaching.graph.names import checked_names
 from nscaching.graph.rows import Side, TrainingRows, pair_rows
 from nscaching.graph.statistics import RelationStatistics, relation_statistics
 from nscaching.graph.vocabulary import NamedTriples, encode
@@ -42,8 +44,8 @@ class KnowledgeGraph:
         notes: Sequence[str] | None = None,
     ) -> None:
         self.name = name
-        self.entities: list[str] = _checked_names(entities, "entity")
-        self.relations: list[str] = _checked_names(relations, "relation")
+        self.entities: list[str] = checked_names(entities, "entity")
+        self.relations: list[str] = checked_names(relations, "relation")
         self.duplicates: dict[str, int] = {}
         arrays: dict[str, Ids] = {}
         for split, given in zip(SPLITS, (train, valid, test), strict=True):
@@ -260,29 +262,9 @@ class KnowledgeGraph:
 
 def distinct(triples: Ids, num_entities: int, num_relations: int) -> Ids:
     """Drop repeated triples, keeping the first of each and their order."""
-    # Number the (h, r) pairs first: the product of all three ranges might not fit in 64 bits.
-    keys = triples[:, 0].astype(np.int64) * max(num_relations, 1) + triples[:, 1]
-    if num_entities * num_entities * num_relations >= 2**63:
-        keys = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    keys = keys * max(num_entities, 1) + triples[:, 2]
+    keys = triple_keys(triples, num_entities, num_relations)
     ordered = np.sort(keys)
     if not (ordered[1:] == ordered[:-1]).any():
         return triples
     first = np.unique(keys, return_index=True)[1]
     return np.ascontiguousarray(triples[np.sort(first)])
-
-
-def _checked_names(names: Sequence[str], kind: str) -> list[str]:
-    """Return the names as a list, each a distinct, non-empty line of text."""
-    listed = list(names)
-    seen: set[str] = set()
-    for name in listed:
-        if not isinstance(name, str) or not name or "\n" in name or "\r" in name:
-            raise UserError(
-                f"The {kind} name {name!r} cannot be used; a name is a non-empty string "
-                "without line breaks."
-            )
-        if name in seen:
-            raise UserError(f"The {kind} name '{name}' is given twice; names must be distinct.")
-        seen.add(name)
-    return listed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from nscaching.graph.keys import triple_keys
 from nscaching.graph.knowledge_graph import SPLITS, KnowledgeGraph
 
 
@@ -29,7 +30,9 @@ def remarks(graph: KnowledgeGraph) -> list[str]:
             word = f"{kind}{one if unseen == 1 else many}"
             verb = "does" if unseen == 1 else "do"
             found.append(f"{unseen:,} {word} of valid and test {verb} not occur in train.")
-    leaked = np.isin(_keys(held_out, graph), _keys(graph.train, graph)).sum()
+    both = np.concatenate([held_out, graph.train])
+    keys = triple_keys(both, graph.num_entities, graph.num_relations)
+    leaked = np.isin(keys[: len(held_out)], keys[len(held_out) :]).sum()
     if leaked:
         triples = "1 triple" if leaked == 1 else f"{leaked:,} triples"
         found.append(f"{triples} of valid and test {'is' if leaked == 1 else 'are'} also in train.")
@@ -42,9 +45,3 @@ def _unseen(train: npt.NDArray[np.int32], other: npt.NDArray[np.int32], count: i
     missing[other.reshape(-1)] = True
     missing[train.reshape(-1)] = False
     return int(missing.sum())
-
-
-def _keys(triples: npt.NDArray[np.int32], graph: KnowledgeGraph) -> npt.NDArray[np.int64]:
-    """Return one number for each triple; on graphs past 64 bits, equal numbers are only likely."""
-    wide = triples.astype(np.int64)
-    return (wide[:, 1] * graph.num_entities + wide[:, 0]) * graph.num_entities + wide[:, 2]

@@ -12,6 +12,9 @@ from nscaching.graph.rows import PairRows, TrainingRows
 MANY = 1.5
 """From this average on, a side of a relation counts as N (the paper's threshold)."""
 
+CARDINALITIES = ("1-1", "1-N", "N-1", "N-N", "no training fact")
+"""Classes of relations: heads first, tails second; the last where there is nothing to count."""
+
 
 @dataclass(frozen=True)
 class RelationStatistics:
@@ -24,7 +27,7 @@ class RelationStatistics:
     head_probability: npt.NDArray[np.float32]
     """Bernoulli sampling: how often to replace the head; 0.5 for a relation without triples."""
     cardinality: list[str]
-    """``'1-1'``, ``'1-N'``, ``'N-1'`` or ``'N-N'``: heads first, tails second."""
+    """One of :data:`CARDINALITIES`."""
 
 
 def relation_statistics(rows: TrainingRows, num_relations: int) -> RelationStatistics:
@@ -34,10 +37,9 @@ def relation_statistics(rows: TrainingRows, num_relations: int) -> RelationStati
     total = tails_per_head + heads_per_tail
     share = np.full(num_relations, 0.5)
     np.divide(tails_per_head, total, out=share, where=total > 0)
-    cardinality = [
-        f"{'N' if heads >= MANY else '1'}-{'N' if tails >= MANY else '1'}"
-        for heads, tails in zip(heads_per_tail, tails_per_head, strict=True)
-    ]
+    number = 2 * (heads_per_tail >= MANY) + (tails_per_head >= MANY)
+    number[total == 0] = len(CARDINALITIES) - 1
+    cardinality = [CARDINALITIES[each] for each in number]
     return RelationStatistics(tails_per_head, heads_per_tail, share.astype(np.float32), cardinality)
 
 

@@ -13,7 +13,14 @@ import numpy.typing as npt
 import torch
 
 from nscaching.errors import UserError
-from nscaching.files import explained_writes, read_tensors, write_tensors, write_text
+from nscaching.files import (
+    explained_writes,
+    read_names,
+    read_tensors,
+    write_names,
+    write_tensors,
+    write_text,
+)
 from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.embedding import NodeEmbedding
 from nscaching.nodes.graph import Labels, NodeGraph
@@ -39,13 +46,13 @@ def refuse_occupied(out: Path, overwrite: bool) -> None:
 
 
 def write_folder(embedding: NodeEmbedding, out: Path, *, overwrite: bool = False) -> Path:
-    """Write all files to a temporary folder and rename it into place."""
+    """Write all files to a temporary folder and rename it into place, or leave what is there."""
     refuse_occupied(out, overwrite)
     with explained_writes(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp"))
+    whole, replaced = workshop / "whole", workshop / "replaced"
     try:
-        whole = workshop / "whole"
         with explained_writes(out):
             whole.mkdir()
         try:
@@ -54,11 +61,26 @@ def write_folder(embedding: NodeEmbedding, out: Path, *, overwrite: bool = False
             raise UserError(str(error).replace(str(whole), str(out))) from error
         with explained_writes(out):
             if out.exists():
-                out.rename(workshop / "replaced")
+                out.rename(replaced)
             whole.rename(out)
+    except BaseException:
+        _put_back(replaced, out)
+        raise
     finally:
-        shutil.rmtree(workshop, ignore_errors=True)
+        if out.exists() or not replaced.exists():  # else it holds the only embedding there is
+            shutil.rmtree(workshop, ignore_errors=True)
     return out
+
+
+def _put_back(replaced: Path, out: Path) -> None:
+    """Give an embedding its place again where its replacement did not get there."""
+    if replaced.exists() and not out.exists():
+        try:
+            replaced.rename(out)
+        except OSError as error:
+            raise UserError(
+                f"Cannot write {out}; move the embedding that was there back from {replaced}."
+            ) from error
 
 
 def _write(embedding: NodeEmbedding, folder: Path) -> None:
@@ -78,7 +100,7 @@ def write_graph(
 ) -> None:
     """Write what is known before training: configuration, names and graph."""
     write_text(folder / CONFIG_FILE, config.as_yaml())
-    write_text(folder / _NODES, "".join(f"{name}\n" for name in graph.nodes))
+    write_names(folder / _NODES, graph.nodes)
     none = np.empty((0, 2), dtype=np.int64)
     arrays: dict[str, npt.NDArray[Any]] = {
         "offsets": graph.offsets,
@@ -112,7 +134,7 @@ def read_graph(folder: Path) -> StoredGraph:
     file = folder / CONFIG_FILE
     config = NodeConfig.from_mapping(read_yaml(file), str(file))
     arrays, details = read_tensors(folder / _GRAPH, "graph of an embedding")
-    names = _names(folder / _NODES)
+    names = read_names(folder / _NODES)
     try:
         graph = _graph(names, {name: array.numpy() for name, array in arrays.items()}, details)
         if len(graph.offsets) != len(names) + 1:
@@ -164,13 +186,6 @@ def _graph(names: list[str], arrays: dict[str, Any], details: dict[str, Any]) ->
         labels,
         str(details.get("name", "graph")),
     )
-
-
-def _names(path: Path) -> list[str]:
-    try:
-        return path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read ({error}); the folder is damaged.") from error
 
 
 def _summary(path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.errors import UserError, nearest_names
+from nscaching.graph.names import checked_names
 
 Ids = npt.NDArray[np.int32]
 
@@ -45,6 +46,10 @@ class NodeGraph:
     labels: Labels | None = None
     name: str = "graph"
     notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Refuse names that a folder could not give back."""
+        checked_names(self.nodes, "node")
 
     def __len__(self) -> int:
         """How many nodes there are."""

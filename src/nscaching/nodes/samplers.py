@@ -15,7 +15,7 @@ from nscaching.nodes.graph import NodeGraph
 from nscaching.nodes.skipgram import SkipGram
 from nscaching.nodes.windows import Windows
 from nscaching.sampling.cache import Cache
-from nscaching.sampling.hashing import new_seed
+from nscaching.sampling.hashing import new_seed, unsigned
 from nscaching.sampling.known import KnownAnswers
 
 #: The noise is frequency to this power (Mikolov et al.).
@@ -66,7 +66,7 @@ class Noise:
             windows.width,
             self.threshold,
             self.alias,
-            _seed_bits(new_seed(generator)),
+            unsigned(new_seed(generator)),
             out,
         )
 
@@ -83,7 +83,7 @@ class Noise:
             known.answers.numpy(),
             self.threshold,
             self.alias,
-            _seed_bits(seed),
+            unsigned(seed),
             drawn,
         )
         return drawn
@@ -210,10 +210,6 @@ def _alias_table(
     alias = np.arange(len(scaled), dtype=np.int32)
     step_kernels.fill_alias(threshold, alias)
     return threshold.astype(np.float32), alias
-
-
-def _seed_bits(seed: torch.Tensor) -> np.uint64:
-    return np.uint64(int(seed) & (1 << 64) - 1)
 
 
 NODE_SAMPLERS: dict[str, Callable[..., NodeSampler]] = {

@@ -16,13 +16,11 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from nscaching.sampling.cpu_kernels import holds, mix
-from nscaching.sampling.hashing import GOLDEN
+from nscaching.sampling.cpu_kernels import hashed, holds, stream_of
 from nscaching.scoring.gradients.pair_cpu import sigmoid, softplus
 
 Array = np.ndarray[Any, Any]
 
-_GOLDEN = np.uint64(GOLDEN)
 _inline = njit(forceinline=True, cache=True, nogil=True, error_model="numpy")
 _jit = njit(parallel=True, cache=True, nogil=True, error_model="numpy")
 #: Draws that may fall into the window before a negative is left out.
@@ -86,7 +84,7 @@ def _inside(targets: Array, row: int, wide: int, node: int) -> bool:
 @_inline
 def _draw(threshold: Array, alias: Array, stream: np.uint64, draw: int) -> Any:
     """Return the draw-th node of a stream from an alias table."""
-    bits = mix(stream + np.uint64(draw) * _GOLDEN)
+    bits = hashed(stream, draw - 1)
     place = np.int64(((bits >> np.uint64(33)) * np.uint64(threshold.shape[0])) >> np.uint64(31))
     height = np.float32(bits & np.uint64(0xFFFFFF)) * np.float32(2.0**-24)
     return place if height < threshold[place] else np.int64(alias[place])
@@ -107,7 +105,7 @@ def draw_noise(
     Shapes: centres (m,), targets (m, W + N), threshold, alias (n,), negatives (m, k).
     """
     for i in prange(centres.shape[0]):
-        stream = mix(seed + np.uint64(i) * _GOLDEN)
+        stream = stream_of(seed, i)
         draw = 0
         for j in range(negatives.shape[1]):
             negatives[i, j] = -1
@@ -135,7 +133,7 @@ def draw_candidates(
     """
     for i in prange(rows.shape[0]):
         row = rows[i]
-        stream = mix(seed + np.uint64(row) * _GOLDEN)
+        stream = stream_of(seed, row)
         for j in range(candidates.shape[1]):
             node = _draw(threshold, alias, stream, j + 1)
             known_answer = holds(known, offsets[row], offsets[row + 1], node)

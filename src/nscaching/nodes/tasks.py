@@ -88,7 +88,10 @@ def _f1(
 def hold_out_edges(
     graph: NodeGraph, share: float, seed: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Choose edges to hold out; every node keeps at least one. Returns edges and which stay."""
+    """Choose edges to hold out; every node keeps at least one. Returns edges and which stay.
+
+    Of a directed graph an edge and its reverse go together: one would give the other away.
+    """
     edges = graph.edges()
     order = np.random.default_rng([seed, 1]).permutation(len(edges))
     shuffled = edges[order]
@@ -96,8 +99,15 @@ def hold_out_edges(
     _, first_of_ends = np.unique(shuffled.reshape(-1), return_index=True)
     stays = np.zeros(len(edges), dtype=bool)
     stays[first_of_ends // 2] = True
+    pair = shuffled.min(axis=1) * len(graph) + shuffled.max(axis=1)
+    stays = np.isin(pair, pair[stays])
     free = np.flatnonzero(~stays)
-    stays[free[round(share * len(edges)) :]] = True
+    _, first, of_edge = np.unique(pair[free], return_index=True, return_inverse=True)
+    free = free[np.argsort(first[of_edge.reshape(-1)], kind="stable")]  # the two of a pair together
+    count = round(share * len(edges))
+    if 0 < count < len(free) and pair[free[count - 1]] == pair[free[count]]:
+        count -= 1
+    stays[free[count:]] = True
     keep = np.empty(len(edges), dtype=bool)
     keep[order] = stays
     return edges, keep
@@ -128,9 +138,10 @@ def link_prediction(
 
 
 def _non_edges(graph: NodeGraph, held_out: npt.NDArray[np.int64], seed: int) -> npt.NDArray[Any]:
-    """Draw as many pairs of different nodes that are neither training nor held-out edges."""
+    """Draw as many pairs of different nodes without a training or held-out edge either way."""
     size, count = len(graph), len(held_out)
-    both = np.concatenate([graph.arcs(), held_out, held_out[:, ::-1]])
+    edges = np.concatenate([graph.arcs(), held_out])
+    both = np.concatenate([edges, edges[:, ::-1]])
     known = np.unique(both[:, 0] * size + both[:, 1])
     rng = np.random.default_rng([seed, 2])
     found = np.empty(0, dtype=np.int64)

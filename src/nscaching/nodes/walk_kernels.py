@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from nscaching.sampling.cpu_kernels import holds, mix
-from nscaching.sampling.hashing import GOLDEN
+from nscaching.sampling.cpu_kernels import hashed, holds, stream_of
 
 Array = np.ndarray[Any, Any]
 
-_GOLDEN = np.uint64(GOLDEN)
 _inline = njit(forceinline=True, cache=True, nogil=True, error_model="numpy")
 #: Proposals that may be refused before a step is drawn by looking at all neighbours. Proposals are
 #: independent, so giving up on them changes no probability.
@@ -27,7 +25,7 @@ _ATTEMPTS = 24
 @_inline
 def _uniform(stream: np.uint64, draw: int) -> Any:
     """Return the draw-th number of a stream, in [0, 1)."""
-    return (mix(stream + np.uint64(draw) * _GOLDEN) >> np.uint64(11)) * 2.0**-53
+    return (hashed(stream, draw - 1) >> np.uint64(11)) * 2.0**-53
 
 
 @_inline
@@ -171,7 +169,7 @@ def walk(
     length = nodes.shape[1]
     first_order = p == 1.0 and q == 1.0
     for i in prange(walks.shape[0]):
-        stream = mix(seed + np.uint64(walks[i]) * _GOLDEN)
+        stream = stream_of(seed, walks[i])
         before: Any = np.int64(-1)
         here: Any = np.int64(walks[i] % (offsets.shape[0] - 1))
         nodes[i, 0] = here

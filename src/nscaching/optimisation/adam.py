@@ -308,6 +308,8 @@ class DenseAdam:
         """Take back what :meth:`state` returned, here or on another device, after the tables."""
         for name, mine in self._moments().items():
             mine.copy_(state[name])
+        for mark in self._mark.values():
+            mark.fill_(-1)  # a stamp of other steps would be fresh again at the step of its number
         for name, table in self.tables.items():
             since, moved = (state.get(f"{name}.{part}") for part in ("since", "moved"))
             if self._on_cpu:

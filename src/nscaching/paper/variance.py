@@ -16,6 +16,7 @@ import numpy.typing as npt
 from nscaching.api import make_trainer
 from nscaching.evaluation import score_triples
 from nscaching.graph import KnowledgeGraph
+from nscaching.graph.keys import triple_keys
 from nscaching.paper.rows import Row
 from nscaching.paper.training import POINTS
 from nscaching.sampling.cache import PADDING
@@ -88,14 +89,9 @@ def cached_negatives(graph: KnowledgeGraph, sampler: NSCachingSampler) -> Ids:
         head, tail = (held.ravel(), anchor) if side is Side.HEAD else (anchor, held.ravel())
         parts.append(np.stack([head, relation, tail], axis=1)[held.ravel() != PADDING])
     triples = np.unique(np.concatenate(parts).astype(np.int64), axis=0)
-    facts = np.concatenate([graph.train, graph.valid, graph.test])
-    return triples[~np.isin(_keys(graph, triples), _keys(graph, facts))]
-
-
-def _keys(graph: KnowledgeGraph, triples: npt.NDArray[np.integer[Any]]) -> Ids:
-    head, relation, tail = triples.astype(np.int64).T
-    keys: Ids = (head * graph.num_relations + relation) * graph.num_entities + tail
-    return keys
+    both = np.concatenate([triples, graph.train, graph.valid, graph.test])
+    keys = triple_keys(both, graph.num_entities, graph.num_relations)
+    return triples[~np.isin(keys[: len(triples)], keys[len(triples) :])]
 
 
 def _some(triples: Ids, rng: np.random.Generator) -> Ids:

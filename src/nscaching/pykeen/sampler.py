@@ -19,6 +19,7 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.pykeen.scorer import PyKEENScorer
 from nscaching.sampling import Batch, SamplerOptions
 from nscaching.sampling.nscaching import NSCachingSampler
+from nscaching.sampling.presets import fitted, with_preset
 from nscaching.scoring import Side
 
 if TYPE_CHECKING:
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
 
 #: Arguments that PyKEEN's samplers have in common; the others are options of our sampler.
 _THEIRS = ("num_entities", "num_relations", "filtered", "filterer", "filterer_kwargs")
-#: Options that PyKEEN's loop has no place for: it chooses the positives itself.
-_NOT_HERE = ("sampler", "negatives", "alpha1", "importance")
+#: Options of our sampler that have a meaning here.
+_OURS = (
+    *("cache_size", "candidates", "alpha2", "alpha3", "lazy", "pool", "rescale"),
+    *("known_positives", "nu", "preset"),
+)
 
 
 class WorkersNotSupported(UserError):
@@ -44,9 +48,9 @@ class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
     """Negatives from a cache of hard ones for every (head, relation) and (relation, tail).
 
     Options are those of :class:`nscaching.sampling.SamplerOptions`: ``cache_size``,
-    ``candidates``, ``alpha2``, ``alpha3``, ``lazy``, ``pool``, ``rescale``, ``known_positives`` and
-    ``nu``. The training callback ``"nscaching"`` brings the model that scores candidates; in a
-    loop of your own call :meth:`attach`.
+    ``candidates``, ``alpha2``, ``alpha3``, ``lazy``, ``pool``, ``rescale``, ``known_positives``,
+    ``nu`` and ``preset``, which gives others their defaults. The training callback ``"nscaching"``
+    brings the model that scores candidates; in a loop of your own call :meth:`attach`.
     """
 
     hpo_default: ClassVar[dict[str, Any]] = {
@@ -67,14 +71,7 @@ class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
     ) -> None:
         theirs = {name: kwargs.pop(name) for name in _THEIRS if name in kwargs}
         super().__init__(mapped_triples=mapped_triples, num_negs_per_pos=num_negs_per_pos, **theirs)
-        for name in _NOT_HERE:
-            if name in kwargs:
-                raise UserError(
-                    f"negative_sampler_kwargs: {name} has no place here, since PyKEEN chooses the "
-                    "positives and num_negs_per_pos says how many negatives each has; leave it out."
-                )
-        options = {**kwargs, "negatives": self.num_negs_per_pos}
-        self.options = SamplerOptions.from_mapping(options, "negative_sampler_kwargs")
+        self.options = _options(kwargs, self.num_negs_per_pos, self.num_entities)
         self._triples = mapped_triples.cpu().numpy()
         self._scorer: PyKEENScorer | None = None
         self._ours: NSCachingSampler | None = None
@@ -179,6 +176,21 @@ class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
                 "negative_sampler_kwargs. Start afresh with another checkpoint_name."
             ) from error
         self._epoch = int(state["epoch"])
+
+
+def _options(given: dict[str, Any], negatives: int, num_entities: int) -> SamplerOptions:
+    """Return the checked options, a preset's values below those that are given."""
+    elsewhere = set(SamplerOptions.names()).difference(_OURS)
+    for name in given:
+        if name in elsewhere:
+            raise UserError(
+                f"negative_sampler_kwargs: {name} means nothing in PyKEEN's loop, which chooses "
+                "the positives, and how many negatives each has by num_negs_per_pos; leave it out. "
+                f"The options are: {', '.join(_OURS)}."
+            )
+    values = {**with_preset(given), "negatives": negatives}
+    options = SamplerOptions.from_mapping(values, "negative_sampler_kwargs")
+    return fitted(options, num_entities)
 
 
 negative_sampler_resolver.register(NSCachingNegativeSampler)

@@ -116,7 +116,7 @@ def _offer(
         fresh = position.to(tl.int64)
     else:
         bits = hashed(stream_of(seed, row), position)
-        fresh = (((bits >> 33) * num_entities.to(tl.uint64)) >> 31).to(tl.int64)
+        fresh = (((bits >> 33) * tl.cast(num_entities, tl.uint64)) >> 31).to(tl.int64)
     if KNOWN:
         stop = tl.load(offsets + row + 1)
         low = tl.zeros([BLOCK], dtype=tl.int64) + tl.load(offsets + row)

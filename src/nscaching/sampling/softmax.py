@@ -54,25 +54,12 @@ def log_weights(scores: Tensor, valid: Tensor, alpha: float, rescaling: str) -> 
     return logits.masked_fill(~valid, -math.inf)
 
 
-def draw(
-    scores: Tensor,
-    valid: Tensor,
-    alpha: float,
-    rescaling: str,
-    count: int,
-    generator: torch.Generator,
-) -> Tensor:
-    """Draw ``count`` positions a row with replacement, with probability sigma.
-
-    Shapes: (b, k) -> (b, count). A row without a valid entry gives position 0.
-    """
-    shape = (scores.shape[0], count)
-    uniform = torch.rand(shape, generator=generator, device=scores.device)
-    return draw_at(uniform, scores, valid, alpha, rescaling)
-
-
 def draw_at(uniform: Tensor, scores: Tensor, valid: Tensor, alpha: float, rescaling: str) -> Tensor:
-    """Do what :func:`draw` does with given uniform numbers, one a draw. Shape: (b, count)."""
+    """Draw positions of each row with replacement, with probability sigma.
+
+    ``uniform`` has a number in [0, 1) for each draw. Shapes: (b, count), (b, k) -> (b, count). A
+    row without a valid entry gives position 0.
+    """
     if alpha == math.inf:
         hardest = scores.masked_fill(~valid, -math.inf).argmax(1, keepdim=True)
         return hardest.expand_as(uniform)

@@ -64,7 +64,7 @@ def _draw(
     draw = 0
     while left > 0:
         bits = hashed(stream, draw)
-        drawn = (((bits >> 33) * num_entities.to(tl.uint64)) >> 31).to(tl.int64)
+        drawn = (((bits >> 33) * tl.cast(num_entities, tl.uint64)) >> 31).to(tl.int64)
         entity = tl.where(wrong, drawn, entity)
         draw += 1
         left -= 1

@@ -31,10 +31,11 @@ def _all_distances(
 ):
     i = tl.program_id(1) * BLOCK_Q + tl.arange(0, BLOCK_Q)
     j = tl.program_id(0) * BLOCK_E + tl.arange(0, BLOCK_E)
+    wide, long = tl.cast(queries, tl.int64), tl.cast(entities, tl.int64)  # times d: past 31 bits
     total = tl.zeros([BLOCK_Q, BLOCK_E], dtype=tl.float32)
     for d in range(dim):
-        q = tl.load(query + d * queries + i, mask=i < queries, other=0.0)
-        x = tl.load(views + d * entities + j, mask=j < entities, other=0.0)
+        q = tl.load(query + d * wide + i, mask=i < queries, other=0.0)
+        x = tl.load(views + d * long + j, mask=j < entities, other=0.0)
         gap = q[:, None] - x[None, :]
         if NORM == 1:
             total += tl.abs(gap)
@@ -42,7 +43,7 @@ def _all_distances(
             total += gap * gap
     if NORM == 2:
         total = tl.sqrt(total)
-    place = i[:, None].to(tl.int64) * entities + j[None, :]
+    place = i[:, None] * long + j[None, :]
     tl.store(scores + place, -total, mask=(i < queries)[:, None] & (j < entities)[None, :])
 
 
@@ -59,15 +60,16 @@ def _all_complex_distances(
 ):
     i = tl.program_id(1) * BLOCK_Q + tl.arange(0, BLOCK_Q)
     j = tl.program_id(0) * BLOCK_E + tl.arange(0, BLOCK_E)
+    wide, long = tl.cast(queries, tl.int64), tl.cast(entities, tl.int64)  # times d: past 31 bits
     total = tl.zeros([BLOCK_Q, BLOCK_E], dtype=tl.float32)
     for d in range(dim):
-        q_re = tl.load(query + d * queries + i, mask=i < queries, other=0.0)
-        q_im = tl.load(query + (dim + d) * queries + i, mask=i < queries, other=0.0)
-        x_re = tl.load(views + d * entities + j, mask=j < entities, other=0.0)
-        x_im = tl.load(views + (dim + d) * entities + j, mask=j < entities, other=0.0)
+        q_re = tl.load(query + d * wide + i, mask=i < queries, other=0.0)
+        q_im = tl.load(query + (dim + d) * wide + i, mask=i < queries, other=0.0)
+        x_re = tl.load(views + d * long + j, mask=j < entities, other=0.0)
+        x_im = tl.load(views + (dim + d) * long + j, mask=j < entities, other=0.0)
         re, im = q_re[:, None] - x_re[None, :], q_im[:, None] - x_im[None, :]
         total += tl.sqrt(re * re + im * im)
-    place = i[:, None].to(tl.int64) * entities + j[None, :]
+    place = i[:, None] * long + j[None, :]
     tl.store(scores + place, -total, mask=(i < queries)[:, None] & (j < entities)[None, :])
 
 

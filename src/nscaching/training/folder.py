@@ -24,9 +24,11 @@ from nscaching.files import (
     append_json_line,
     explained_writes,
     read_json_lines,
+    read_names,
     read_tensors,
     sweep_temporary,
     write_json_lines,
+    write_names,
     write_tensors,
     write_text,
 )
@@ -112,8 +114,8 @@ class RunFolder:
 
     def _write(self, config: TrainConfig, graph: KnowledgeGraph) -> None:
         self.clear_metrics()
-        write_text(self.entities, _lines(graph.entities))
-        write_text(self.relations, _lines(graph.relations))
+        write_names(self.entities, graph.entities)
+        write_names(self.relations, graph.relations)
         splits = {split: graph.split(split) for split in _SPLITS}
         labelled = {f"labelled.{split}": rows for split, rows in graph.labelled.items()}
         write_tensors(
@@ -146,7 +148,7 @@ class RunFolder:
     def read_graph(self) -> KnowledgeGraph:
         """Return the graph the run was trained on."""
         arrays, details = read_tensors(self.graph, "graph of a run")
-        entities, relations = _names(self.entities), _names(self.relations)
+        entities, relations = read_names(self.entities), read_names(self.relations)
         try:
             return KnowledgeGraph(
                 entities,
@@ -216,18 +218,6 @@ class RunFolder:
         if self.trace.exists():
             seen = [line for line in self.read_trace() if line.get("epoch", 0) <= epoch]
             write_json_lines(self.trace, seen)
-
-
-def _lines(names: list[str]) -> str:
-    return "".join(f"{name}\n" for name in names)
-
-
-def _names(path: Path) -> list[str]:
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read ({error}); the run folder is damaged.") from error
-    return text.removesuffix("\n").split("\n") if text else []
 
 
 def evaluation_line(report: RankingReport, epoch: int) -> dict[str, object]:

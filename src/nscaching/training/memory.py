@@ -14,6 +14,8 @@ from nscaching.errors import UserError
 from nscaching.evaluation.ranking import LIVE_TABLES, chunk_rows
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling import SAMPLERS
+from nscaching.scoring import ScoringFunction
+from nscaching.scoring.families import DotProduct, Translational
 from nscaching.tracing.repeats import followed_triples
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
@@ -63,7 +65,8 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
     if config.uses_compact_table(pick_device(config.device).type):
         parts["compact copy"] = entities * (scoring.entity_width + 4)
     if config.sampler == "nscaching":
-        parts["caches"] = rows * min(config.cache_size, entities) * (4 + 2)
+        followed = 3 * 4 if config.nu > 0 else 0  # count, mean and deviation of a score
+        parts["caches"] = rows * min(config.cache_size, entities) * (4 + 2 + followed)
     if SAMPLERS[config.sampler].has_generator:
         parts["generator"] = _generator_bytes(graph, config)
     if len(graph.valid) or len(graph.test):
@@ -72,6 +75,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         every = len(graph.train) + len(graph.valid) + len(graph.test)
         tables = LIVE_TABLES if on_gpu else 1  # the CPU counts in one pass
         parts["evaluation"] = tables * 4 * entities * live + (5 * 8 + 12) * every
+        parts["evaluation"] += entities * _view_bytes(scoring, on_gpu)
     return MemoryPlan(parts)
 
 
@@ -112,6 +116,17 @@ def _graph_bytes(graph: KnowledgeGraph) -> int:
         total += side.of_triple.nbytes + side.anchor.nbytes + side.relation.nbytes
         total += side.offsets.nbytes + side.answers.nbytes
     return total + (graph.num_entities + graph.num_relations) * _NAME_BYTES
+
+
+def _view_bytes(scoring: ScoringFunction, on_gpu: bool) -> int:
+    """Return what ranking makes of an entity's row: views of it, and on a GPU one turned over."""
+    if isinstance(scoring, DotProduct):
+        return 0
+    if scoring.relational_view:  # that of the relation before, and three on the way to the next
+        return 4 * 4 * scoring.dim
+    if isinstance(scoring, Translational):
+        return 4 * (1 + on_gpu) * scoring.dim
+    return 4 * on_gpu * scoring.entity_width
 
 
 def _generator_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:

@@ -67,14 +67,17 @@ def train_trial(place: TrialPlace, number: int, options: dict[str, Any], epochs:
 @contextlib.contextmanager
 def _threads(count: int) -> Iterator[None]:
     """Keep a trial to its share of the cores; Dask gives torch one, and Numba asks for all."""
-    if count > 0:
-        torch.set_num_threads(count)
-    if HAVE_NUMBA:
-        import numba
+    with contextlib.ExitStack() as afterwards:
+        if count > 0:
+            afterwards.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(count)
+        if HAVE_NUMBA:
+            import numba
 
-        most = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-        numba.set_num_threads(min(torch.get_num_threads(), most))
-    yield
+            afterwards.callback(numba.set_num_threads, numba.get_num_threads())
+            most = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+            numba.set_num_threads(min(torch.get_num_threads(), most))
+        yield
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ def _gradients(
     drb = tl.zeros([BLOCK], tl.float32)
     dta = tl.zeros([BLOCK], tl.float32)
     dtb = tl.zeros([BLOCK], tl.float32)
-    for j in tl.static_range(K):
+    for j in range(K):
         n = tl.load(negatives + i * K + j).to(tl.int64) * width
         swap = tl.load(replaces_head + i * K + j) != 0
         w = tl.load(weight + i * K + j)
