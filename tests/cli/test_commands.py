@@ -293,3 +293,11 @@ def test_benchmark_tells_a_step_an_epoch_and_an_evaluation(data):
     assert timing["epoch_seconds"] >= timing["step_seconds"]
     assert timing["evaluation_seconds"] > 0
     assert timing["machine"]["cores"]
+
+
+def test_an_option_without_effect_is_remarked_on_unless_quiet(tmp_path, data):
+    given = [data, *SMALL, "--margin", 2, "--overwrite", "--out", tmp_path / "R"]
+    said = invoke("train", *given, "--json")
+    only_json(said)
+    assert "--margin has no effect with the logistic loss.\n" in said.stderr
+    assert invoke("train", *given, "--quiet").stderr == ""

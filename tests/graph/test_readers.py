@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.graph.headers import column_order
+from tests.conftest import counting_steps
 
 CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\t\r\n")
 NAMES = st.text(CHARACTERS, min_size=1, max_size=8)
@@ -234,18 +235,14 @@ def test_openke_with_spaces_all_over(tmp_path):
     assert named(graph) == [("New York", "far", "Paris"), ("Paris", "near", "Rome")]
 
 
-@pytest.mark.slow
-def test_a_million_triples_load_without_a_loop_over_them(tmp_path):
-    import time
-
+def test_many_triples_load_without_a_loop_over_them(tmp_path):
     rng = np.random.default_rng(0)
-    ids = rng.integers(0, 100_000, (1_000_000, 3))
+    ids = rng.integers(0, 1000, (100_000, 3))
     lines = (f"entity_{h}\trelation_{r % 40}\tentity_{t}\n" for h, r, t in ids.tolist())
     (tmp_path / "x.txt").write_text("".join(lines))
-    started = time.process_time()
-    graph = load_graph(tmp_path / "x.txt")
-    assert time.process_time() - started < 10  # it takes 1; a loop in Python takes more
-    assert len(graph.train) + graph.duplicates["train"] == 1_000_000
+    graph, steps = counting_steps(lambda: load_graph(tmp_path / "x.txt"))
+    assert steps < 100_000  # some 40 a name
+    assert len(graph.train) + graph.duplicates["train"] == 100_000
     sample = rng.integers(0, 1000, 50)
     assert graph.entities[graph.train[0, 0]] == f"entity_{ids[0, 0]}"
     first = [tuple(row) for row in ids[:1000].tolist()]

@@ -6,6 +6,8 @@ import pytest
 
 from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.paper import definition, reproduce, running
+from nscaching.paper.cells import Cell
+from nscaching.paper.costs import Sizes, expected_seconds
 from nscaching.paper.planning import (
     DONE,
     MISSING,
@@ -147,6 +149,30 @@ def test_time_is_corrected_by_what_was_timed_here(tmp_path):
     later = run(tmp_path, samplers=["nscaching"]).plan[0]
     assert later.seconds == pytest.approx(10 * later.model_seconds)
     assert first.seconds == first.model_seconds
+
+
+def test_a_time_is_called_rough_until_a_cell_was_timed_here(tmp_path):
+    first = run(tmp_path, samplers=["bernoulli"])
+    assert first.caveat == " (rough: no cell was timed on this machine yet)"
+    later = run(tmp_path, samplers=["nscaching"])
+    assert (first.timed_here, later.timed_here) == (False, True)
+    assert later.caveat == ""
+
+
+def test_distances_with_caches_take_longer_on_a_cpu():
+    settings = {"epochs": 10, "dim": 100, "batch_size": 1024, "valid_every": 100}
+    sizes = Sizes(train=100_000, valid=0, entities=1000)
+
+    def seconds(scoring, sampler, device):
+        cell = Cell("WN18RR", scoring, sampler)
+        return expected_seconds(cell, settings, sizes, device)
+
+    start = expected_seconds(Cell("WN18RR", "simple", "nscaching"), {**settings, "epochs": 0},
+                             sizes, "cpu")  # fmt: skip
+    slow, fast = (seconds(scoring, "nscaching", "cpu") - start for scoring in ("transd", "simple"))
+    assert 1.5 * fast < slow < 4 * fast
+    for sampler, device in (("bernoulli", "cpu"), ("nscaching", "cuda")):
+        assert seconds("transd", sampler, device) == seconds("simple", sampler, device)
 
 
 def test_smoke_runs_and_whole_runs_have_folders_apart(tmp_path):

@@ -1,34 +1,59 @@
 """A budget in seconds: a run ends with the epoch in which they are used up."""
 
-import time
+import pytest
 
+from nscaching.sampling import SAMPLERS
+from nscaching.training import loop
 from nscaching.training.loop import Trainer
 
 from .helpers import go_on, ring, train
 
 
-def slow_epochs(monkeypatch, seconds):
-    """Let every epoch take so long at least, and every validation ten times as long."""
-    train_epoch, evaluate = Trainer._train_epoch, Trainer.evaluate
+class Clock:
+    """A clock that stands still but for what is said to take time."""
 
-    def slower(method, pause):
-        def wrapped(*args, **options):
-            time.sleep(pause)
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        self._patch = monkeypatch
+        monkeypatch.setattr(loop.time, "monotonic", lambda: self.now)
+
+    def takes(self, owner, name, seconds):
+        """Let every call of a method take so long."""
+        method = getattr(owner, name)
+
+        def slow(*args, **options):
+            self.now += seconds
             return method(*args, **options)
 
-        return wrapped
-
-    monkeypatch.setattr(Trainer, "_train_epoch", slower(train_epoch, seconds))
-    monkeypatch.setattr(Trainer, "evaluate", slower(evaluate, 10 * seconds))
+        self._patch.setattr(owner, name, slow)
 
 
-def test_the_epoch_in_which_seconds_are_used_up_is_the_last_and_is_validated(monkeypatch):
-    train(ring(), epochs=1)  # kernels are loaded in the first epoch of all
-    slow_epochs(monkeypatch, 0.05)
-    run = train(ring(), epochs=100, max_seconds=0.12, valid_every=2)
-    assert run.summary["epochs"] in (2, 3)  # 3, or 2 on a machine that is busy
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+def test_the_epoch_in_which_seconds_are_used_up_is_the_last_and_is_validated(clock):
+    clock.takes(Trainer, "_train_epoch", 5.0)
+    clock.takes(Trainer, "evaluate", 50.0)
+    run = train(ring(), epochs=100, max_seconds=12, valid_every=2)
+    assert run.summary["epochs"] == 3
     assert run.summary["valid"] is not None
-    assert run.summary["seconds"] > 0.5  # the validations, which do not count
+    assert run.summary["seconds"] == 3 * 5 + 2 * 50  # validations are time, but not of the budget
+    assert run.summary["seconds_per_epoch"] == 5
+
+
+@pytest.mark.parametrize("pretrain_epochs", [0, 2])
+def test_a_warm_start_is_part_of_the_seconds_of_a_run(clock, pretrain_epochs):
+    clock.takes(Trainer, "_train_epoch", 1.0)
+    options = {"sampler": "kbgan", "generator_epochs": 40, "pretrain_epochs": pretrain_epochs}
+    run = train(ring(), epochs=3, valid_every=0, **options)
+    assert run.summary["seconds"] == 40 + 3
+
+
+def test_filling_the_caches_is_part_of_the_seconds_of_a_run(clock):
+    clock.takes(SAMPLERS["nscaching"], "prepare", 7.0)
+    assert train(ring(), valid_every=0).summary["seconds"] == 7
 
 
 def test_more_seconds_prolong_a_run(tmp_path):

@@ -99,6 +99,39 @@ def test_a_stop_in_an_epoch_without_updates_changes_no_bit(tmp_path, monkeypatch
     assert_same(tmp_path, tmp_path / "R")
 
 
+@pytest.mark.parametrize("pretrain_epochs", [0, 2])
+def test_a_stop_in_the_warm_start_keeps_the_pretraining_and_does_the_warm_start_again(
+    tmp_path, monkeypatch, pretrain_epochs
+):
+    options = {"sampler": "kbgan", "pretrain_epochs": pretrain_epochs, "generator_epochs": 3}
+    train(ring(), out=tmp_path / "whole", **{**SETTINGS, **options})
+    signal_at(monkeypatch, GradientStep, "__call__", (pretrain_epochs + 1) * STEPS + 5)
+    said = stopped(monkeypatch, tmp_path / "R", **options)
+    assert f"in the generator's warm start after epoch {pretrain_epochs} of 6" in said
+    assert f"nscaching train --resume --out {tmp_path / 'R'}" in said
+    counters, _ = checkpoint.load(tmp_path / "R" / "checkpoint" / "state.safetensors")
+    assert (counters.epoch, counters.pretraining) == (pretrain_epochs, True)
+    go_on(tmp_path / "R")
+    assert_same(tmp_path, tmp_path / "R")
+
+
+def test_a_kill_in_the_warm_start_finds_the_pretraining_kept(tmp_path, monkeypatch):
+    options = {**SETTINGS, "sampler": "kbgan", "pretrain_epochs": 2}
+    train(ring(), out=tmp_path / "whole", **options)
+
+    def killed(*args, **given):
+        raise SystemExit
+
+    monkeypatch.setattr(SAMPLERS["kbgan"], "warm_start", killed)
+    with pytest.raises(SystemExit):
+        train(ring(), out=tmp_path / "R", **options)
+    monkeypatch.undo()
+    counters, _ = checkpoint.load(tmp_path / "R" / "checkpoint" / "state.safetensors")
+    assert (counters.epoch, counters.pretraining) == (2, True)
+    go_on(tmp_path / "R")
+    assert_same(tmp_path, tmp_path / "R")
+
+
 def test_without_a_folder_nothing_is_promised(monkeypatch):
     signal_at(monkeypatch, GradientStep, "__call__", 3)
     with pytest.raises(TrainingInterrupted, match="nothing was kept"):

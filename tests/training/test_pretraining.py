@@ -52,6 +52,25 @@ def test_a_run_stopped_before_or_after_the_switch_goes_on_the_same_way(
     assert torch.equal(whole.model.entity, resumed.model.entity)
 
 
+def test_the_bar_of_a_warm_start_stands_under_that_of_its_run_while_it_lasts():
+    progress = Progress("bar")
+    with progress.training(4) as outer:
+        with progress.training(9) as inner:
+            assert outer._rich is inner._rich
+            assert [task.total for task in outer._rich.tasks] == [4, 9]
+        assert [task.total for task in outer._rich.tasks] == [4]
+    with progress.training(5) as later:
+        assert later._rich is not outer._rich
+
+
+def test_a_generator_without_a_warm_start_has_no_pretraining():
+    assert not trainer_of(random_graph(), epochs=1, sampler="kbgan").counters.pretraining
+    given = {"generator_epochs": 0, "pretrain_epochs": 1}
+    trainer = trainer_of(random_graph(), epochs=2, sampler="kbgan", generator_dim=4, **given)
+    trainer.run(resume=False)
+    assert not trainer.sampler._warm
+
+
 def test_importance_weights_are_one_over_n_p():
     graph = random_graph()
     trainer = trainer_of(graph, epochs=1, alpha1=2.0, alpha2=1.0, importance=True, cache_size=5)

@@ -29,7 +29,12 @@ _NO_MEMORY = "There is not enough memory for this; try a smaller dim or --eval-m
 JsonFlag = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
 ]
-QuietFlag = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+QuietFlag = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", help="Show no progress and no remarks on the data or the options; only errors."
+    ),
+]
 ConfigFlag = Annotated[
     Optional[Path],  # noqa: UP045 (typer reads this at run time on Python 3.10)
     typer.Option(help="YAML file of options, such as the config.yaml of a run; flags win."),

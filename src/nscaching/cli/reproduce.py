@@ -143,7 +143,11 @@ def _show_plan(made: Reproduction) -> None:
         where += f", seed {cell.seed}"
         listed.add_row(where, planned.state, duration(planned.seconds) if planned.seconds else "–")
     stdout().print(listed)
-    stdout().print(f"About {duration(made.expected_seconds)} in all.", highlight=False)
+    stdout().print(
+        f"About {duration(made.expected_seconds)} in all{made.caveat}.",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _show(made: Reproduction) -> None:

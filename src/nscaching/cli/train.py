@@ -19,6 +19,7 @@ from nscaching.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
 from nscaching.training.folder import default_out
+from nscaching.training.idle_options import idle_options
 from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.memory import plan_memory
 from nscaching.training.progress import duration
@@ -71,6 +72,9 @@ def train_command(
         named = {"data": source} if source else {}
         out = default_out(make_config(None, {**merged_options(config, given), **named}))
     progress = Progress("none" if quiet else "auto")
+    if not resume:
+        for remark in idle_options(make_config(source, merged_options(config, given)), given):
+            progress.say(remark)
     with resumable(out):
         run = train(
             source,

@@ -39,21 +39,23 @@ def expected_seconds(
     costs = packaged("costs.yaml")
     if cell.kind == "nodes" or sizes is None:
         return float(costs["nodes"])
-    of = costs["cuda" if device.startswith("cuda") else "cpu"]
-    one = _run_seconds(cell, settings, sizes, of)
+    device = "cuda" if device.startswith("cuda") else "cpu"
+    one = _run_seconds(cell, settings, sizes, device)
     if cell.kind == "search":
         trial = {**settings, **settings.get("trial", {})}
-        return one + int(settings["trials"]) * _run_seconds(cell, trial, sizes, of)
+        return one + int(settings["trials"]) * _run_seconds(cell, trial, sizes, device)
     return 2 * one if cell.kind == "variance" else one
 
 
-def _run_seconds(
-    cell: Cell, settings: Mapping[str, Any], sizes: Sizes, of: Mapping[str, float]
-) -> float:
+def _run_seconds(cell: Cell, settings: Mapping[str, Any], sizes: Sizes, device: str) -> float:
+    costs = packaged("costs.yaml")
+    of, weights = costs[device], costs["samplers"]
     epochs, width = settings["epochs"], settings["dim"] / 200
     before = min(epochs, settings.get("pretrain_epochs", 0))
-    weights = packaged("costs.yaml")["samplers"]
-    weighted = (epochs - before) * weights[cell.sampler] + before * weights["bernoulli"]
+    weight = weights[cell.sampler]
+    if (device, cell.sampler) == ("cpu", "nscaching"):
+        weight *= costs["cpu_nscaching"].get(cell.scoring, 1.0)
+    weighted = (epochs - before) * weight + before * weights["bernoulli"]
     steps = math.ceil(sizes.train / settings["batch_size"])
     training = weighted * (sizes.train * of["triple"] * width + steps * of["step"])
     validations = epochs / settings["valid_every"] + 1
@@ -62,11 +64,19 @@ def _run_seconds(
 
 
 def correction(rows: Iterable[Row], hardware: Mapping[str, Any], on: str | None) -> float:
-    """Return by how much runs on this machine took longer than expected; 1 where none is known.
+    """Return by how much runs on this machine took longer than expected; 1 where none is known."""
+    ratios = _ratios(rows, hardware, on)
+    return statistics.median(ratios) if ratios else 1.0
 
-    Runs on a stand-in say nothing of those on the data itself.
-    """
-    ratios = [
+
+def timed_here(rows: Iterable[Row], hardware: Mapping[str, Any], on: str | None) -> bool:
+    """Tell whether some run on this machine was timed, so that expected times are corrected."""
+    return bool(_ratios(rows, hardware, on))
+
+
+def _ratios(rows: Iterable[Row], hardware: Mapping[str, Any], on: str | None) -> list[float]:
+    """Return seconds over expected ones; runs on a stand-in say nothing of those on the data."""
+    return [
         row["seconds"] / row["expected_seconds"]
         for row in rows
         if row.get("on") == on
@@ -74,7 +84,6 @@ def correction(rows: Iterable[Row], hardware: Mapping[str, Any], on: str | None)
         and row.get("seconds")
         and _same_machine(row.get("hardware") or {}, hardware)
     ]
-    return statistics.median(ratios) if ratios else 1.0
 
 
 def _same_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from nscaching._version import __version__
 from nscaching.benchmarking import describe_machine
 from nscaching.errors import NSCachingError, TrainingInterrupted, UserError
 from nscaching.paper.cells import Cell
-from nscaching.paper.costs import correction
+from nscaching.paper.costs import correction, timed_here
 from nscaching.paper.definitions import Definition, definition
 from nscaching.paper.figures import draw
 from nscaching.paper.node_rows import node_row
@@ -39,11 +39,18 @@ class Reproduction:
     rows: list[Row]
     file: Path | None = None
     pictures: tuple[Path, ...] = ()
+    timed_here: bool = False  #: whether cells timed on this machine correct what is expected
 
     @property
     def expected_seconds(self) -> float:
         """How long the plan was expected to take."""
         return sum(planned.seconds for planned in self.plan)
+
+    @property
+    def caveat(self) -> str:
+        """How far to trust the expected time, to be said after it."""
+        rough = self.expected_seconds > 0 and not self.timed_here
+        return " (rough: no cell was timed on this machine yet)" if rough else ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -53,6 +60,7 @@ class Reproduction:
             "label": self.definition.label,
             "out": str(self.out),
             "expected_seconds": round(self.expected_seconds, 1),
+            "timed_here": self.timed_here,
             "plan": [planned.as_dict() for planned in self.plan],
             "rows": self.rows,
             "file": str(self.file) if self.file else None,
@@ -89,7 +97,9 @@ def reproduce(
         cells = [cell for cell in cells if cell.identity in done]  # panels may share some
         if not cells:
             raise UserError(f"No cell of {name} is finished in {request.out}.")
-    made = Reproduction(wanted, request.out, planned, [])
+    hardware = describe_machine(pick_device(request.device).type)
+    timed = timed_here(book.rows, hardware, request.on)
+    made = Reproduction(wanted, request.out, planned, [], timed_here=timed)
     if dry_run:
         return made
     _announce(made, shown)
@@ -102,7 +112,7 @@ def _announce(made: Reproduction, shown: Progress) -> None:
     done = len(made.plan) - len(waiting)
     shown.say(
         f"{made.definition.name}: {len(made.plan)} cells, {done} of them done or without data; "
-        f"about {duration(made.expected_seconds)} for the rest."
+        f"about {duration(made.expected_seconds)} for the rest{made.caveat}."
     )
     for planned in waiting:
         cell = planned.cell

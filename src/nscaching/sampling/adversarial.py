@@ -33,6 +33,7 @@ class AdversarialSampler(Sampler):
     """What the two have in common: a generator, its warm start and its state."""
 
     has_generator = True
+    own_options = frozenset({"generator_dim", "generator_lr", "generator_epochs"})
     generator: Generator
 
     def prepare(self, scorer: Scorer, generator: torch.Generator) -> None:
@@ -71,6 +72,7 @@ class KBGANSampler(AdversarialSampler):
     """A TransE picks one of N1 uniform candidates."""
 
     name = "kbgan"
+    own_options = AdversarialSampler.own_options | {"cache_size"}
     generator: TransEGenerator
 
     def __init__(
@@ -108,6 +110,7 @@ class IGANSampler(AdversarialSampler):
     """A network over the fixed pair gives a distribution over all entities."""
 
     name = "igan"
+    own_options = AdversarialSampler.own_options | {"generator_memory"}
     generator: FullGenerator
 
     def __init__(

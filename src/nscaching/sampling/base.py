@@ -94,6 +94,8 @@ class Sampler(ABC):
     scores_candidates: ClassVar[bool] = False
     #: Whether it is trained itself, and takes a warm start from a TransE.
     has_generator: ClassVar[bool] = False
+    #: Options that only some samplers read, this one among them.
+    own_options: ClassVar[frozenset[str]] = frozenset()
     #: Negatives a positive where none are asked for.
     usual_negatives: ClassVar[int] = 1
 

@@ -72,7 +72,7 @@ def renew_from_bytes(
     alpha: float,
     weighting: int,
 ) -> None:
-    """Renew the rows of a batch on both sides.
+    """Renew the rows of a batch on both sides (alg-cache-update, eq:prupc).
 
     Pairs have the head's side first. Shapes: places (distinct rows,), of the batch; rows, anchors,
     relations (b,); ids, scores (all rows, N1), scores as the bits of float16; offsets (all rows +

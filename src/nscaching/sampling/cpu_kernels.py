@@ -71,7 +71,8 @@ def sample_rows(
 ) -> None:
     """Draw a side and, evenly, an entity of its row; ``uniform`` (b, 2k) decides both.
 
-    Shapes: ids (all rows, N1); rows, relations (b,); entities, replaces_head, exists (b, k).
+    The paper's eq-samp-neg with alpha2 = 0. Shapes: ids (all rows, N1); rows, relations (b,);
+    entities, replaces_head, exists (b, k).
     """
     size = head_ids.shape[1]
     k = entities.shape[1]

@@ -66,6 +66,7 @@ def _sample(
     k,
     BLOCK: tl.constexpr,
 ):
+    """Draw a side and an entity of its row: eq-samp-neg with alpha2 = 0."""
     i = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1)
     first = tl.load(uniform + i * 2 * k + j)
@@ -141,6 +142,7 @@ def _order_statistic(values, order, place):
 
 @triton.jit
 def _quantile(values, order, last, q):
+    """Return a quantile between which eq:sigma rescales; ``order`` has the place of each value."""
     place = last.to(tl.float32) * q
     below = tl.floor(place)
     low = _order_statistic(values, order, below.to(tl.int32))
@@ -165,6 +167,7 @@ def _renew(
     BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
+    """Keep N1 of a row's candidates (alg-cache-update, eq:prupc)."""
     i = tl.program_id(0).to(tl.int64)
     row = tl.load(rows + i).to(tl.int64)
     if tl.load(owner + row) != i:  # another place of the batch renews this row

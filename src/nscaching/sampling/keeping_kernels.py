@@ -172,7 +172,7 @@ def _gumbel(stream: np.uint64, noise: Array) -> None:
 
 @_inline
 def _rescaling(scores: Array, valid: Array, order: Array) -> tuple[Any, Any]:
-    """Return the quantiles that become 0 and 1; equal ones where there is nothing to rescale."""
+    """Return the quantiles that become 0 and 1 in eq:sigma; equal ones with nothing to rescale."""
     live = 0
     for j in range(scores.shape[0]):
         order[live] = scores[j]
@@ -193,7 +193,7 @@ def _weigh(
     high: Any,
     keys: Array,
 ) -> None:
-    """Fill in log weights plus Gumbel noise; the largest are kept. One short loop a case."""
+    """Fill in the logarithm of sigma (eq:sigma) plus Gumbel noise. One short loop a case."""
     if weighting == 3:
         for j in range(keys.shape[0]):
             keys[j] = scores[j]
@@ -243,7 +243,7 @@ def keep_row(
     ids: Array,
     scores: Array,
 ) -> None:
-    """Write what is kept of a row's candidates and their scores into the row of the cache.
+    """Write what is kept of a row's candidates, and their scores, into the row (eq:prupc).
 
     Shapes: candidates, candidate_scores (k,) with -1 for what may not enter; ids, scores (N1,),
     scores as the bits of float16. ``weighting`` is one of those of :mod:`nscaching.sampling.cache`,

@@ -29,7 +29,7 @@ from nscaching.sampling.base import (
 from nscaching.sampling.byte_renewal import ByteRenewal
 from nscaching.sampling.cache import Cache
 from nscaching.sampling.hashing import new_seed
-from nscaching.sampling.options import SamplerOptions
+from nscaching.sampling.options import CacheOptions, SamplerOptions
 from nscaching.sampling.softmax import log_weights
 from nscaching.sampling.variance import VarianceCache
 from nscaching.scoring import ByteTables, EmbeddingModel, Side
@@ -41,6 +41,9 @@ class NSCachingSampler(Sampler):
 
     name = "nscaching"
     scores_candidates = True
+    own_options = frozenset(
+        (*CacheOptions.names(), "preset", "alpha1", "lazy", "pool", "compact", "importance", "nu")
+    )
 
     def __init__(
         self, graph: KnowledgeGraph, options: SamplerOptions, device: torch.device

@@ -16,6 +16,7 @@ class SelfAdversarialSampler(Sampler):
 
     name = "self-adversarial"
     usual_negatives = 16
+    own_options = frozenset({"adversarial_temperature"})
 
     def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
         """Draw sides and entities, score them with the model as it is, and weight them."""

@@ -33,7 +33,7 @@ class Counters:
     seconds: float = 0.0  #: spent training and validating, over all parts of the run
     epoch_seconds: float = 0.0  #: spent in whole epochs, validations not counted
     finished: bool = False
-    pretraining: bool = False  #: whether the sampler is still Bernoulli's
+    pretraining: bool = False  #: whether the sampler is still Bernoulli's: a warm start may follow
 
 
 def save(path: Path, counters: Counters, parts: dict[str, dict[str, Tensor]]) -> None:

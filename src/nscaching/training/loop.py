@@ -6,6 +6,7 @@ the parameters.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from nscaching.training.progress import Progress
 from nscaching.training.rehearsal import rehearse
 from nscaching.training.starting import initial_model
 from nscaching.training.step import GradientStep
+from nscaching.training.warm_start import warm_start_config
 
 
 class Trainer:
@@ -54,7 +56,9 @@ class Trainer:
         self.batch_size = config.batch(len(graph.train))
         self.model = initial_model(graph, config, self.device)
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
-        self.counters = Counters(graph.fingerprint, pretraining=config.pretrain_epochs > 0)
+        self._warm_start = warm_start_config(config, self.batch_size)
+        begins_with_bernoulli = config.pretrain_epochs > 0 or self._warm_start is not None
+        self.counters = Counters(graph.fingerprint, pretraining=begins_with_bernoulli)
         self.sampler = self._make_sampler()
         if config.uses_compact_table(self.device.type):
             self.model.compact = CompactTable(self.model.entity)
@@ -78,7 +82,7 @@ class Trainer:
         self._last_checkpoint = time.monotonic()
 
     def _make_sampler(self) -> Sampler:
-        """Return Bernoulli's while pretraining, then the one that was chosen."""
+        """Return Bernoulli's until pretraining and warm start are over, then the chosen one."""
         name = BernoulliSampler.name if self.counters.pretraining else self.config.sampler
         return SAMPLERS[name](self.graph, self.config, self.device)
 
@@ -88,30 +92,35 @@ class Trainer:
 
     # Running -------------------------------------------------------------------------------------
 
-    def run(self, resume: bool) -> None:
-        """Train to the end, or until a signal; ``resume`` goes on from the folder's checkpoint."""
+    def run(self, resume: bool, stop: StopRequest | None = None) -> None:
+        """Train to the end, or until a signal; ``resume`` goes on from the folder's checkpoint.
+
+        ``stop`` is the request of a run that this one is a part of.
+        """
         if self.device.type == "cpu":
             rehearse(self.config, self.progress.say)
+        self._clock = time.monotonic()
         if resume and self.folder is not None and self.folder.checkpoint.exists():
             self._load_checkpoint(self.folder)
+            self._clock -= self.counters.seconds
         else:
-            self._prepare_sampler()
+            self.sampler.prepare(self.model, self.generator)
             if self.folder is not None:
                 self.folder.clear_metrics()
             self._trace()
         name = self.folder.path.name if self.folder is not None else self.graph.name
         self.tracking.begin(RunStart(name, self.config.as_dict(), self.counters.epoch))
-        self._clock = time.monotonic() - self.counters.seconds
         if self.device.type == "cpu" and not HAVE_NUMBA:
             self.progress.say(
                 "Numba is not installed; training without it is several times slower."
             )
         limits = self.config.epochs, self.config.max_seconds
-        with StopRequest() as stop, self.progress.training(*limits) as bar:
+        asked = StopRequest() if stop is None else contextlib.nullcontext(stop)
+        with asked as stop, self.progress.training(*limits) as bar:
             bar.advance(self.counters.epoch, self.counters.epoch_seconds)
             while self._within_budget() and not self._out_of_patience():
                 if self.counters.pretraining and self._pretrained():
-                    self._end_pretraining()
+                    self._end_pretraining(stop)
                 started = time.monotonic()
                 loss = self._train_epoch(stop, bar)
                 self.counters.epoch += 1
@@ -131,39 +140,35 @@ class Trainer:
     def _pretrained(self) -> bool:
         return self.order is None and self.counters.epoch >= self.config.pretrain_epochs
 
-    def _end_pretraining(self) -> None:
-        """Go on from the parameters that Bernoulli gave, with a fresh Adam."""
+    def _end_pretraining(self, stop: StopRequest) -> None:
+        """Go on from the parameters that Bernoulli gave, with a fresh Adam.
+
+        Nothing changes before the warm start is done: a run stopped in it does it again.
+        """
+        transe = self._trained_transe(stop)
         self.counters.pretraining = False
         self.counters.validations_without_gain = 0
         self.sampler = self._make_sampler()
         self.step.adam.forget()
         self.executor = self._make_executor()
-        self._prepare_sampler()
-
-    def _prepare_sampler(self) -> None:
-        """Let the sampler fill what it keeps; a generator starts from a TransE of its own."""
-        epochs = self.config.generator_epochs
-        epochs = self.config.pretrain_epochs if epochs is None else epochs
-        if self.sampler.has_generator and epochs > 0:
-            self.progress.say(f"Warm-starting the generator: {epochs} epochs of TransE.")
-            self.sampler.warm_start(self._trained_transe(epochs))
+        if transe is not None:
+            self.sampler.warm_start(transe)
         self.sampler.prepare(self.model, self.generator)
 
-    def _trained_transe(self, epochs: int) -> EmbeddingModel:
-        config = TrainConfig(
-            scoring="transe",
-            sampler=BernoulliSampler.name,
-            dim=self.config.generator_dim,
-            margin=self.config.margin,
-            lr=self.config.lr,
-            batch_size=self.batch_size,
-            epochs=epochs,
-            valid_every=0,
-            seed=self.config.seed,
-            device=self.config.device,
-        )
-        trainer = Trainer(self.graph, config, None, self.progress)
-        trainer.run(resume=False)
+    def _trained_transe(self, stop: StopRequest) -> EmbeddingModel | None:
+        """Train the TransE that a generator starts from, where one is wanted."""
+        if self._warm_start is None:
+            return None
+        if self.folder is not None:
+            self._save_checkpoint()
+        epochs = self._warm_start.epochs
+        self.progress.say(f"Warm-starting the generator: {epochs} epochs of TransE.")
+        trainer = Trainer(self.graph, self._warm_start, None, self.progress)
+        try:
+            trainer.run(resume=False, stop=stop)
+        except TrainingInterrupted:
+            assert stop.signal is not None
+            self._stop_here(stop.signal, "in the generator's warm start ")
         return trainer.best_model()
 
     def _train_epoch(self, stop: StopRequest, bar: Progress.Bar) -> float:
@@ -327,11 +332,11 @@ class Trainer:
         if self.tracer is not None:
             self.tracer.lines = folder.read_trace()
 
-    def _stop_here(self, number: int) -> NoReturn:
+    def _stop_here(self, number: int, doing: str = "") -> NoReturn:
         name = {2: "SIGINT", 15: "SIGTERM"}.get(number, f"signal {number}")
         within = self.order is not None
         epoch = self.counters.epoch
-        where = f"in epoch {epoch + 1}" if within else f"after epoch {epoch}"
+        where = doing + (f"in epoch {epoch + 1}" if within else f"after epoch {epoch}")
         where += f" of {self.config.epochs}"
         if self.folder is None:
             raise TrainingInterrupted(f"Stopped by {name} {where}; nothing was kept.")

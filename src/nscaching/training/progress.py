@@ -38,12 +38,26 @@ class Progress:
         self.style = style
         if style == "auto":
             self.style = "bar" if self.console.is_terminal else "lines"
+        self._bars: RichProgress | None = None  #: those of a run that goes on
 
     @contextlib.contextmanager
     def training(self, epochs: int, seconds: float | None = None) -> Iterator[Progress.Bar]:
-        """Show the epochs of a run, or its seconds where those are what limits it."""
-        with self.rich() as rich:
-            yield Progress.Bar(self, rich, epochs, seconds)
+        """Show the epochs of a run, or its seconds where those are what limits it.
+
+        A run within a run gets its bar under the other, for as long as it goes on.
+        """
+        if self._bars is not None:
+            bar = Progress.Bar(self, self._bars, epochs, seconds)
+            try:
+                yield bar
+            finally:
+                bar.remove()
+            return
+        with self.rich() as self._bars:
+            try:
+                yield Progress.Bar(self, self._bars, epochs, seconds)
+            finally:
+                self._bars = None
 
     @contextlib.contextmanager
     def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -92,6 +106,10 @@ class Progress:
             self._done = self._first = epochs
             self._not_training = -seconds
             self._show(epochs)
+
+        def remove(self) -> None:
+            """Take the bar away."""
+            self._rich.remove_task(self._task)
 
         def within_epoch(self, share: float) -> None:
             """Show the share of the current epoch that is done."""
