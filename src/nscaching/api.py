@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from nscaching.errors import TrainingInterrupted, UserError
-from nscaching.graph import KnowledgeGraph, load_graph
+from nscaching.graph import KnowledgeGraph
+from nscaching.opening import graph_of_run, open_graph
 from nscaching.run import Run
 from nscaching.sampling.presets import ALL, check_preset, fitted, with_preset
 from nscaching.scoring import SCORING
@@ -40,10 +41,12 @@ def train(
     """Train embeddings of a graph and return the run with the best model found.
 
     ``graph`` is a :class:`KnowledgeGraph`, the name of a data set, a folder or a file; to resume a
-    run it may be left out. Options are those of :class:`TrainConfig`, as keywords or in
-    ``config``; keywords win. With ``out`` the run is kept in a folder, can be resumed after a stop,
-    and is read back by :func:`load_run`. ``track`` names trackers that are told how it goes, such
-    as ``["tensorboard:logs", "csv:curve.csv"]``.
+    run it may be left out. A file, or a graph with training triples only, is split: ``split`` is
+    the share held out for valid and again for test, and ``run.graph`` is what came of it. Options
+    are those of :class:`TrainConfig`, as keywords or in ``config``; keywords win. With ``out`` the
+    run is kept in a folder, can be resumed after a stop, and is read back by :func:`load_run`.
+    ``track`` names trackers that are told how it goes, such as ``["tensorboard:logs",
+    "csv:curve.csv"]``.
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     trainer = make_trainer(
@@ -94,7 +97,7 @@ def make_trainer(
     settings = make_config(graph, merged_options(config, options))
     if folder is not None:
         _refuse_occupied(folder, overwrite)
-    loaded = graph if isinstance(graph, KnowledgeGraph) else open_graph(settings)
+    loaded = open_graph(settings, graph)
     for note in loaded.notes:
         progress.say(note)
     settings = decided(settings, loaded)
@@ -148,12 +151,6 @@ def make_config(graph: KnowledgeGraph | str | Path | None, given: dict[str, Any]
     settings = TrainConfig.from_mapping(with_preset(given), "options")
     check_preset(settings)
     return settings
-
-
-def open_graph(settings: TrainConfig) -> KnowledgeGraph:
-    """Load the graph a configuration names; a single file is split as it says."""
-    single = Path(settings.data).expanduser().is_file()
-    return load_graph(settings.data, split=settings.split if single else 0.0, seed=settings.seed)
 
 
 def plain_options(config: TrainConfig | str | Path | None) -> dict[str, Any]:
@@ -210,11 +207,10 @@ def _resumed_graph(
     stored = folder.read_graph()
     if graph is None:
         return stored
-    if isinstance(graph, KnowledgeGraph):
-        given = graph
-    else:
-        given = open_graph(replace(settings, data=str(graph)))
-    if given.fingerprint != stored.fingerprint:
+    if not isinstance(graph, KnowledgeGraph):
+        graph = open_graph(settings, graph)
+    given = graph_of_run(graph, stored, settings)
+    if given is None:
         raise UserError(
             f"{folder.path} was trained on another graph: its triples or names differ from those "
             "given now. Resume it with the same data, or choose another --out."

@@ -125,8 +125,13 @@ class Run:
         memory_mb: int | None = None,
         progress: Progress | None = None,
     ) -> RankingReport:
-        """Rank a split, filtered, on both sides; see :class:`nscaching.RankingReport`."""
+        """Rank a split, filtered, on both sides; see :class:`nscaching.RankingReport`.
+
+        An empty split is refused: it has no MRR.
+        """
         triples = self.graph.split(split)
+        if len(triples) == 0:
+            raise _empty(split, "rank")
         started = time.monotonic()
         with (progress or Progress("none")).work(f"ranking {split}", 2 * len(triples)) as advance:
             ranks = rank_triples(
@@ -157,6 +162,8 @@ class Run:
         report = classification_report(
             self.model, self.graph, thresholds, split, Drawing(seed, replaced)
         )
+        if report.count == 0:
+            raise _empty(split, "classify")
         return replace(report, seconds=time.monotonic() - started)
 
     def thresholds(self, *, seed: int = 0, replaced: str = "tail") -> Thresholds:
@@ -311,6 +318,13 @@ class Run:
 
     def _ids(self, *ids: int) -> Tensor:
         return torch.tensor(ids, dtype=torch.int64, device=self.model.device)
+
+
+def _empty(split: str, verb: str) -> UserError:
+    return UserError(
+        f"The {split} split is empty; there is nothing to {verb}. Train on data with {split} "
+        "triples, or on a single file with a split above 0."
+    )
 
 
 def _check_count(k: int) -> None:

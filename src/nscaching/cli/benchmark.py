@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from nscaching.api import make_config, open_graph
+from nscaching.api import make_config
 from nscaching.benchmarking import describe_machine, time_run
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
+from nscaching.opening import open_graph
 from nscaching.training.devices import pick_device
 
 

@@ -53,9 +53,6 @@ def command(
 
 def _show(run: Run, report: ClassificationReport) -> None:
     console = stdout()
-    if report.count == 0:
-        console.print(f"The {report.split} split is empty; there is nothing to classify.")
-        return
     made = table(
         f"{report.split} of {run.graph.name}, {report.seconds:.1f} s", "", "accuracy", "triples"
     )

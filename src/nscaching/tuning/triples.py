@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nscaching.api import decided, make_config, make_trainer, open_graph, plain_options
+from nscaching.api import decided, make_config, make_trainer, plain_options
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.nodes.loading import NAMED as NAMED_NODE_GRAPHS
+from nscaching.opening import graph_of_run, open_graph
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import pick_device
 from nscaching.tuning.journal import SUCCESS, Answer
@@ -42,11 +43,11 @@ class TripleRuns(Subject):
                 f"{config.data} is a graph without relations; tune embeddings of its nodes with "
                 f"'nscaching nodes tune {config.data}'."
             )
-        loaded = graph if isinstance(graph, KnowledgeGraph) else open_graph(config)
+        loaded = open_graph(config, graph)
         if len(loaded.valid) == 0 or config.valid_every == 0:
             raise UserError(
-                "A search compares trials by validation MRR: it needs valid triples (--split for a "
-                "single file) and --valid-every above 0."
+                "A search compares trials by validation MRR: it needs valid triples (a split above "
+                "0 for a single file) and a valid_every above 0."
             )
         return loaded
 
@@ -60,7 +61,8 @@ class TripleRuns(Subject):
 
     def is_of(self, base: Path, graph: KnowledgeGraph) -> bool:
         """Compare triples and names."""
-        return graph.fingerprint == RunFolder(base).read_graph().fingerprint
+        folder = RunFolder(base)
+        return graph_of_run(graph, folder.read_graph(), folder.read_config()) is not None
 
     def measure(self, base: Path) -> Measure:
         """Return the MRR."""
