@@ -16,10 +16,12 @@ from nscaching.sampling.presets import ALL, check_preset, fitted, with_preset
 from nscaching.scoring import SCORING
 from nscaching.tracking import Tracker, Tracking
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
+from nscaching.training.checkpoint import Counters, load_counters
 from nscaching.training.config import read_yaml
 from nscaching.training.devices import pick_device
 from nscaching.training.folder import evaluation_line
 from nscaching.training.memory import refuse_what_does_not_fit
+from nscaching.training.progress import duration
 
 #: Options that do not change what a run computes, only how long, where and how it is kept.
 _MAY_CHANGE = {"data", "epochs", "max_seconds", "device", "eval_memory", "checkpoint_seconds"}
@@ -91,9 +93,15 @@ def make_trainer(
 ) -> Trainer:
     """Check everything :func:`train` is given and return what trains; the run folder is made."""
     folder = RunFolder(out) if out is not None else None
-    if resume and folder is not None and folder.is_run():
+    refuse_both(resume, overwrite)
+    if resume and folder is not None:
         given = {**plain_options(config), **options}
-        return _resumed_trainer(folder, graph, given, progress, tracking)
+        if folder.is_run():
+            return _resumed_trainer(folder, graph, given, progress, tracking)
+        if graph is None and not given.get("data"):
+            raise UserError(f"There is no run in {folder.path} to resume; name data to begin one.")
+        if not folder.exists():
+            progress.say(f"There is no run in {folder.path} yet, so one is begun.")
     settings = make_config(graph, merged_options(config, options))
     if folder is not None:
         _refuse_occupied(folder, overwrite)
@@ -127,13 +135,31 @@ def _resumed_trainer(
         graph = settings.data
     loaded = _resumed_graph(folder, graph, settings)
     refuse_what_does_not_fit(loaded, settings)
+    done = _done_so_far(folder)
     # A checkpoint holds the parameters: the run they once came from may be gone.
-    start = replace(settings, init_from=None) if folder.checkpoint.exists() else settings
+    start = replace(settings, init_from=None) if done is not None else settings
     trainer = Trainer(loaded, start, folder, progress, tracking)
     folder.sweep()
-    if settings != folder.read_config():  # more epochs, say: the file must repeat the run
+    if done is not None and not done.within_budget(settings.epochs, settings.max_seconds):
+        progress.say(
+            f"Nothing to do: {folder.path} has {done.epoch} epochs already, in "
+            f"{duration(done.epoch_seconds)}. Ask for more to go on with it."
+        )
+    elif settings != folder.read_config():  # more epochs, say: the file must repeat the run
         folder.write_config(settings)
     return trainer
+
+
+def _done_so_far(folder: RunFolder) -> Counters | None:
+    """Return where a run stands; None for one that was stopped before its first checkpoint."""
+    if folder.checkpoint.exists():
+        return load_counters(folder.checkpoint)
+    if folder.model.exists():
+        raise UserError(
+            f"{folder.checkpoint} is missing, so the run cannot be resumed; restore it, or begin "
+            "anew with --overwrite (overwrite=True), which replaces the model that is there."
+        )
+    return None
 
 
 def load_run(path: str | Path, device: str = "auto") -> Run:
@@ -168,6 +194,15 @@ def merged_options(
 ) -> dict[str, Any]:
     """Put options, and what a preset among them stands for, above those of a configuration."""
     return {**with_preset(plain_options(config)), **with_preset(options)}
+
+
+def refuse_both(resume: bool, overwrite: bool) -> None:
+    """Refuse two wishes that contradict each other."""
+    if resume and overwrite:
+        raise UserError(
+            "To resume is to go on with what is there, and to overwrite is to replace it; ask for "
+            "one of the two."
+        )
 
 
 def _refuse_occupied(folder: RunFolder, overwrite: bool) -> None:

@@ -246,6 +246,14 @@ def test_resume_with_another_graph_or_configuration(tmp_path, data, copy):
     assert contents(copy) == before
 
 
+def test_resume_without_a_run(out, data, copy):
+    said = complaint("train", "--resume", "--out", out)
+    assert_words(said, f"no run in {out} to resume")
+    assert_words(complaint("train", "--resume"), "--out")
+    said = complaint("train", data, "--resume", "--overwrite", "--out", copy)
+    assert_words(said, "resume", "overwrite", "one of the two")
+
+
 # Using a run --------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nscaching.api import make_config, merged_options, resumed_config
+from nscaching.api import make_config, merged_options, refuse_both, resumed_config
 from nscaching.comparison.contenders import Contender, read_contenders
 from nscaching.comparison.curves import band, read_curve
 from nscaching.comparison.results import Comparison, RunResult, read_comparison
@@ -55,6 +55,7 @@ def compare(
     left out is taken from ``compare.json``.
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
+    refuse_both(resume, overwrite)
     before = _earlier(out) if resume else None
     common = merged_options(config, options)
     if before is not None:

@@ -209,8 +209,7 @@ class Trainer:
 
     def _within_budget(self) -> bool:
         """Tell whether epochs and seconds are left."""
-        limit, used = self.config.max_seconds, self.counters.epoch_seconds
-        return self.counters.epoch < self.config.epochs and (limit is None or used < limit)
+        return self.counters.within_budget(self.config.epochs, self.config.max_seconds)
 
     def _out_of_patience(self) -> bool:
         patience = self.config.patience
@@ -266,7 +265,7 @@ class Trainer:
             counters.best_epoch = counters.epoch
         if self.folder is None:
             return
-        if not counters.finished:
+        if not counters.finished or not self.folder.model.exists():
             counters.finished = True
             self._save_checkpoint()
 
@@ -278,8 +277,6 @@ class Trainer:
         assert self.folder is not None
         self._check_parameters()
         self.counters.seconds = self._seconds()
-        best = self.best_model()
-        self.folder.write_model(best.entity, best.relation)
         parts = {
             "model": self.model.state(),
             "best": self.best,
@@ -291,7 +288,13 @@ class Trainer:
             parts["trace"] = self.tracer.state()
         if self.order is not None:
             parts["epoch"] = {"order": self.order}
-        checkpoint.save(self.folder.checkpoint, self.counters, parts)
+        best = self.best_model()
+        if self.folder.checkpoint.exists():
+            self.folder.write_model(best.entity, best.relation)
+            checkpoint.save(self.folder.checkpoint, self.counters, parts)
+        else:  # the first: a kill in between must not leave a model without its checkpoint
+            checkpoint.save(self.folder.checkpoint, self.counters, parts)
+            self.folder.write_model(best.entity, best.relation)
         self._last_checkpoint = time.monotonic()
 
     def _load_checkpoint(self, folder: RunFolder) -> None:

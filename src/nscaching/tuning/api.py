@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nscaching.api import refuse_both
 from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.report.page import try_to_write
 from nscaching.report.search_page import write_search_page
@@ -65,6 +66,7 @@ def tune(
     """
     _require_smac()
     _check_workers(workers, workers_as)
+    refuse_both(resume, overwrite)
     started = time.monotonic()
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     asked = {"trials": trials, "method": method, "space": space}

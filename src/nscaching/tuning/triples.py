@@ -70,16 +70,17 @@ class TripleRuns(Subject):
 
     def train(self, base: Path, out: Path, options: Mapping[str, Any]) -> Answer:
         """Train a run, from its checkpoint where it has one."""
+        anew = not RunFolder(out).checkpoint.exists()
         trainer = make_trainer(
             _graph(str(base)),
             out=out,
             config=self.read_config(base),
-            resume=True,
+            resume=not anew,
+            overwrite=anew,
             progress=Progress("none"),
             **options,
         )
-        anew = not RunFolder(out).checkpoint.exists()
-        trainer.run(resume=True)
+        trainer.run(resume=not anew)
         counters = trainer.counters
         if counters.best_valid is None:
             raise UserError("Nothing was validated; a search needs valid triples, --valid-every.")
