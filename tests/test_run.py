@@ -110,6 +110,22 @@ def test_names_and_ids_are_the_same_question(run):
     assert run.split_of(*run.graph.valid[0]) == "valid"
 
 
+def test_a_number_that_may_be_a_name_or_an_id_is_refused():
+    run = run_of(KnowledgeGraph(["0", "50", "1"], ["7"], [[0, 0, 1], [1, 0, 2]]))
+    assert run.predict_tails("50", "7") == run.predict_tails("50", 0)
+    assert run.neighbours(0) == run.neighbours("0")  # the same row either way
+    for ask in (
+        lambda: run.neighbours(1),
+        lambda: run.predict_tails(50, "7"),
+        lambda: run.predict_tails("50", np.int64(7)),
+        lambda: run.score(run.graph.train),
+    ):
+        with pytest.raises(UserError, match="could mean two things; give names as text"):
+            ask()
+    with pytest.raises(UserError, match="by name or id, not True"):
+        run.neighbours(True)
+
+
 def test_names_and_ids_that_are_not_there(run):
     with pytest.raises(UserError, match=r"no entity 'e7x'; did you mean 'e7'"):
         run.predict_tails("e7x", "r2")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from nscaching.errors import TrainingInterrupted, UserError
-from nscaching.graph import KnowledgeGraph
-from nscaching.opening import graph_of_run, open_graph
+from nscaching.graph import GraphSource, KnowledgeGraph
+from nscaching.opening import graph_of_run, named_or_graph, open_graph
 from nscaching.run import Run
 from nscaching.sampling.presets import ALL, check_preset, fitted, with_preset
 from nscaching.scoring import SCORING
@@ -30,7 +30,7 @@ _LEFT_OPEN = {"data": "", "batch_size": None, "l2": None, "cache_size": ALL, "ca
 
 
 def train(
-    graph: KnowledgeGraph | str | Path | None = None,
+    graph: GraphSource | None = None,
     *,
     out: str | Path | None = None,
     config: TrainConfig | str | Path | None = None,
@@ -42,9 +42,10 @@ def train(
 ) -> Run:
     """Train embeddings of a graph and return the run with the best model found.
 
-    ``graph`` is a :class:`KnowledgeGraph`, the name of a data set, a folder or a file; to resume a
-    run it may be left out. A file, or a graph with training triples only, is split: ``split`` is
-    the share held out for valid and again for test, and ``run.graph`` is what came of it. Options
+    ``graph`` is a :class:`KnowledgeGraph`, the name of a data set, a folder, a file, a data frame
+    or a list of triples, as in :func:`load_graph`; to resume a run it may be left out. A file, or a
+    graph with training triples only, is split: ``split`` is the share held out for valid and again
+    for test, and ``run.graph`` is what came of it. Options
     are those of :class:`TrainConfig`, as keywords or in ``config``; keywords win. With ``out`` the
     run is kept in a folder, can be resumed after a stop, and is read back by :func:`load_run`.
     ``track`` names trackers that are told how it goes, such as ``["tensorboard:logs",
@@ -81,7 +82,7 @@ def _ended(tracking: Tracking) -> Iterator[None]:
 
 
 def make_trainer(
-    graph: KnowledgeGraph | str | Path | None,
+    graph: GraphSource | None,
     *,
     out: str | Path | None,
     config: TrainConfig | str | Path | None = None,
@@ -92,6 +93,7 @@ def make_trainer(
     **options: Any,
 ) -> Trainer:
     """Check everything :func:`train` is given and return what trains; the run folder is made."""
+    graph = named_or_graph(graph)
     folder = RunFolder(out) if out is not None else None
     refuse_both(resume, overwrite)
     if resume and folder is not None:

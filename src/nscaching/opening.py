@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from nscaching.graph import KnowledgeGraph, load_graph
+from nscaching.graph import GraphSource, KnowledgeGraph, as_graph, load_graph
 from nscaching.training import TrainConfig
+
+
+def named_or_graph(source: GraphSource | None) -> KnowledgeGraph | str | Path | None:
+    """Return a name or a path as it is, and whatever is in memory as a graph."""
+    return source if source is None or isinstance(source, str | Path) else as_graph(source)
 
 
 def open_graph(

@@ -21,7 +21,8 @@ from nscaching.comparison.results import Comparison, RunResult, read_comparison
 from nscaching.comparison.single import changes, finished, make_run
 from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.files import explained_writes, write_text
-from nscaching.graph import KnowledgeGraph
+from nscaching.graph import GraphSource, KnowledgeGraph
+from nscaching.opening import named_or_graph
 from nscaching.report.comparison import Band, draw_comparison
 from nscaching.report.comparison_page import write_comparison_page
 from nscaching.report.page import try_to_write
@@ -35,7 +36,7 @@ _NO_LIMIT = 1_000_000
 
 
 def compare(
-    graph: KnowledgeGraph | str | Path | None = None,
+    graph: GraphSource | None = None,
     samplers: str | Sequence[str | Mapping[str, Any]] | None = None,
     *,
     seeds: Sequence[int] | None = None,
@@ -56,6 +57,7 @@ def compare(
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     refuse_both(resume, overwrite)
+    graph = named_or_graph(graph)
     before = _earlier(out) if resume else None
     common = merged_options(config, options)
     if before is not None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from nscaching.api import decided, make_config, make_trainer, plain_options
 from nscaching.errors import UserError
-from nscaching.graph import KnowledgeGraph
+from nscaching.graph import KnowledgeGraph, as_graph
 from nscaching.nodes.loading import NAMED as NAMED_NODE_GRAPHS
-from nscaching.opening import graph_of_run, open_graph
+from nscaching.opening import graph_of_run, named_or_graph, open_graph
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import pick_device
 from nscaching.tuning.journal import SUCCESS, Answer
@@ -31,6 +31,7 @@ class TripleRuns(Subject):
         if isinstance(base, str | Path) and Path(base).is_dir():
             base = RunFolder(base).read_config()
         given = {**plain_options(base), **options}
+        graph = named_or_graph(graph)
         built = SearchSpace.build(space, make_config(graph, given), options)
         return make_config(graph, {**given, "sampler": built.sampler}), built
 
@@ -43,7 +44,7 @@ class TripleRuns(Subject):
                 f"{config.data} is a graph without relations; tune embeddings of its nodes with "
                 f"'nscaching nodes tune {config.data}'."
             )
-        loaded = open_graph(config, graph)
+        loaded = open_graph(config, named_or_graph(graph))
         if len(loaded.valid) == 0 or config.valid_every == 0:
             raise UserError(
                 "A search compares trials by validation MRR: it needs valid triples (a split above "
@@ -59,10 +60,11 @@ class TripleRuns(Subject):
         """Return the configuration of the run folder."""
         return RunFolder(base).read_config()
 
-    def is_of(self, base: Path, graph: KnowledgeGraph) -> bool:
+    def is_of(self, base: Path, graph: Any) -> bool:
         """Compare triples and names."""
         folder = RunFolder(base)
-        return graph_of_run(graph, folder.read_graph(), folder.read_config()) is not None
+        given = as_graph(graph)
+        return graph_of_run(given, folder.read_graph(), folder.read_config()) is not None
 
     def measure(self, base: Path) -> Measure:
         """Return the MRR."""
