@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nscaching.errors import TrainingInterrupted, UserError
+from nscaching.errors import CHOOSE_ANOTHER, GO_ON_OR_REPLACE, TrainingInterrupted, UserError
 from nscaching.graph import GraphSource, KnowledgeGraph
 from nscaching.opening import graph_of_run, named_or_graph, open_graph
 from nscaching.run import Run
@@ -211,12 +211,9 @@ def _refuse_occupied(folder: RunFolder, overwrite: bool) -> None:
     if not folder.exists():
         return
     if not folder.is_run():
-        raise UserError(f"{folder.path} exists and is not a run folder; choose another --out.")
+        raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
     if not overwrite:
-        raise UserError(
-            f"{folder.path} holds a run already. Add --resume to go on with it, --overwrite to "
-            "replace it, or choose another --out."
-        )
+        raise UserError(f"{folder.path} holds a run already. {GO_ON_OR_REPLACE}")
 
 
 def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
@@ -233,7 +230,7 @@ def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
         if before != now and name not in _MAY_CHANGE:
             raise UserError(
                 f"{folder.path} was started with {name} {before}, not {now}. Leave {name} out to "
-                "resume it, or choose another --out."
+                f"resume it, or {CHOOSE_ANOTHER}"
             )
     return wanted
 
@@ -250,7 +247,7 @@ def _resumed_graph(
     if given is None:
         raise UserError(
             f"{folder.path} was trained on another graph: its triples or names differ from those "
-            "given now. Resume it with the same data, or choose another --out."
+            f"given now. Resume it with the same data, or {CHOOSE_ANOTHER}"
         )
     return given
 

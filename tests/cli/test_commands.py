@@ -286,7 +286,10 @@ def test_an_option_that_is_on_can_be_turned_off(flag, there, data):
 
 
 def test_benchmark_tells_a_step_an_epoch_and_an_evaluation(data):
-    timing = only_json(invoke("benchmark", data, "--dim", 4, "--epochs", 1, "--json"))
+    timing = only_json(
+        invoke("benchmark", data, "--dim", 4, "--margin", 2, "--epochs", 1, "--json")
+    )
+    assert timing["options"]["margin"] == 2
     assert timing["step_seconds"] > 0
     assert timing["epoch_seconds"] >= timing["step_seconds"]
     assert timing["evaluation_seconds"] > 0

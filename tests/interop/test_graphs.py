@@ -131,7 +131,7 @@ def test_categories_of_pandas_are_names():
         (pa.table({"a": ["x"], "b": ["y"]}), ("a", "b", "c"), ["'c'", "a, b"]),
         (pa.table({"a": ["x"]}), "a", ["columns must name"]),
         (pa.table({"h": ["x"], "r": [0.5], "t": ["y"]}), None, ["'r'", "double"]),
-        (pa.table({"h": ["x"], "r": [None], "t": ["y"]}), None, ["'r'"]),
+        (pa.table({"h": ["x"], "r": [None], "t": ["y"]}), None, ["the train frame", "'r'"]),
     ],
 )
 def test_bad_frames_are_explained(frame, columns, words):

@@ -19,7 +19,7 @@ from nscaching.comparison.contenders import Contender, read_contenders
 from nscaching.comparison.curves import band, read_curve
 from nscaching.comparison.results import Comparison, RunResult, read_comparison
 from nscaching.comparison.single import changes, finished, make_run
-from nscaching.errors import TrainingInterrupted, UserError
+from nscaching.errors import CHOOSE_ANOTHER, GO_ON_OR_REPLACE, TrainingInterrupted, UserError
 from nscaching.files import explained_writes, write_text
 from nscaching.graph import GraphSource, KnowledgeGraph
 from nscaching.opening import named_or_graph
@@ -165,16 +165,11 @@ class _Work:
         folders = [RunFolder(out / entry.folder) for entry in self.entries]
         for folder, entry in zip(folders, self.entries, strict=True):
             if folder.exists() and not folder.is_run():
-                raise UserError(
-                    f"{folder.path} exists and is not a run folder; choose another --out."
-                )
+                raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
             if not folder.is_run() or self.overwrite:
                 continue
             if not self.resume:
-                raise UserError(
-                    f"{out} holds a comparison already. Add --resume to go on with it, "
-                    "--overwrite to replace it, or choose another --out."
-                )
+                raise UserError(f"{out} holds a comparison already. {GO_ON_OR_REPLACE}")
             resumed_config(folder, changes(folder, entry.settings))
 
     def _result(self, place: int, entry: _Entry) -> RunResult:

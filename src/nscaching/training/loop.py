@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nscaching.acceleration import HAVE_NUMBA, cpu_kernels_are_compiled
-from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
+from nscaching.errors import CHOOSE_ANOTHER, TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling import SAMPLERS, BernoulliSampler, Sampler, triple_columns
@@ -302,7 +302,7 @@ class Trainer:
         if counters.fingerprint != self.graph.fingerprint:
             raise UserError(
                 f"{folder.path} was trained on another graph: its triples or names differ from "
-                "those given now. Resume with the same data, or choose another --out."
+                f"those given now. Resume with the same data, or {CHOOSE_ANOTHER}"
             )
         if counters.pretraining != self.counters.pretraining:
             self.counters = counters
@@ -320,8 +320,8 @@ class Trainer:
                 self.tracer.load_state(parts["trace"])
         except (KeyError, RuntimeError) as error:
             raise UserError(
-                f"{folder.checkpoint} does not fit this run ({error}); start it again with "
-                "--overwrite."
+                f"{folder.checkpoint} does not fit this run ({error}); begin anew with "
+                "--overwrite (overwrite=True)."
             ) from error
         self.best = {name: table.to(self.device) for name, table in parts.get("best", {}).items()}
         order = parts.get("epoch", {}).get("order")

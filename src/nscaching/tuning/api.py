@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nscaching.api import refuse_both
-from nscaching.errors import TrainingInterrupted, UserError
+from nscaching.errors import CHOOSE_ANOTHER, TrainingInterrupted, UserError
 from nscaching.report.page import try_to_write
 from nscaching.report.search_page import write_search_page
 from nscaching.training import Progress
@@ -215,7 +215,7 @@ def _existing(
     if not same:
         raise UserError(
             f"{folder.path} searches on {stored.data}, not on this graph. Leave the data out to "
-            "resume it, or choose another --out."
+            f"resume it, or {CHOOSE_ANOTHER}"
         )
     return folder
 
@@ -234,7 +234,7 @@ def _resumed(
             continue
         raise UserError(
             f"{folder.path} was begun with {name} {before.get(name)}, not {value}. Leave {name} "
-            "out to resume it, or choose another --out."
+            f"out to resume it, or {CHOOSE_ANOTHER}"
         )
     return settings, fixed, planned
 
