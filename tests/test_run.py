@@ -110,6 +110,22 @@ def test_names_and_ids_are_the_same_question(run):
     assert run.split_of(*run.graph.valid[0]) == "valid"
 
 
+def test_a_number_that_may_be_a_name_or_an_id_is_refused():
+    run = run_of(KnowledgeGraph(["0", "50", "1"], ["7"], [[0, 0, 1], [1, 0, 2]]))
+    assert run.predict_tails("50", "7") == run.predict_tails("50", 0)
+    assert run.neighbours(0) == run.neighbours("0")  # the same row either way
+    for ask in (
+        lambda: run.neighbours(1),
+        lambda: run.predict_tails(50, "7"),
+        lambda: run.predict_tails("50", np.int64(7)),
+        lambda: run.score(run.graph.train),
+    ):
+        with pytest.raises(UserError, match="could mean two things; give names as text"):
+            ask()
+    with pytest.raises(UserError, match="by name or id, not True"):
+        run.neighbours(True)
+
+
 def test_names_and_ids_that_are_not_there(run):
     with pytest.raises(UserError, match=r"no entity 'e7x'; did you mean 'e7'"):
         run.predict_tails("e7x", "r2")
@@ -273,6 +289,39 @@ def test_the_run_does_not_need_the_files_it_was_trained_on(tmp_path):
     report = ns.load_run(tmp_path / "R", "cpu").evaluate("test")
     assert report.count == 36
     assert report.mrr == run.summary["test"]["mrr"]
+
+
+def test_a_graph_without_valid_and_test_is_split_as_its_file_is(tmp_path):
+    file = write_folder(ring(entities=60, held_out=0), tmp_path / "g") / "train.txt"
+    graph = ns.load_graph(file)
+    for options in ({}, {"split": 0.1, "seed": 3}):
+        named, given = (train(each, **options).graph for each in (file, graph))
+        assert len(given.test) == len(given.valid) == round(options.get("split", 0.05) * 180)
+        assert given.fingerprint == named.fingerprint
+    assert len(graph.test) == 0
+    assert train(graph, split=0.0).graph is graph
+    whole = ring()
+    assert train(whole, split=0.1).graph is whole
+
+
+def test_a_graph_that_was_split_goes_on_whole_or_split(tmp_path):
+    whole = ring(entities=60, held_out=0)
+    first = train(whole, out=tmp_path / "R", split=0.1)
+    for epochs, graph in ((3, whole), (4, first.graph), (5, None)):
+        run = ns.train(graph, out=tmp_path / "R", epochs=epochs, resume=True, progress="none")
+        assert run.summary["epochs"] == epochs
+        assert run.graph.fingerprint == first.graph.fingerprint
+    with pytest.raises(UserError, match="another graph"):
+        train(ring(entities=61, held_out=0), out=tmp_path / "R", resume=True)
+
+
+def test_an_empty_split_has_no_metrics(tmp_path):
+    run = train(ring(held_out=0), split=0)
+    with pytest.raises(UserError, match="test split is empty; there is nothing to rank"):
+        run.evaluate("test")
+    bare = KnowledgeGraph(["a", "b", "c"], ["r"], [[0, 0, 1]], [[1, 0, 2]])
+    with pytest.raises(UserError, match="test split is empty; there is nothing to classify"):
+        run_of(bare).classification("test")
 
 
 def test_labelled_triples_stay_with_the_run(tmp_path):

@@ -8,17 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nscaching.errors import TrainingInterrupted, UserError
-from nscaching.graph import KnowledgeGraph, load_graph
+from nscaching.errors import CHOOSE_ANOTHER, GO_ON_OR_REPLACE, TrainingInterrupted, UserError
+from nscaching.graph import GraphSource, KnowledgeGraph
+from nscaching.opening import graph_of_run, named_or_graph, open_graph
 from nscaching.run import Run
 from nscaching.sampling.presets import ALL, check_preset, fitted, with_preset
 from nscaching.scoring import SCORING
 from nscaching.tracking import Tracker, Tracking
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
+from nscaching.training.checkpoint import Counters, load_counters
 from nscaching.training.config import read_yaml
 from nscaching.training.devices import pick_device
 from nscaching.training.folder import evaluation_line
 from nscaching.training.memory import refuse_what_does_not_fit
+from nscaching.training.progress import duration
 
 #: Options that do not change what a run computes, only how long, where and how it is kept.
 _MAY_CHANGE = {"data", "epochs", "max_seconds", "device", "eval_memory", "checkpoint_seconds"}
@@ -27,7 +30,7 @@ _LEFT_OPEN = {"data": "", "batch_size": None, "l2": None, "cache_size": ALL, "ca
 
 
 def train(
-    graph: KnowledgeGraph | str | Path | None = None,
+    graph: GraphSource | None = None,
     *,
     out: str | Path | None = None,
     config: TrainConfig | str | Path | None = None,
@@ -39,11 +42,14 @@ def train(
 ) -> Run:
     """Train embeddings of a graph and return the run with the best model found.
 
-    ``graph`` is a :class:`KnowledgeGraph`, the name of a data set, a folder or a file; to resume a
-    run it may be left out. Options are those of :class:`TrainConfig`, as keywords or in
-    ``config``; keywords win. With ``out`` the run is kept in a folder, can be resumed after a stop,
-    and is read back by :func:`load_run`. ``track`` names trackers that are told how it goes, such
-    as ``["tensorboard:logs", "csv:curve.csv"]``.
+    ``graph`` is a :class:`KnowledgeGraph`, the name of a data set, a folder, a file, a data frame
+    or a list of triples, as in :func:`load_graph`; to resume a run it may be left out. A file, or a
+    graph with training triples only, is split: ``split`` is the share held out for valid and again
+    for test, and ``run.graph`` is what came of it. Options
+    are those of :class:`TrainConfig`, as keywords or in ``config``; keywords win. With ``out`` the
+    run is kept in a folder, can be resumed after a stop, and is read back by :func:`load_run`.
+    ``track`` names trackers that are told how it goes, such as ``["tensorboard:logs",
+    "csv:curve.csv"]``.
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     trainer = make_trainer(
@@ -76,7 +82,7 @@ def _ended(tracking: Tracking) -> Iterator[None]:
 
 
 def make_trainer(
-    graph: KnowledgeGraph | str | Path | None,
+    graph: GraphSource | None,
     *,
     out: str | Path | None,
     config: TrainConfig | str | Path | None = None,
@@ -87,14 +93,21 @@ def make_trainer(
     **options: Any,
 ) -> Trainer:
     """Check everything :func:`train` is given and return what trains; the run folder is made."""
+    graph = named_or_graph(graph)
     folder = RunFolder(out) if out is not None else None
-    if resume and folder is not None and folder.is_run():
+    refuse_both(resume, overwrite)
+    if resume and folder is not None:
         given = {**plain_options(config), **options}
-        return _resumed_trainer(folder, graph, given, progress, tracking)
+        if folder.is_run():
+            return _resumed_trainer(folder, graph, given, progress, tracking)
+        if graph is None and not given.get("data"):
+            raise UserError(f"There is no run in {folder.path} to resume; name data to begin one.")
+        if not folder.exists():
+            progress.say(f"There is no run in {folder.path} yet, so one is begun.")
     settings = make_config(graph, merged_options(config, options))
     if folder is not None:
         _refuse_occupied(folder, overwrite)
-    loaded = graph if isinstance(graph, KnowledgeGraph) else open_graph(settings)
+    loaded = open_graph(settings, graph)
     for note in loaded.notes:
         progress.say(note)
     settings = decided(settings, loaded)
@@ -124,13 +137,31 @@ def _resumed_trainer(
         graph = settings.data
     loaded = _resumed_graph(folder, graph, settings)
     refuse_what_does_not_fit(loaded, settings)
+    done = _done_so_far(folder)
     # A checkpoint holds the parameters: the run they once came from may be gone.
-    start = replace(settings, init_from=None) if folder.checkpoint.exists() else settings
+    start = replace(settings, init_from=None) if done is not None else settings
     trainer = Trainer(loaded, start, folder, progress, tracking)
     folder.sweep()
-    if settings != folder.read_config():  # more epochs, say: the file must repeat the run
+    if done is not None and not done.within_budget(settings.epochs, settings.max_seconds):
+        progress.say(
+            f"Nothing to do: {folder.path} has {done.epoch} epochs already, in "
+            f"{duration(done.epoch_seconds)}. Ask for more to go on with it."
+        )
+    elif settings != folder.read_config():  # more epochs, say: the file must repeat the run
         folder.write_config(settings)
     return trainer
+
+
+def _done_so_far(folder: RunFolder) -> Counters | None:
+    """Return where a run stands; None for one that was stopped before its first checkpoint."""
+    if folder.checkpoint.exists():
+        return load_counters(folder.checkpoint)
+    if folder.model.exists():
+        raise UserError(
+            f"{folder.checkpoint} is missing, so the run cannot be resumed; restore it, or begin "
+            "anew with --overwrite (overwrite=True), which replaces the model that is there."
+        )
+    return None
 
 
 def load_run(path: str | Path, device: str = "auto") -> Run:
@@ -150,12 +181,6 @@ def make_config(graph: KnowledgeGraph | str | Path | None, given: dict[str, Any]
     return settings
 
 
-def open_graph(settings: TrainConfig) -> KnowledgeGraph:
-    """Load the graph a configuration names; a single file is split as it says."""
-    single = Path(settings.data).expanduser().is_file()
-    return load_graph(settings.data, split=settings.split if single else 0.0, seed=settings.seed)
-
-
 def plain_options(config: TrainConfig | str | Path | None) -> dict[str, Any]:
     """Return the options of a configuration or its file; a bad file is named in the error."""
     if config is None:
@@ -173,16 +198,22 @@ def merged_options(
     return {**with_preset(plain_options(config)), **with_preset(options)}
 
 
+def refuse_both(resume: bool, overwrite: bool) -> None:
+    """Refuse two wishes that contradict each other."""
+    if resume and overwrite:
+        raise UserError(
+            "To resume is to go on with what is there, and to overwrite is to replace it; ask for "
+            "one of the two."
+        )
+
+
 def _refuse_occupied(folder: RunFolder, overwrite: bool) -> None:
     if not folder.exists():
         return
     if not folder.is_run():
-        raise UserError(f"{folder.path} exists and is not a run folder; choose another --out.")
+        raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
     if not overwrite:
-        raise UserError(
-            f"{folder.path} holds a run already. Add --resume to go on with it, --overwrite to "
-            "replace it, or choose another --out."
-        )
+        raise UserError(f"{folder.path} holds a run already. {GO_ON_OR_REPLACE}")
 
 
 def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
@@ -199,7 +230,7 @@ def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
         if before != now and name not in _MAY_CHANGE:
             raise UserError(
                 f"{folder.path} was started with {name} {before}, not {now}. Leave {name} out to "
-                "resume it, or choose another --out."
+                f"resume it, or {CHOOSE_ANOTHER}"
             )
     return wanted
 
@@ -210,14 +241,13 @@ def _resumed_graph(
     stored = folder.read_graph()
     if graph is None:
         return stored
-    if isinstance(graph, KnowledgeGraph):
-        given = graph
-    else:
-        given = open_graph(replace(settings, data=str(graph)))
-    if given.fingerprint != stored.fingerprint:
+    if not isinstance(graph, KnowledgeGraph):
+        graph = open_graph(settings, graph)
+    given = graph_of_run(graph, stored, settings)
+    if given is None:
         raise UserError(
             f"{folder.path} was trained on another graph: its triples or names differ from those "
-            "given now. Resume it with the same data, or choose another --out."
+            f"given now. Resume it with the same data, or {CHOOSE_ANOTHER}"
         )
     return given
 

@@ -85,7 +85,8 @@ def read_names(path: Path) -> list[str]:
     try:
         text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read ({error}); the folder is damaged.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path} cannot be read ({reason}); the folder is damaged.") from error
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -124,21 +125,37 @@ def write_tensors(
 
 def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a safetensors file and its details; ``what`` names it in errors."""
+    with _opened_tensors(path, what) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return tensors, _details(file)
+
+
+def read_details(path: Path, what: str) -> dict[str, Any]:
+    """Read only the details of a safetensors file."""
+    with _opened_tensors(path, what) as file:
+        return _details(file)
+
+
+@contextlib.contextmanager
+def _opened_tensors(path: Path, what: str) -> Iterator[Any]:
+    """Open a safetensors file; a file that is none is named with what it should be."""
     if not path.is_file():
         raise UserError(f"{path} is missing: there is no {what} here.")
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        details = json.loads(metadata.get("details", "{}"))
-        if not isinstance(details, dict):
-            raise ValueError("its details are no mapping")
+            yield file
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(
             f"{path} is not a whole safetensors file ({error}). It was truncated or is no {what} "
             "of nscaching: restore it from a copy, or train again."
         ) from error
-    return tensors, details
+
+
+def _details(file: Any) -> dict[str, Any]:
+    details = json.loads((file.metadata() or {}).get("details", "{}"))
+    if not isinstance(details, dict):
+        raise ValueError("its details are no mapping")
+    return details
 
 
 def _umask() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,11 @@ class Neighbour:
 
 
 class Run:
-    """The outcome of :func:`nscaching.train`, or a run folder read back."""
+    """The outcome of :func:`nscaching.train`, or a run folder read back.
+
+    Entities and relations are given by name, as text, or by id, as a whole number. Where names are
+    numbers themselves, one that is the name of one row and the id of another is refused.
+    """
 
     def __init__(
         self,
@@ -125,8 +129,13 @@ class Run:
         memory_mb: int | None = None,
         progress: Progress | None = None,
     ) -> RankingReport:
-        """Rank a split, filtered, on both sides; see :class:`nscaching.RankingReport`."""
+        """Rank a split, filtered, on both sides; see :class:`nscaching.RankingReport`.
+
+        An empty split is refused: it has no MRR.
+        """
         triples = self.graph.split(split)
+        if len(triples) == 0:
+            raise _empty(split, "rank")
         started = time.monotonic()
         with (progress or Progress("none")).work(f"ranking {split}", 2 * len(triples)) as advance:
             ranks = rank_triples(
@@ -157,6 +166,8 @@ class Run:
         report = classification_report(
             self.model, self.graph, thresholds, split, Drawing(seed, replaced)
         )
+        if report.count == 0:
+            raise _empty(split, "classify")
         return replace(report, seconds=time.monotonic() - started)
 
     def thresholds(self, *, seed: int = 0, replaced: str = "tail") -> Thresholds:
@@ -294,10 +305,14 @@ class Run:
     # Names ---------------------------------------------------------------------------------------
 
     def _entity(self, reference: Reference) -> int:
-        return _resolve(reference, self.graph.entities, self.graph.entity_id, "entity")
+        if isinstance(reference, str):
+            return self.graph.entity_id(reference)
+        return _resolve(reference, self.graph.entities, self.graph.entity_ids, "entity")
 
     def _relation(self, reference: Reference) -> int:
-        return _resolve(reference, self.graph.relations, self.graph.relation_id, "relation")
+        if isinstance(reference, str):
+            return self.graph.relation_id(reference)
+        return _resolve(reference, self.graph.relations, self.graph.relation_ids, "relation")
 
     def _triple_ids(self, triples: Triples) -> np.ndarray:
         ids = [self._triple(triple) for triple in triples]
@@ -313,19 +328,32 @@ class Run:
         return torch.tensor(ids, dtype=torch.int64, device=self.model.device)
 
 
+def _empty(split: str, verb: str) -> UserError:
+    return UserError(
+        f"The {split} split is empty; there is nothing to {verb}. Train on data with {split} "
+        "triples, or on a single file with a split above 0."
+    )
+
+
 def _check_count(k: int) -> None:
     if k < 1:
         raise UserError(f"k must be at least 1, not {k}.")
 
 
-def _resolve(reference: Reference, names: Sequence[str], lookup: Any, what: str) -> int:
-    if isinstance(reference, str):
-        found: int = lookup(reference)
-        return found
+def _resolve(index: Any, names: Sequence[str], ids: Mapping[str, int], what: str) -> int:
+    """Return a checked id; a number that is also the name of another row could mean either."""
     try:
-        index = operator.index(reference)
-    except TypeError as error:
-        raise UserError(f"Give the {what} by name or id, not {reference!r}.") from error
-    if not 0 <= index < len(names):
-        raise UserError(f"There is no {what} {index}; ids go from 0 to {len(names) - 1}.")
-    return index
+        if isinstance(index, bool | np.bool_):
+            raise TypeError
+        number = operator.index(index)
+    except TypeError:
+        raise UserError(f"Give the {what} by name or id, not {index!r}.") from None
+    row = ids.get(str(number), number)
+    if row != number:
+        raise UserError(
+            f"The {what} named '{number}' has the id {row}, so {number} could mean two things; "
+            f"give names as text: '{number}'."
+        )
+    if not 0 <= number < len(names):
+        raise UserError(f"There is no {what} {number}; ids go from 0 to {len(names) - 1}.")
+    return number

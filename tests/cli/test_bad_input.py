@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+import nscaching as ns
 from nscaching import files
 
 from ..training.helpers import run_command, start
@@ -246,6 +247,14 @@ def test_resume_with_another_graph_or_configuration(tmp_path, data, copy):
     assert contents(copy) == before
 
 
+def test_resume_without_a_run(out, data, copy):
+    said = complaint("train", "--resume", "--out", out)
+    assert_words(said, f"no run in {out} to resume")
+    assert_words(complaint("train", "--resume"), "--out")
+    said = complaint("train", data, "--resume", "--overwrite", "--out", copy)
+    assert_words(said, "resume", "overwrite", "one of the two")
+
+
 # Using a run --------------------------------------------------------------------------------------
 
 
@@ -315,7 +324,16 @@ def test_other_spoiled_files_of_a_run(copy, tmp_path, name, content):
 def test_a_missing_names_file(copy, tmp_path):
     (copy / "relations.txt").unlink()
     for use in uses(copy, tmp_path):
-        assert_words(complaint(*use), copy / "relations.txt")
+        said = complaint(*use)
+        assert_words(said, copy / "relations.txt", "No such file")
+        assert said.count(str(copy)) == 1
+
+
+def test_an_embedding_of_nodes_is_no_run(tmp_path):
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    ns.embed_nodes(edges, out=tmp_path / "E", dim=2, epochs=1, progress="none")
+    for use in uses(tmp_path / "E", tmp_path):
+        assert_words(complaint(*use), tmp_path / "E", "embedding of nodes", "nscaching nodes")
 
 
 def test_unknown_names_offer_the_nearest(run):
@@ -332,6 +350,7 @@ def test_questions_that_are_none(run):
         said = complaint("predict", run, *question)
         assert_words(said, "--head", "--relation", "--tail", "--neighbours")
     assert invoke("predict", run, "--head", "e1", "--relation", "r0", "-k", 0).code == 2
+    assert_words(complaint("predict", run, "--head", "e1", "--neighbours", "e2"), "--neighbours")
 
 
 def test_other_values_that_are_none(run, tmp_path):

@@ -65,6 +65,9 @@ def test_mistakes_are_one_sentence(run, triples, tmp_path):
     assert "none.tsv" in complaint("classify", run, "--file", tmp_path / "none.tsv")
     triples.write_text("e2\tr7\te3\n")
     assert "no relation 'r7'" in complaint("classify", run, "--file", triples)
+    triples.write_text("e2\tr1\te3\ne2\tr1\tnone\n")
+    said = complaint("classify", run, "--file", triples)
+    assert f"Triple 2 of {triples} (e2, r1, none)" in said
 
 
 def test_a_run_without_valid_is_refused_and_without_test_says_so(tmp_path):
@@ -77,5 +80,5 @@ def test_a_run_without_valid_is_refused_and_without_test_says_so(tmp_path):
     (folder / "train.txt").write_text(file.read_text())
     (folder / "valid.txt").write_text("a\tr\tc\n")
     train(folder, out=tmp_path / "S", epochs=1, dim=2)
-    assert "empty" in invoke("classify", tmp_path / "S").stdout
-    assert json_of("classify", tmp_path / "S")["accuracy"] is None
+    for flags in ([], ["--json"]):
+        assert "test split is empty" in complaint("classify", tmp_path / "S", *flags)

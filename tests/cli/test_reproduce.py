@@ -77,3 +77,8 @@ def test_what_failed_is_said_once(tmp_path, monkeypatch):
     assert outcome.code == 1
     assert outcome.stdout.count("YAGO3-10 is nowhere.") == 1
     assert outcome.stdout.count("no data") == 2
+    planned = invoke(
+        "reproduce", "table-7", "--dataset", "YAGO3-10", "--dry-run", "--out", tmp_path
+    )
+    assert "Nothing can be run" in planned.stdout
+    assert "in all" not in planned.stdout

@@ -175,8 +175,10 @@ def test_seconds_are_a_budget_without_a_bound_of_epochs(data, tmp_path):
 def test_a_graph_made_in_python_and_one_without_splits(tmp_path):
     made = compare(ring(), "uniform", out=tmp_path / "C")
     assert made.data is None
-    bare = ring(held_out=0)
-    made = compare(bare, "uniform", out=tmp_path / "D")
+    bare = ring(entities=60, held_out=0)
+    made = compare(bare, "uniform", out=tmp_path / "S", split=0.1)
+    assert made.rows[0]["mrr"] > 0  # split like a file
+    made = compare(bare, "uniform", out=tmp_path / "D", split=0)
     assert (made.rows[0]["mrr"], made.rows[0]["accuracy"], made.picture) == (None, None, None)
     assert made.rows[0]["runs"] == 1
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nscaching.graph import KnowledgeGraph, load_graph
+from nscaching import UserError
+from nscaching.graph import KnowledgeGraph, load_graph, read_triples
 from nscaching.graph.headers import column_order
 from tests.conftest import counting_steps
 
@@ -254,3 +255,46 @@ def test_many_triples_load_without_a_loop_over_them(tmp_path):
 def named_row(graph, at):
     h, r, t = graph.train[at].tolist()
     return graph.entities[h], graph.relations[r], graph.entities[t]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "ignored"),
+    [
+        ("x.csv", ",head,relation,tail\n0,a,r,b\n1,b,r,c\n", "(no name)"),
+        ("x.tsv", "tail\tnote\thead\trel\nb\t\ta\tr\nc\tmy\tb\tr\n", "note"),
+        ("x.csv", 'head,relation,tail,w\na,r,b,"1,5"\nb,r,c,\n', "w"),
+    ],
+)
+@pytest.mark.parametrize("slow", [False, True])
+def test_columns_beside_the_three_of_a_header_are_ignored(
+    tmp_path, monkeypatch, name, text, ignored, slow
+):
+    if slow:
+        monkeypatch.setattr("nscaching.graph.delimited.fast_columns", lambda *given: None)
+    file = tmp_path / name
+    file.write_text(text)
+    assert read_triples(file) == [("a", "r", "b"), ("b", "r", "c")]
+    notes = load_graph(file).notes
+    assert any(f"columns of {name} were ignored: {ignored}." in note for note in notes)
+
+
+def test_a_line_shorter_than_a_wide_header_is_named(tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_text(",head,relation,tail\n0,a,r,b\n1,b,r\n")
+    with pytest.raises(UserError, match=r"Line 3 of .*x.csv has 3 columns; the header has 4"):
+        load_graph(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "seen"),
+    [
+        ("x.csv", "a;r;b\n", "commas, where this line has semicolons"),
+        ("x.txt", "a r b\n", "tabs, where this line has spaces"),
+        ("x.csv", "a\tr\tb\n", "commas, where this line has tabs"),
+        ("x.txt", "a b\n", r"tabs\."),
+    ],
+)
+def test_another_separator_is_named(tmp_path, name, text, seen):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=f"separated by {seen}"):
+        load_graph(tmp_path / name)

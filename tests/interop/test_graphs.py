@@ -5,7 +5,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from nscaching import KnowledgeGraph, UserError
+import nscaching as ns
+from nscaching import KnowledgeGraph, UserError, load_graph
 from nscaching.interop.pyg import edge_tensors
 from nscaching.packages import need
 
@@ -81,6 +82,41 @@ def test_data_frames(make):
     assert named(chosen) == [("a", "1", "b"), ("b", "2", "c"), ("a", "3", "c")]
 
 
+@pytest.mark.parametrize("make", [make for _, make in frames()], ids=[kind for kind, _ in frames()])
+def test_a_frame_stands_where_a_graph_does(make):
+    assert named(load_graph(make())) == ROWS
+    small = {"dim": 2, "epochs": 1, "device": "cpu", "progress": "none"}
+    assert ns.train(make(), split=0, **small).graph.num_entities == 3
+
+
+@pytest.mark.parametrize("rows", [ROWS, [list(row) for row in ROWS], np.array(ROWS)])
+def test_triples_stand_where_a_graph_does(rows):
+    assert named(load_graph(rows)) == ROWS
+    run = ns.train(rows, split=0, dim=2, epochs=1, device="cpu", progress="none")
+    assert named(run.graph) == ROWS
+
+
+def test_whole_numbers_are_names():
+    assert named(load_graph(np.array([[5, 0, 7]]))) == [("5", "0", "7")]
+    assert named(load_graph([(5, "r", 7)])) == [("5", "r", "7")]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ({"a": 1}, ["dict is no graph", "from_dataframe", "from_triples"]),
+        (7, ["int is no graph"]),
+        ([1, 2], ["Entry 0", "(head, relation, tail)"]),
+        (np.zeros((2, 3)), ["Entry 0", "strings"]),
+    ],
+)
+def test_what_is_no_graph_is_said(source, words):
+    for door in (load_graph, ns.train, ns.compare, ns.tune):
+        with pytest.raises(UserError) as error:
+            door(source)
+        assert all(word in str(error.value) for word in words)
+
+
 def test_categories_of_pandas_are_names():
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(ROWS, columns=["head", "relation", "tail"]).astype("category")
@@ -95,7 +131,7 @@ def test_categories_of_pandas_are_names():
         (pa.table({"a": ["x"], "b": ["y"]}), ("a", "b", "c"), ["'c'", "a, b"]),
         (pa.table({"a": ["x"]}), "a", ["columns must name"]),
         (pa.table({"h": ["x"], "r": [0.5], "t": ["y"]}), None, ["'r'", "double"]),
-        (pa.table({"h": ["x"], "r": [None], "t": ["y"]}), None, ["'r'"]),
+        (pa.table({"h": ["x"], "r": [None], "t": ["y"]}), None, ["the train frame", "'r'"]),
     ],
 )
 def test_bad_frames_are_explained(frame, columns, words):

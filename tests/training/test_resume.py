@@ -51,6 +51,17 @@ def test_resuming_a_finished_run_changes_nothing(folder):
     assert untimed_metrics(folder) == metrics
 
 
+@pytest.mark.parametrize("less", [{"epochs": 2}, {"max_seconds": 1e-6}])
+def test_less_than_is_done_is_nothing_to_do(folder, capsys, less):
+    train(ring(), out=folder, epochs=4, **SETTINGS)
+    before, config = kept_bits(folder), (folder / "config.yaml").read_text()
+    run = ns.train(out=folder, resume=True, progress="lines", **less)
+    assert f"Nothing to do: {folder} has 4 epochs already" in capsys.readouterr().err
+    assert run.summary["epochs"] == 4
+    assert kept_bits(folder) == before
+    assert (folder / "config.yaml").read_text() == config
+
+
 def test_a_run_stopped_by_patience_stays_stopped(folder):
     options = {**SETTINGS, "valid_every": 1, "patience": 1, "lr": 1e-9, "epochs": 50}
     first = train(ring(), out=folder, **options)
@@ -72,6 +83,46 @@ def test_resume_before_the_first_checkpoint_begins_again(tmp_path, folder):
     train(ring(), out=tmp_path / "whole", epochs=4, **SETTINGS)
     assert kept_bits(folder) == kept_bits(tmp_path / "whole")
     assert untimed_metrics(folder) == untimed_metrics(tmp_path / "whole")
+
+
+def test_a_model_without_its_checkpoint_is_not_replaced(folder):
+    train(ring(), out=folder, epochs=4, **SETTINGS)
+    (folder / "checkpoint" / "state.safetensors").unlink()
+    model = (folder / "model.safetensors").read_bytes()
+    with pytest.raises(UserError, match=r"state.safetensors is missing.*--overwrite"):
+        go_on(folder, epochs=6)
+    assert (folder / "model.safetensors").read_bytes() == model
+    again = train(ring(), out=folder, epochs=6, overwrite=True, **SETTINGS)
+    assert again.summary["epochs"] == 6
+
+
+@pytest.mark.parametrize("broken", ["state.safetensors", "model.safetensors"])
+def test_a_first_checkpoint_that_is_half_written_does_no_harm(
+    tmp_path, folder, monkeypatch, broken
+):
+    fail_replacing(monkeypatch, broken, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    with pytest.raises(UserError, match="disk is full"):
+        train(ring(), out=folder, epochs=4, **SETTINGS)
+    monkeypatch.undo()
+    go_on(folder)
+    train(ring(), out=tmp_path / "whole", epochs=4, **SETTINGS)
+    assert kept_bits(folder) == kept_bits(tmp_path / "whole")
+
+
+def test_a_folder_without_a_run_is_named(tmp_path, folder, capsys):
+    with pytest.raises(UserError, match=f"There is no run in {folder} to resume"):
+        go_on(folder)
+    train(ring(), out=folder, resume=True, **{**SETTINGS, "progress": "lines"})
+    assert f"There is no run in {folder} yet, so one is begun" in capsys.readouterr().err
+
+
+def test_to_resume_and_to_overwrite_is_a_contradiction(folder):
+    train(ring(), out=folder, **SETTINGS)
+    before = kept_bits(folder)
+    for verb in (ns.train, ns.compare, ns.tune):
+        with pytest.raises(UserError, match="one of the two"):
+            verb(ring(), out=folder, resume=True, overwrite=True, progress="none")
+    assert kept_bits(folder) == before
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from nscaching.training import RunFolder
 from nscaching.tuning import triples
 from nscaching.tuning.search import SearchFailed
 
+from ..training.helpers import ring
 from .helpers import SMALL, search, untimed_result
 
 
@@ -178,6 +179,17 @@ def test_the_model_is_searched_under_bernoulli(graph, tmp_path):
     result = ns.tune(graph, out=tmp_path / "S", progress="none", **told)
     assert result.config.sampler == "bernoulli"
     assert set(result.best.config) == {"dim", "lr", "batch_size", "l2"}
+
+
+def test_a_graph_without_valid_and_test_is_split(tmp_path):
+    whole = ring(entities=60, held_out=0)
+    told = {"method": "random", "trials": 1, "epochs": 1}
+    result = search(whole, tmp_path / "S", split=0.1, **told)
+    assert result.best.score > 0
+    again = ns.tune(whole, out=tmp_path / "S", resume=True, progress="none")
+    assert untimed_result(again) == untimed_result(result)
+    with pytest.raises(UserError, match="needs valid triples"):
+        search(whole, tmp_path / "D", split=0.0, **told)
 
 
 def test_mistakes_are_named(graph, tmp_path, whole):

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
-from nscaching.api import make_config, open_graph
+from nscaching.api import make_config
 from nscaching.benchmarking import describe_machine, time_run
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
+from nscaching.opening import open_graph
+from nscaching.training import TrainConfig
 from nscaching.training.devices import pick_device
 
 
@@ -18,6 +20,9 @@ def command(
     scoring: Annotated[str, typer.Option(help="Scoring function.")] = "simple",
     sampler: Annotated[str, typer.Option(help="Negative sampler.")] = "nscaching",
     dim: Annotated[int, typer.Option(help="Dimension.")] = 100,
+    margin: Annotated[
+        float, typer.Option(help="Margin of the loss, where it has one.")
+    ] = TrainConfig.margin,
     batch_size: Annotated[int, typer.Option(help="Positive triples a step.")] = 1024,
     cache_size: Annotated[int, typer.Option(help="N1.")] = 50,
     candidates: Annotated[int, typer.Option(help="N2.")] = 50,
@@ -30,6 +35,7 @@ def command(
         "scoring": scoring,
         "sampler": sampler,
         "dim": dim,
+        "margin": margin,
         "batch_size": batch_size,
         "cache_size": cache_size,
         "candidates": candidates,

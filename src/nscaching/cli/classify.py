@@ -41,6 +41,7 @@ def command(
     loaded = load_run(run, device)
     if file is not None:
         triples = read_triples(file)
+        _refuse_unknown(loaded, file, triples)
         verdicts = loaded.classify(triples, seed=seed, replaced=replaced)
         _label(file.name, triples, verdicts, as_json)
         return
@@ -51,11 +52,21 @@ def command(
         _show(loaded, report)
 
 
+def _refuse_unknown(run: Run, file: Path, triples: list[tuple[str, str, str]]) -> None:
+    """Name the first triple of a file with a name that the run does not know."""
+    for place, (head, relation, tail) in enumerate(triples, 1):
+        try:
+            run.graph.entity_id(head)
+            run.graph.relation_id(relation)
+            run.graph.entity_id(tail)
+        except UserError as error:
+            raise UserError(
+                f"Triple {place} of {file} ({head}, {relation}, {tail}): {error}"
+            ) from error
+
+
 def _show(run: Run, report: ClassificationReport) -> None:
     console = stdout()
-    if report.count == 0:
-        console.print(f"The {report.split} split is empty; there is nothing to classify.")
-        return
     made = table(
         f"{report.split} of {run.graph.name}, {report.seconds:.1f} s", "", "accuracy", "triples"
     )

@@ -39,9 +39,6 @@ def command(
         print_json(values)
         return
     console = stdout()
-    if report.count == 0:
-        console.print(f"The {split} split is empty; there is nothing to rank.")
-        return
     sides = {"both sides": values, "heads": values["head"], "tails": values["tail"]}
     console.print(metrics_table(f"{split} of {loaded.graph.name}, {report.seconds:.1f} s", sides))
     console.print(metrics_table("\nBy cardinality", values["per_cardinality"]))

@@ -33,6 +33,9 @@ def command(
     as_json: JsonFlag = False,
 ) -> None:
     """Answer (head, relation, ?) or (?, relation, tail), score a triple, or list neighbours."""
+    asked = (head, relation, tail) != (None, None, None)
+    if neighbours is not None and asked:
+        raise UserError("Give --neighbours, or a question with --head, --relation and --tail.")
     loaded = load_run(run, device)
     if neighbours is not None:
         _neighbours(loaded, neighbours, k, as_json)

@@ -18,7 +18,7 @@ from nscaching.cli.output import (
 )
 from nscaching.errors import UserError
 from nscaching.paper import Reproduction, definitions, reproduce
-from nscaching.paper.planning import Request
+from nscaching.paper.planning import DONE, MISSING, Request
 from nscaching.paper.report import write_report
 from nscaching.paper.rows import label_of
 from nscaching.paper.tables import Beside, beside, same_cell
@@ -143,11 +143,14 @@ def _show_plan(made: Reproduction) -> None:
         where += f", seed {cell.seed}"
         listed.add_row(where, planned.state, duration(planned.seconds) if planned.seconds else "–")
     stdout().print(listed)
-    stdout().print(
-        f"About {duration(made.expected_seconds)} in all{made.caveat}.",
-        highlight=False,
-        soft_wrap=True,
-    )
+    states = {planned.state for planned in made.plan}
+    if states == {MISSING}:
+        said = "Nothing can be run before the data is at hand; see 'nscaching datasets list'."
+    elif states <= {DONE, MISSING}:
+        said = "Nothing is left to run."
+    else:
+        said = f"About {duration(made.expected_seconds)} in all{made.caveat}."
+    stdout().print(said, highlight=False, soft_wrap=True)
 
 
 def _show(made: Reproduction) -> None:

@@ -9,11 +9,12 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from nscaching.api import decided, make_config, merged_options, open_graph, train
+from nscaching.api import decided, make_config, merged_options, train
 from nscaching.cli.evaluate import metrics_table
 from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import ConfigFlag, JsonFlag, QuietFlag, print_json, stdout, table
-from nscaching.errors import TrainingInterrupted
+from nscaching.errors import TrainingInterrupted, UserError
+from nscaching.opening import open_graph
 from nscaching.report.page import try_to_write
 from nscaching.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig
@@ -68,6 +69,8 @@ def train_command(
     if dry_run:
         _show_plan(make_config(source, merged_options(config, given)), as_json)
         return
+    if resume and (out, source, config) == (None, None, None):
+        raise UserError("Name the run to resume with --out.")
     if out is None:
         named = {"data": source} if source else {}
         out = default_out(make_config(None, {**merged_options(config, given), **named}))

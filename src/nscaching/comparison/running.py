@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nscaching.api import make_config, merged_options, resumed_config
+from nscaching.api import make_config, merged_options, refuse_both, resumed_config
 from nscaching.comparison.contenders import Contender, read_contenders
 from nscaching.comparison.curves import band, read_curve
 from nscaching.comparison.results import Comparison, RunResult, read_comparison
 from nscaching.comparison.single import changes, finished, make_run
-from nscaching.errors import TrainingInterrupted, UserError
+from nscaching.errors import CHOOSE_ANOTHER, GO_ON_OR_REPLACE, TrainingInterrupted, UserError
 from nscaching.files import explained_writes, write_text
-from nscaching.graph import KnowledgeGraph
+from nscaching.graph import GraphSource, KnowledgeGraph
+from nscaching.opening import named_or_graph
 from nscaching.report.comparison import Band, draw_comparison
 from nscaching.report.comparison_page import write_comparison_page
 from nscaching.report.page import try_to_write
@@ -35,7 +36,7 @@ _NO_LIMIT = 1_000_000
 
 
 def compare(
-    graph: KnowledgeGraph | str | Path | None = None,
+    graph: GraphSource | None = None,
     samplers: str | Sequence[str | Mapping[str, Any]] | None = None,
     *,
     seeds: Sequence[int] | None = None,
@@ -55,6 +56,8 @@ def compare(
     left out is taken from ``compare.json``.
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
+    refuse_both(resume, overwrite)
+    graph = named_or_graph(graph)
     before = _earlier(out) if resume else None
     common = merged_options(config, options)
     if before is not None:
@@ -162,16 +165,11 @@ class _Work:
         folders = [RunFolder(out / entry.folder) for entry in self.entries]
         for folder, entry in zip(folders, self.entries, strict=True):
             if folder.exists() and not folder.is_run():
-                raise UserError(
-                    f"{folder.path} exists and is not a run folder; choose another --out."
-                )
+                raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
             if not folder.is_run() or self.overwrite:
                 continue
             if not self.resume:
-                raise UserError(
-                    f"{out} holds a comparison already. Add --resume to go on with it, "
-                    "--overwrite to replace it, or choose another --out."
-                )
+                raise UserError(f"{out} holds a comparison already. {GO_ON_OR_REPLACE}")
             resumed_config(folder, changes(folder, entry.settings))
 
     def _result(self, place: int, entry: _Entry) -> RunResult:

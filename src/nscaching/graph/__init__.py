@@ -8,7 +8,7 @@ from nscaching.graph.datasets import (
     verify_dataset,
 )
 from nscaching.graph.knowledge_graph import KnowledgeGraph
-from nscaching.graph.loading import load_graph, read_triples
+from nscaching.graph.loading import GraphSource, as_graph, load_graph, read_triples
 from nscaching.graph.registry import DatasetInfo
 from nscaching.graph.rows import PairRows, TrainingRows, pair_rows
 from nscaching.graph.splitting import split_triples
@@ -16,10 +16,12 @@ from nscaching.graph.statistics import RelationStatistics
 
 __all__ = [
     "DatasetInfo",
+    "GraphSource",
     "KnowledgeGraph",
     "PairRows",
     "RelationStatistics",
     "TrainingRows",
+    "as_graph",
     "dataset_info",
     "fetch_dataset",
     "find_dataset",

@@ -18,10 +18,15 @@ def choose_columns(names: Sequence[str], what: object) -> list[str]:
     order = column_order(names)
     if order is None and len(names) != 3:
         raise UserError(
-            f"{what} has the columns {', '.join(names) or '(none)'}; expected "
+            f"{sentence(what)} has the columns {', '.join(names) or '(none)'}; expected "
             "exactly three, or columns named head, relation and tail."
         )
     return [names[at] for at in order or range(3)]
+
+
+def sentence(what: object) -> str:
+    """Return what begins a sentence; a path keeps its letters."""
+    return f"T{what[1:]}" if isinstance(what, str) and what.startswith("the ") else str(what)
 
 
 def table_triples(table: Any, columns: Sequence[str], what: object) -> NamedTriples:

@@ -6,7 +6,9 @@ something a triple file cannot hold, the file goes to the slow reader, which nam
 
 from __future__ import annotations
 
+import csv
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +33,45 @@ def read_delimited(path: Path, *, labelled: bool = False) -> Reading:
     if re.search(rb"[^\r\n]", data) is None:
         raise no_triples(path)
     width = 4 if labelled else 3
-    columns = fast_columns(data, delimiter, width)
-    if columns is None or (labelled and not _are_labels(columns[3])):
-        rows = read_slowly(data, path, delimiter, width)
-        columns = [pa.array([row[at] for row in rows], pa.string()) for at in range(width)]
     notes = []
+    header = [] if labelled else _header(data, path, delimiter)
+    chosen = column_order(header) if len(header) > width else None
+    columns = fast_columns(data, delimiter, len(header) if chosen else width, chosen)
+    if columns is None or (labelled and not _are_labels(columns[3])):
+        rows = read_slowly(data, path, delimiter, len(header) if chosen else width, chosen)
+        columns = [pa.array([row[at] for row in rows], pa.string()) for at in range(width)]
+    if chosen is not None:
+        others = [name or "(no name)" for at, name in enumerate(header) if at not in chosen]
+        notes.append(f"Other columns of {path.name} were ignored: {', '.join(others)}.")
     order = column_order(
         [column[0].as_py() for column in columns[:3]],
-        single_letters=kind_of(path) in LETTERS_ARE_NAMES,
+        single_letters=chosen is not None or kind_of(path) in LETTERS_ARE_NAMES,
     )
     if order is not None:
-        header = ", ".join(column[0].as_py() for column in columns[:3])
-        notes.append(f"The first line of {path.name} ({header}) was taken as column names.")
+        names = ", ".join(column[0].as_py() for column in columns[:3])
+        notes.append(f"The first line of {path.name} ({names}) was taken as column names.")
         columns = [columns[at].slice(1) for at in order] + [c.slice(1) for c in columns[3:]]
         if len(columns[0]) == 0:
             raise no_triples(path)
     return Reading(NamedTriples(*columns[:3]), columns[3] if labelled else None, notes)
 
 
-def fast_columns(data: bytes, delimiter: str, width: int) -> list[Any] | None:
-    """Parse with Arrow; None when the slow reader should have a look."""
+def _header(data: bytes, path: Path, delimiter: str) -> list[str]:
+    """Return the fields of the first line, where this kind of file may have column names there."""
+    line = re.search(rb"[^\r\n]+", data)
+    if line is None or kind_of(path) not in LETTERS_ARE_NAMES:
+        return []
+    first = line.group().decode("utf-8", errors="replace")
+    try:
+        return next(csv.reader([first])) if delimiter == "," else first.split(delimiter)
+    except csv.Error:  # no header is that long
+        return []
+
+
+def fast_columns(
+    data: bytes, delimiter: str, width: int, chosen: Sequence[int] | None = None
+) -> list[Any] | None:
+    """Parse with Arrow, all columns or those chosen; None when the slow reader should look."""
     quoted = delimiter == ","
     names = [f"f{at}" for at in range(width)]
     try:
@@ -76,13 +97,13 @@ def fast_columns(data: bytes, delimiter: str, width: int) -> list[Any] | None:
         return None
     if table.num_columns != width or len(table) == 0:
         return None
-    columns = table.columns
+    columns = [table.columns[at] for at in (range(width) if chosen is None else chosen)]
     for column in columns:
         if pc.min(pc.binary_length(column)).as_py() == 0:
             return None
         if quoted and pc.any(pc.match_substring_regex(column, "[\r\n]")).as_py():
             return None
-    return list(columns)
+    return columns
 
 
 def _are_labels(column: Any) -> bool:

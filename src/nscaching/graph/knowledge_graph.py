@@ -160,11 +160,11 @@ class KnowledgeGraph:
 
     def entity_id(self, name: str) -> int:
         """Return the id of an entity by its exact name."""
-        return self._look_up(name, self._entity_ids, self.entities, "entity")
+        return self._look_up(name, self.entity_ids, self.entities, "entity")
 
     def relation_id(self, name: str) -> int:
         """Return the id of a relation by its exact name."""
-        return self._look_up(name, self._relation_ids, self.relations, "relation")
+        return self._look_up(name, self.relation_ids, self.relations, "relation")
 
     def answers(self, side: Side, anchor: int, relation: int) -> dict[int, str]:
         """Return what answers (anchor, relation, ?), or (?, relation, anchor) for the side "head".
@@ -215,11 +215,13 @@ class KnowledgeGraph:
         return digest.hexdigest()
 
     @cached_property
-    def _entity_ids(self) -> dict[str, int]:
+    def entity_ids(self) -> dict[str, int]:
+        """The id of each entity, by its name."""
         return {name: number for number, name in enumerate(self.entities)}
 
     @cached_property
-    def _relation_ids(self) -> dict[str, int]:
+    def relation_ids(self) -> dict[str, int]:
+        """The id of each relation, by its name."""
         return {name: number for number, name in enumerate(self.relations)}
 
     def _look_up(self, name: str, ids: dict[str, int], names: list[str], kind: str) -> int:

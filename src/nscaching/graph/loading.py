@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,21 +26,59 @@ from nscaching.graph.vocabulary import NamedTriples, encode
 from nscaching.graph.world import load_world
 
 
-def load_graph(
-    source: str | Path | KnowledgeGraph, *, split: float = 0.0, seed: int = 0
-) -> KnowledgeGraph:
+class Frame(Protocol):
+    """A table of pandas, polars or pyarrow: all of them speak Arrow."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> object:
+        """Hand the table over."""
+
+
+#: What stands for a graph: itself, a place or a name, a table, or (head, relation, tail) by name.
+GraphSource = KnowledgeGraph | str | Path | Frame | Sequence[Sequence[Any]] | np.ndarray
+
+
+def load_graph(source: GraphSource, *, split: float = 0.0, seed: int = 0) -> KnowledgeGraph:
     """Load a knowledge graph from a folder, a file or the name of a data set.
 
-    An existing path wins over a name; a graph is returned as it is. ``split`` holds out that share
-    of the triples for valid and the same again for test, for sources with training triples only.
+    An existing path wins over a name; a graph is returned as it is. A data frame, or a list or
+    array of (head, relation, tail) names, is made a graph by :meth:`KnowledgeGraph.from_dataframe`
+    or :meth:`KnowledgeGraph.from_triples`; whole numbers in it are names. ``split`` holds out
+    that share of the triples for valid and the same again for test, for sources with training
+    triples only.
     """
     if not 0 <= split < 0.5:
         raise UserError(
             f"split is {split}; it must be at least 0 and less than 0.5, the share of the triples "
             "for valid and again for test."
         )
-    graph = source if isinstance(source, KnowledgeGraph) else _load(source)
+    graph = _load(source) if isinstance(source, str | Path) else as_graph(source)
     return _held_out(graph, split, seed) if split > 0 else graph
+
+
+def as_graph(source: Any) -> KnowledgeGraph:
+    """Return the graph of what is in memory: itself, a data frame, or triples of names."""
+    if isinstance(source, KnowledgeGraph):
+        return source
+    if hasattr(source, "__arrow_c_stream__"):
+        return KnowledgeGraph.from_dataframe(source)
+    if isinstance(source, np.ndarray):
+        source = source.tolist()
+    if not isinstance(source, list | tuple):
+        raise UserError(
+            f"A {type(source).__name__} is no graph. Name a data set, a folder or a file, or make "
+            "a graph with KnowledgeGraph.from_triples, from_dataframe, from_networkx or another "
+            "of its from_ methods."
+        )
+    graph = KnowledgeGraph.from_triples([_with_names(row) for row in source])
+    graph.notes.extend(remarks(graph))
+    return graph
+
+
+def _with_names(row: Any) -> Any:
+    """Write the whole numbers of a row as names, as in a data frame; leave the rest to complain."""
+    if not isinstance(row, list | tuple):
+        return row
+    return tuple(str(name) if type(name) is int else name for name in row)
 
 
 def _load(source: str | Path) -> KnowledgeGraph:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nscaching.errors import UserError
@@ -14,15 +14,27 @@ SEPARATORS = {"\t": "tabs", ",": "commas"}
 COLUMNS = ("head", "relation", "tail", "label")
 
 
-def read_slowly(data: bytes, path: Path, delimiter: str, width: int) -> list[list[str]]:
+#: What a file may have between its names in place of what it should.
+_SEEN = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
+
+
+def read_slowly(
+    data: bytes, path: Path, delimiter: str, width: int, chosen: Sequence[int] | None = None
+) -> list[list[str]]:
     """Return every row of the file, or raise a UserError that names the first bad line.
 
-    It also reads what Arrow refuses without cause, such as a line longer than its block.
+    Of a file whose header names more columns than are wanted, ``chosen`` are taken. It also
+    reads what Arrow refuses without cause, such as a line longer than its block.
     """
     lines = _csv_rows(data, path) if delimiter == "," else _tab_rows(data, path)
     rows: list[list[str]] = []
     for number, row in lines:
-        _check_row(row, f"Line {number} of {path}", delimiter, width)
+        place = f"Line {number} of {path}"
+        if chosen is not None:
+            if len(row) != width:
+                raise UserError(f"{place} has {len(row)} columns; the header has {width}.")
+            row = [row[at] for at in chosen]
+        _check_row(row, place, delimiter, width if chosen is None else len(chosen))
         rows.append(row)
     if not rows:
         raise no_triples(path)
@@ -35,7 +47,7 @@ def _check_row(row: list[str], place: str, delimiter: str, width: int) -> None:
         found = "1 column" if len(row) == 1 else f"{len(row)} columns"
         raise UserError(
             f"{place} has {found}; expected {width} ({', '.join(COLUMNS[:width])}) "
-            f"separated by {SEPARATORS[delimiter]}."
+            f"separated by {SEPARATORS[delimiter]}{_instead(row, width)}."
         )
     for column, name in zip(COLUMNS, row, strict=False):
         if not name:
@@ -46,6 +58,14 @@ def _check_row(row: list[str], place: str, delimiter: str, width: int) -> None:
             )
     if width == 4 and row[3] not in ("1", "-1"):
         raise UserError(f"{place} has the label {row[3]!r}; expected 1 or -1.")
+
+
+def _instead(row: list[str], width: int) -> str:
+    """Say what separates the names of a line that seems to have one column."""
+    text = row[0] if len(row) == 1 else ""
+    seen = [name for sign, name in _SEEN.items() if text.count(sign) == width - 1]
+    seen += ["spaces"] if len(text.split()) == width else []
+    return f", where this line has {seen[0]}" if seen else ""
 
 
 def _tab_rows(data: bytes, path: Path) -> Iterator[tuple[int, list[str]]]:

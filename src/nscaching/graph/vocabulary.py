@@ -36,7 +36,7 @@ class NamedTriples:
     def from_tuples(cls, triples: Sequence[Sequence[str]], what: str = "triples") -> NamedTriples:
         """Take (head, relation, tail) tuples of names."""
         for row, triple in enumerate(triples):
-            if isinstance(triple, str) or len(triple) != 3:
+            if isinstance(triple, str) or not hasattr(triple, "__len__") or len(triple) != 3:
                 raise UserError(
                     f"Entry {row} of {what} is {triple!r}; expected (head, relation, tail)."
                 )

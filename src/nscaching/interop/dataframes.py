@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from nscaching.errors import UserError
-from nscaching.graph.columns import choose_columns, table_triples
+from nscaching.graph.columns import choose_columns, sentence, table_triples
 from nscaching.graph.knowledge_graph import SPLITS, KnowledgeGraph
 from nscaching.graph.loading import assemble
 from nscaching.graph.reading import Reading
@@ -20,7 +20,7 @@ def from_dataframe(
 ) -> KnowledgeGraph:
     """Make a graph of a frame a split (train, valid, test); None stands for no such split."""
     readings = {
-        split: _read(frame, columns, f"The {split} frame")
+        split: _read(frame, columns, f"the {split} frame")
         for split, frame in zip(SPLITS, frames, strict=True)
         if frame is not None
     }
@@ -32,13 +32,13 @@ def from_dataframe(
 def _read(frame: Any, columns: Sequence[str] | None, what: str) -> Reading:
     if not hasattr(frame, "__arrow_c_stream__"):
         raise UserError(
-            f"{what} is a {type(frame).__name__}; expected a frame of pandas (2.2 or newer), "
-            "polars or pyarrow."
+            f"{sentence(what)} is a {type(frame).__name__}; expected a frame of pandas (2.2 or "
+            "newer), polars or pyarrow."
         )
     try:
         table = pa.table(frame)
     except pa.ArrowException as error:  # a pandas column of mixed values, say
-        raise UserError(f"{what} cannot be read as a table: {error}.") from error
+        raise UserError(f"{sentence(what)} cannot be read as a table: {error}.") from error
     if columns is None:
         columns = choose_columns(table.column_names, what)
     if isinstance(columns, str) or len(columns) != 3:
@@ -46,6 +46,6 @@ def _read(frame: Any, columns: Sequence[str] | None, what: str) -> Reading:
     absent = [column for column in columns if column not in table.column_names]
     if absent:
         raise UserError(
-            f"{what} has no column '{absent[0]}'; it has {', '.join(table.column_names)}."
+            f"{sentence(what)} has no column '{absent[0]}'; it has {', '.join(table.column_names)}."
         )
     return Reading(table_triples(table, columns, what))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from nscaching.errors import UserError
+from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.files import (
     explained_writes,
     read_names,
@@ -37,11 +37,11 @@ def refuse_occupied(out: Path, overwrite: bool) -> None:
         if not out.exists() or (out.is_dir() and not any(out.iterdir())):
             return
     if not (out / _NODES).is_file() or not (out / _MODEL).is_file():
-        raise UserError(f"{out} exists and holds no embedding of nodes; choose another --out.")
+        raise UserError(f"{out} exists and holds no embedding of nodes; {CHOOSE_ANOTHER}")
     if not overwrite:
         raise UserError(
-            f"{out} holds an embedding already. Add --overwrite to replace it, or choose another "
-            "--out."
+            f"{out} holds an embedding already. Replace it (--overwrite, "
+            f"overwrite=True), or {CHOOSE_ANOTHER}"
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from nscaching.errors import UserError
-from nscaching.files import read_tensors, write_tensors
+from nscaching.files import read_details, read_tensors, write_tensors
 
 FORMAT = 1
 
@@ -35,6 +35,10 @@ class Counters:
     finished: bool = False
     pretraining: bool = False  #: whether the sampler is still Bernoulli's: a warm start may follow
 
+    def within_budget(self, epochs: int, max_seconds: float | None) -> bool:
+        """Tell whether epochs and seconds are left."""
+        return self.epoch < epochs and (max_seconds is None or self.epoch_seconds < max_seconds)
+
 
 def save(path: Path, counters: Counters, parts: dict[str, dict[str, Tensor]]) -> None:
     """Write counters and named groups of tensors."""
@@ -45,17 +49,25 @@ def save(path: Path, counters: Counters, parts: dict[str, dict[str, Tensor]]) ->
 def load(path: Path) -> tuple[Counters, dict[str, dict[str, Tensor]]]:
     """Read back what :func:`save` wrote."""
     tensors, details = read_tensors(path, "checkpoint")
-    try:
-        if details.pop("format", None) != FORMAT:
-            raise TypeError("another format")
-        counters = Counters(**details)
-    except TypeError as error:
-        raise UserError(
-            f"{path} was not written by this version of nscaching ({error}); start the run again "
-            "with --overwrite."
-        ) from error
     parts: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         part, _, rest = name.partition("/")
         parts.setdefault(part, {})[rest] = tensor
-    return counters, parts
+    return _counters(path, details), parts
+
+
+def load_counters(path: Path) -> Counters:
+    """Read where a run stands, without its tensors."""
+    return _counters(path, read_details(path, "checkpoint"))
+
+
+def _counters(path: Path, details: dict[str, Any]) -> Counters:
+    try:
+        if details.pop("format", None) != FORMAT:
+            raise TypeError("another format")
+        return Counters(**details)
+    except TypeError as error:
+        raise UserError(
+            f"{path} was not written by this version of nscaching ({error}); begin anew with "
+            "--overwrite (overwrite=True)."
+        ) from error

@@ -29,7 +29,8 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     )
     split: float = option(
         0.05,
-        "For a single file: the share held out for valid and again for test; 0 keeps all.",
+        "For a single file, or a graph in memory without valid and test: the share held out for "
+        "valid and again for test; 0 keeps all.",
         group="Data",
         low=0,
         below=0.5,

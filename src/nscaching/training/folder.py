@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from nscaching.errors import UserError
+from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.evaluation import RankingReport
 from nscaching.files import (
     append_json_line,
@@ -78,7 +78,7 @@ class RunFolder:
         if self.exists() and not self.is_run():
             raise UserError(
                 f"{self.path} exists and is not a run folder, so it is not overwritten; "
-                "choose another --out."
+                f"{CHOOSE_ANOTHER}"
             )
         fresh = not self.path.exists()
         staged = RunFolder(self._staging)
@@ -143,6 +143,11 @@ class RunFolder:
             if not self.path.exists():
                 what = "is not there"
             raise UserError(f"{self.path} {what}. Train one with 'nscaching train'.")
+        if (self.path / "nodes.txt").is_file() and not self.entities.is_file():
+            raise UserError(
+                f"{self.path} is an embedding of nodes, not a run on a knowledge graph; "
+                "'nscaching nodes' has the commands for it, ns.load_nodes reads it."
+            )
         return TrainConfig.from_file(self.config)
 
     def read_graph(self) -> KnowledgeGraph:

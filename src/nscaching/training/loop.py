@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nscaching.acceleration import HAVE_NUMBA
-from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
+from nscaching.errors import CHOOSE_ANOTHER, TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
 from nscaching.sampling import SAMPLERS, BernoulliSampler, Sampler, triple_columns
@@ -212,8 +212,7 @@ class Trainer:
 
     def _within_budget(self) -> bool:
         """Tell whether epochs and seconds are left."""
-        limit, used = self.config.max_seconds, self.counters.epoch_seconds
-        return self.counters.epoch < self.config.epochs and (limit is None or used < limit)
+        return self.counters.within_budget(self.config.epochs, self.config.max_seconds)
 
     def _out_of_patience(self) -> bool:
         patience = self.config.patience
@@ -269,7 +268,7 @@ class Trainer:
             counters.best_epoch = counters.epoch
         if self.folder is None:
             return
-        if not counters.finished:
+        if not counters.finished or not self.folder.model.exists():
             counters.finished = True
             self._save_checkpoint()
 
@@ -281,8 +280,6 @@ class Trainer:
         assert self.folder is not None
         self._check_parameters()
         self.counters.seconds = self._seconds()
-        best = self.best_model()
-        self.folder.write_model(best.entity, best.relation)
         parts = {
             "model": self.model.state(),
             "best": self.best,
@@ -294,7 +291,13 @@ class Trainer:
             parts["trace"] = self.tracer.state()
         if self.order is not None:
             parts["epoch"] = {"order": self.order}
-        checkpoint.save(self.folder.checkpoint, self.counters, parts)
+        best = self.best_model()
+        if self.folder.checkpoint.exists():
+            self.folder.write_model(best.entity, best.relation)
+            checkpoint.save(self.folder.checkpoint, self.counters, parts)
+        else:  # the first: a kill in between must not leave a model without its checkpoint
+            checkpoint.save(self.folder.checkpoint, self.counters, parts)
+            self.folder.write_model(best.entity, best.relation)
         self._last_checkpoint = time.monotonic()
 
     def _load_checkpoint(self, folder: RunFolder) -> None:
@@ -302,7 +305,7 @@ class Trainer:
         if counters.fingerprint != self.graph.fingerprint:
             raise UserError(
                 f"{folder.path} was trained on another graph: its triples or names differ from "
-                "those given now. Resume with the same data, or choose another --out."
+                f"those given now. Resume with the same data, or {CHOOSE_ANOTHER}"
             )
         if counters.pretraining != self.counters.pretraining:
             self.counters = counters
@@ -320,8 +323,8 @@ class Trainer:
                 self.tracer.load_state(parts["trace"])
         except (KeyError, RuntimeError) as error:
             raise UserError(
-                f"{folder.checkpoint} does not fit this run ({error}); start it again with "
-                "--overwrite."
+                f"{folder.checkpoint} does not fit this run ({error}); begin anew with "
+                "--overwrite (overwrite=True)."
             ) from error
         self.best = {name: table.to(self.device) for name, table in parts.get("best", {}).items()}
         order = parts.get("epoch", {}).get("order")

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nscaching.errors import TrainingInterrupted, UserError
+from nscaching.api import refuse_both
+from nscaching.errors import CHOOSE_ANOTHER, TrainingInterrupted, UserError
 from nscaching.report.page import try_to_write
 from nscaching.report.search_page import write_search_page
 from nscaching.training import Progress
@@ -65,6 +66,7 @@ def tune(
     """
     _require_smac()
     _check_workers(workers, workers_as)
+    refuse_both(resume, overwrite)
     started = time.monotonic()
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     asked = {"trials": trials, "method": method, "space": space}
@@ -213,7 +215,7 @@ def _existing(
     if not same:
         raise UserError(
             f"{folder.path} searches on {stored.data}, not on this graph. Leave the data out to "
-            "resume it, or choose another --out."
+            f"resume it, or {CHOOSE_ANOTHER}"
         )
     return folder
 
@@ -232,7 +234,7 @@ def _resumed(
             continue
         raise UserError(
             f"{folder.path} was begun with {name} {before.get(name)}, not {value}. Leave {name} "
-            "out to resume it, or choose another --out."
+            f"out to resume it, or {CHOOSE_ANOTHER}"
         )
     return settings, fixed, planned
 

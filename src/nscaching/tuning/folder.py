@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from nscaching.errors import UserError
+from nscaching.errors import CHOOSE_ANOTHER, GO_ON_OR_REPLACE, UserError
 from nscaching.files import explained_writes, write_text
 from nscaching.training.config import read_yaml
 from nscaching.tuning.journal import Journal
@@ -50,12 +50,9 @@ class SearchFolder:
             return
         if self.is_search():
             if not overwrite and self.journal.path.exists():  # else nothing was trained yet
-                raise UserError(
-                    f"{self.path} holds a search already. Add --resume to go on with it, "
-                    "--overwrite to replace it, or choose another --out."
-                )
+                raise UserError(f"{self.path} holds a search already. {GO_ON_OR_REPLACE}")
         elif not self.path.is_dir() or any(each != self.base for each in self.path.iterdir()):
-            raise UserError(f"{self.path} exists and holds no search; choose another --out.")
+            raise UserError(f"{self.path} exists and holds no search; {CHOOSE_ANOTHER}")
 
     def create(self, record: dict[str, Any], write_base: Callable[[Path], None]) -> None:
         """Begin a search; an earlier one here is removed."""

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nscaching.api import decided, make_config, make_trainer, open_graph, plain_options
+from nscaching.api import decided, make_config, make_trainer, plain_options
 from nscaching.errors import UserError
-from nscaching.graph import KnowledgeGraph
+from nscaching.graph import KnowledgeGraph, as_graph
 from nscaching.nodes.loading import NAMED as NAMED_NODE_GRAPHS
+from nscaching.opening import graph_of_run, named_or_graph, open_graph
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import pick_device
 from nscaching.tuning.journal import SUCCESS, Answer
@@ -30,6 +31,7 @@ class TripleRuns(Subject):
         if isinstance(base, str | Path) and Path(base).is_dir():
             base = RunFolder(base).read_config()
         given = {**plain_options(base), **options}
+        graph = named_or_graph(graph)
         built = SearchSpace.build(space, make_config(graph, given), options)
         return make_config(graph, {**given, "sampler": built.sampler}), built
 
@@ -42,11 +44,11 @@ class TripleRuns(Subject):
                 f"{config.data} is a graph without relations; tune embeddings of its nodes with "
                 f"'nscaching nodes tune {config.data}'."
             )
-        loaded = graph if isinstance(graph, KnowledgeGraph) else open_graph(config)
+        loaded = open_graph(config, named_or_graph(graph))
         if len(loaded.valid) == 0 or config.valid_every == 0:
             raise UserError(
-                "A search compares trials by validation MRR: it needs valid triples (--split for a "
-                "single file) and --valid-every above 0."
+                "A search compares trials by validation MRR: it needs valid triples (a split above "
+                "0 for a single file) and a valid_every above 0."
             )
         return loaded
 
@@ -58,9 +60,11 @@ class TripleRuns(Subject):
         """Return the configuration of the run folder."""
         return RunFolder(base).read_config()
 
-    def is_of(self, base: Path, graph: KnowledgeGraph) -> bool:
+    def is_of(self, base: Path, graph: Any) -> bool:
         """Compare triples and names."""
-        return graph.fingerprint == RunFolder(base).read_graph().fingerprint
+        folder = RunFolder(base)
+        given = as_graph(graph)
+        return graph_of_run(given, folder.read_graph(), folder.read_config()) is not None
 
     def measure(self, base: Path) -> Measure:
         """Return the MRR."""
@@ -68,16 +72,17 @@ class TripleRuns(Subject):
 
     def train(self, base: Path, out: Path, options: Mapping[str, Any]) -> Answer:
         """Train a run, from its checkpoint where it has one."""
+        anew = not RunFolder(out).checkpoint.exists()
         trainer = make_trainer(
             _graph(str(base)),
             out=out,
             config=self.read_config(base),
-            resume=True,
+            resume=not anew,
+            overwrite=anew,
             progress=Progress("none"),
             **options,
         )
-        anew = not RunFolder(out).checkpoint.exists()
-        trainer.run(resume=True)
+        trainer.run(resume=not anew)
         counters = trainer.counters
         if counters.best_valid is None:
             raise UserError("Nothing was validated; a search needs valid triples, --valid-every.")
