@@ -45,11 +45,12 @@ def train(
     ``graph`` is a :class:`KnowledgeGraph`, the name of a data set, a folder, a file, a data frame
     or a list of triples, as in :func:`load_graph`; to resume a run it may be left out. A file, or a
     graph with training triples only, is split: ``split`` is the share held out for valid and again
-    for test, and ``run.graph`` is what came of it. Options
-    are those of :class:`TrainConfig`, as keywords or in ``config``; keywords win. With ``out`` the
-    run is kept in a folder, can be resumed after a stop, and is read back by :func:`load_run`.
-    ``track`` names trackers that are told how it goes, such as ``["tensorboard:logs",
-    "csv:curve.csv"]``.
+    for test, and ``run.graph`` is what came of it.
+
+    Options are those of :class:`TrainConfig`, as keywords or in ``config``; keywords win. With
+    ``out`` the run is kept in a folder, can be resumed after a stop, and is read back by
+    :func:`load_run`. ``track`` names trackers that are told how it goes, such as
+    ``["tensorboard:logs", "csv:curve.csv"]``.
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     trainer = make_trainer(
