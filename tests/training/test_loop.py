@@ -183,7 +183,8 @@ def test_an_empty_valid_split_is_fine(tmp_path, sampler):
     run = train(graph, sampler=sampler, out=tmp_path / "R")
     assert run.summary["valid"] is None
     assert run.summary["test"] is None
-    assert ns.load_run(tmp_path / "R").evaluate("test").count == 0
+    with pytest.raises(UserError, match="test split is empty"):
+        ns.load_run(tmp_path / "R").evaluate("test")
 
 
 @pytest.mark.parametrize("sampler", EVERY_SAMPLER)

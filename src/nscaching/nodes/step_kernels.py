@@ -21,7 +21,7 @@ from nscaching.scoring.gradients.pair_cpu import sigmoid, softplus
 
 Array = np.ndarray[Any, Any]
 
-_inline = njit(forceinline=True, cache=True, nogil=True, error_model="numpy")
+_inline = njit(cache=True, nogil=True, error_model="numpy")
 _jit = njit(parallel=True, cache=True, nogil=True, error_model="numpy")
 #: Draws that may fall into the window before a negative is left out.
 _REDRAWS = 16

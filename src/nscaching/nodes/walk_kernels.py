@@ -16,7 +16,7 @@ from nscaching.sampling.cpu_kernels import hashed, holds, stream_of
 
 Array = np.ndarray[Any, Any]
 
-_inline = njit(forceinline=True, cache=True, nogil=True, error_model="numpy")
+_inline = njit(cache=True, nogil=True, error_model="numpy")
 #: Proposals that may be refused before a step is drawn by looking at all neighbours. Proposals are
 #: independent, so giving up on them changes no probability.
 _ATTEMPTS = 24

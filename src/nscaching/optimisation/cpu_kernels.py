@@ -108,7 +108,7 @@ def _two_for_many(sizes: Array, roots: Array, beta1: float, beta2: float) -> Arr
 
 
 #: A part of ``move``: what it does to one row. ``rates`` are those of :func:`_rates`.
-_part = njit(forceinline=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
+_part = njit(fastmath=True, cache=True, nogil=True, error_model="numpy")
 
 
 @_part

@@ -19,7 +19,7 @@ _GOLDEN, _MIX_1, _MIX_2 = np.uint64(GOLDEN), np.uint64(MIX_1), np.uint64(MIX_2)
 #: Up to so many answers of a row are compared with all that is offered, which vectorises; where
 #: there are more, each offered entity is looked up.
 _FEW_ANSWERS = 200
-_inline = njit(forceinline=True, cache=True, nogil=True, error_model="numpy")
+_inline = njit(cache=True, nogil=True, error_model="numpy")
 
 
 @_inline

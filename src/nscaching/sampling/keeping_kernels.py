@@ -22,7 +22,7 @@ _GOLDEN, _NOISE_STREAM = np.uint64(GOLDEN), np.uint64(NOISE_STREAM)
 _GUESSES = 15
 #: Rows renewed one after the other with the same working memory.
 BLOCK = 32
-_inline = njit(forceinline=True, cache=True, nogil=True, error_model="numpy")
+_inline = njit(cache=True, nogil=True, error_model="numpy")
 _INFINITE = np.float32(np.inf)
 _LEAST, _MOST = np.int32(-(2**31)), np.int32(2**31 - 1)
 

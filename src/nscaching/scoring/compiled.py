@@ -11,4 +11,4 @@ Array = np.ndarray[Any, Any]
 #: A kernel: its ``prange`` runs on all threads.
 parallel = njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
 #: A part of kernels.
-inline = njit(forceinline=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
+inline = njit(fastmath=True, cache=True, nogil=True, error_model="numpy")
