@@ -70,6 +70,44 @@ def sweep_temporary(folder: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
+def remove_own(folder: Path, patterns: Iterable[str]) -> None:
+    """Remove the files below a folder that match a pattern, then the subfolders left empty.
+
+    Whatever matches no pattern stays, and so does what lies behind a symbolic link. Patterns are
+    those of ``Path.glob`` and must name only files that this package writes.
+    """
+    subfolders: set[Path] = set()
+    for pattern in patterns:
+        for found in list(folder.glob(pattern)):
+            above = [parent for parent in found.parents if folder in parent.parents]
+            if any(parent.is_symlink() for parent in above) or found.is_symlink():
+                continue
+            subfolders.update(above)
+            if found.is_file():
+                found.unlink()
+            else:
+                subfolders.add(found)
+    for subfolder in sorted(subfolders, key=lambda path: len(path.parts), reverse=True):
+        with contextlib.suppress(OSError):  # it holds something else
+            subfolder.rmdir()
+
+
+def find_foreign(folder: Path, patterns: Iterable[str]) -> Path | None:
+    """Return something in the subfolders of a folder that matches no pattern, if there is any.
+
+    A link counts, whatever it leads to; a subfolder does not: what is in it does.
+    """
+    own = {found for pattern in patterns for found in folder.glob(pattern)}
+    for above, folders, files in os.walk(folder):
+        if Path(above) == folder:
+            continue
+        links = [name for name in folders if (Path(above) / name).is_symlink()]
+        for found in (Path(above) / name for name in (*files, *links)):
+            if found not in own or found.is_symlink():
+                return found
+    return None
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically, in UTF-8 and with the line ends as they are."""
     write_atomically(path, lambda temporary: temporary.write_bytes(text.encode("utf-8")))

@@ -220,3 +220,42 @@ def test_without_smac_the_remedy_is_named(graph, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"nscaching\[tune\]"):
         search(graph, tmp_path / "S")
+
+
+def test_a_folder_with_any_search_yaml_is_never_touched(graph, tmp_path):
+    """It deleted everything beside a file of that name, without --overwrite."""
+    mine = tmp_path / "P"
+    (mine / "thesis").mkdir(parents=True)
+    (mine / "thesis" / "chapter.tex").write_text("years of work")
+    (mine / "search.yaml").write_text("engine: lucene\n")
+    for overwrite in (False, True):
+        with pytest.raises(UserError, match="holds no search"):
+            search(graph, mine, trials=1, method="random", overwrite=overwrite)
+    assert (mine / "thesis" / "chapter.tex").read_text() == "years of work"
+    assert (mine / "search.yaml").read_text() == "engine: lucene\n"
+
+
+def test_replacing_a_search_removes_its_own_files_only(graph, tmp_path):
+    folder = tmp_path / "S"
+    search(graph, folder, trials=2, method="random")
+    (folder / "notes.txt").write_text("mine")
+    search(graph, folder, trials=1, method="random", overwrite=True)
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert not (folder / "trials" / "002").exists()
+
+
+def test_a_search_with_foreign_files_inside_is_not_replaced(graph, tmp_path):
+    folder = tmp_path / "S"
+    search(graph, folder, trials=1, method="random")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "config.yaml").write_text("of another program")
+    note, link = folder / "trials" / "001" / "notes.txt", folder / "trials" / "007"
+    for make in (lambda: note.write_text("mine"), lambda: link.symlink_to(elsewhere)):
+        make()
+        before = sorted(folder.rglob("*"))
+        with pytest.raises(UserError, match="not replaced"):
+            search(graph, folder, trials=1, method="random", overwrite=True)
+        assert sorted(folder.rglob("*")) == before
+        note.unlink(missing_ok=True)
+    assert (elsewhere / "config.yaml").read_text() == "of another program"

@@ -8,7 +8,6 @@ pictures are the outcome.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,38 @@ from typing import Any
 import yaml
 
 from nscaching.errors import CHOOSE_ANOTHER, GO_ON_OR_REPLACE, UserError
-from nscaching.files import explained_writes, write_text
+from nscaching.files import explained_writes, find_foreign, remove_own, write_text
 from nscaching.training.config import read_yaml
 from nscaching.tuning.journal import Journal
 from nscaching.tuning.settings import SearchOptions, read_options
+
+#: Every key that ``search.yaml`` has had since the first version.
+_KEYS = {"trials", "method", "space", "planned_trials", "fixed"}
+#: Files of a run or of an embedding of nodes, which are what trials are.
+_TRIAL = [
+    "config.yaml",
+    "entities.txt",
+    "relations.txt",
+    "nodes.txt",
+    "graph.safetensors",
+    "model.safetensors",
+    "metrics.jsonl",
+    "trace.jsonl",
+    "summary.json",
+    "report.html",
+    "checkpoint",
+    "checkpoint/state.safetensors",
+]
+#: All that a search writes, as patterns below its folder.
+_OWN = (
+    *("search.yaml", "trials.jsonl", "best.yaml", "trials.csv", "result.json", "report.html"),
+    *("curve.png", "importance.png"),
+    *(f"smac/[0-9]*/{name}.json" for name in ("configspace", "intensifier", "optimization")),
+    *(f"smac/[0-9]*/{name}.json" for name in ("runhistory", "scenario")),
+    *(f"base/{name}" for name in _TRIAL),
+    *(f"trials/[0-9]*/{name}" for name in _TRIAL),
+    "trials/[0-9]*/seeds.jsonl",
+)
 
 
 def base_folder(search: Path) -> Path:
@@ -42,7 +69,12 @@ class SearchFolder:
 
     def is_search(self) -> bool:
         """Tell whether a search was begun here; ``search.yaml`` is written last."""
-        return self.settings.is_file()
+        if not self.settings.is_file() or not (self.base / "config.yaml").is_file():
+            return False
+        try:
+            return read_yaml(self.settings).keys() >= _KEYS
+        except UserError:
+            return False
 
     def refuse_occupied(self, overwrite: bool) -> None:
         """Refuse a folder that holds something else, or a search that is not to be replaced."""
@@ -51,22 +83,26 @@ class SearchFolder:
         if self.is_search():
             if not overwrite and self.journal.path.exists():  # else nothing was trained yet
                 raise UserError(f"{self.path} holds a search already. {GO_ON_OR_REPLACE}")
+            if (foreign := find_foreign(self.path, _OWN)) is not None:
+                raise UserError(
+                    f"{foreign} is no file of a search, so {self.path} is not replaced. Move it "
+                    f"away, or {CHOOSE_ANOTHER}"
+                )
         elif not self.path.is_dir() or any(each != self.base for each in self.path.iterdir()):
             raise UserError(f"{self.path} exists and holds no search; {CHOOSE_ANOTHER}")
 
     def create(self, record: dict[str, Any], write_base: Callable[[Path], None]) -> None:
-        """Begin a search; an earlier one here is removed."""
+        """Begin a search; the files of an earlier one here are removed, by name."""
         with explained_writes(self.path):
             if self.is_search():
-                self.settings.unlink()
-                shutil.rmtree(self.path)
+                remove_own(self.path, _OWN)
             self.path.mkdir(parents=True, exist_ok=True)
         write_base(self.base)
         write_text(self.settings, yaml.safe_dump(record, sort_keys=False, allow_unicode=True))
 
     def read(self) -> tuple[SearchOptions, dict[str, Any], int]:
         """Return the options of the search, the fixed training options and the planned trials."""
-        if not self.is_search():
+        if not self.settings.is_file():
             raise UserError(
                 f"{self.path} holds no search to resume. Start one with 'nscaching tune DATA --out "
                 f"{self.path}'."
