@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 import nscaching as ns
-from nscaching.api import make_trainer
-from nscaching.paper.settings import chosen
-from nscaching.scoring import SCORING
+from nscaching.experiments.paper.settings import chosen
+from nscaching.models import SCORING
+from nscaching.runs.api import make_trainer
 from nscaching.training import Progress
 
 #: The paper's grid without learning rates above 0.003 and dimension 50, which never won a try.

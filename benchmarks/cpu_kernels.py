@@ -19,10 +19,10 @@ import nscaching  # noqa: F401, before torch: it sets up threads
 import numpy as np
 import torch
 
-from nscaching.benchmarking import describe_machine
-from nscaching.optimisation import DenseAdam
+from nscaching.models import CompactTable
+from nscaching.optim import DenseAdam
 from nscaching.sampling import cpu_kernels
-from nscaching.scoring import CompactTable
+from nscaching.training.benchmarking import describe_machine
 
 ENTITIES, WIDTH, TOUCHED = 40_943, 200, 3 * 1024
 STEPS, WARM_UP = 300, 110

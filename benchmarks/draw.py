@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from nscaching.drawing import figure, line_look, save
+from nscaching.report.drawing import figure, line_look, save
 
 RESULTS = Path(__file__).parent / "results"
 

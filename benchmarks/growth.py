@@ -23,8 +23,8 @@ import nscaching as ns  # before torch: it sets up threads
 import numpy as np
 import torch
 
-from nscaching.benchmarking import describe_machine
 from nscaching.training import Progress, Trainer
+from nscaching.training.benchmarking import describe_machine
 from nscaching.training.memory import peak_bytes, plan_memory
 
 

@@ -175,7 +175,7 @@ def main() -> None:
     if given.as_peer:
         time_peers(*given.as_peer, given)
         return
-    from nscaching.benchmarking import describe_machine
+    from nscaching.training.benchmarking import describe_machine
 
     report: dict[str, object] = {"machine": describe_machine()}
     if given.million:

@@ -26,9 +26,9 @@ from pykeen.models import TransE
 from pykeen.training import SLCWATrainingLoop, TrainingCallback
 
 import nscaching as ns
-import nscaching.pykeen
+import nscaching.interop.pykeen
 from nscaching.evaluation import RankingReport, rank_triples
-from nscaching.scoring import SCORING, EmbeddingModel
+from nscaching.models import SCORING, EmbeddingModel
 
 
 class EpochSeconds(TrainingCallback):

@@ -14,9 +14,9 @@ import sys
 import time
 
 import nscaching as ns
-from nscaching.benchmarking import describe_machine
 from nscaching.sampling import SAMPLERS
 from nscaching.training import Progress, TrainConfig, Trainer
+from nscaching.training.benchmarking import describe_machine
 
 #: Steps that compile, then steps that are timed; IGAN's are long.
 STEPS = {"igan": (2, 4)}

@@ -26,10 +26,10 @@ import numpy as np
 import torch
 
 from eager import EagerNSCaching
-from nscaching.benchmarking import describe_machine, time_run
 from nscaching.evaluation import rank_triples
-from nscaching.scoring import SCORING, EmbeddingModel, Side
+from nscaching.models import SCORING, EmbeddingModel, Side
 from nscaching.training import Progress, Trainer
+from nscaching.training.benchmarking import describe_machine, time_run
 
 
 def eager_steps(graph, config):

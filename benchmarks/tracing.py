@@ -16,8 +16,8 @@ import time
 from dataclasses import replace
 
 import nscaching as ns
-from nscaching.benchmarking import describe_machine
 from nscaching.training import Progress, TrainConfig, Trainer
+from nscaching.training.benchmarking import describe_machine
 
 
 def run_epoch(trainer: Trainer, epoch: int) -> tuple[float, float]:

@@ -23,9 +23,9 @@ from typing import Any
 import torch
 
 import nscaching as ns
-from nscaching.benchmarking import describe_machine
-from nscaching.tuning.curves import CurvePoint
-from nscaching.tuning.pictures import curves_picture
+from nscaching.experiments.tune.curves import CurvePoint
+from nscaching.experiments.tune.pictures import curves_picture
+from nscaching.training.benchmarking import describe_machine
 
 METHODS = ("smac", "random", "smac-mf")
 #: SimplE's settings under Bernoulli, which the search keeps.

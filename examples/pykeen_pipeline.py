@@ -13,7 +13,7 @@ import numpy as np
 from pykeen.pipeline import pipeline
 
 import nscaching as ns
-import nscaching.pykeen  # registers negative_sampler="nscaching" and callbacks="nscaching"
+import nscaching.interop.pykeen  # registers negative_sampler="nscaching" and callbacks="nscaching"
 
 EPOCHS = 8
 

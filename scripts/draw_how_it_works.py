@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import nscaching as ns
-from nscaching.drawing import COLOURS, figure, line_look, save
-from nscaching.tracking import Tracker
+from nscaching.interop.tracking import Tracker
+from nscaching.report.drawing import COLOURS, figure, line_look, save
 
 ROW, TRIPLE = "France|neighbour of|?", "France|neighbour of|Spain"
 SETTINGS: dict[str, Any] = {"scoring": "transd", "dim": 50, "margin": 4, "lr": 3e-3, "epochs": 30}

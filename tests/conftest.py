@@ -17,11 +17,11 @@ from scipy.stats import chisquare
 
 from nscaching.evaluation import ranking
 from nscaching.graph import KnowledgeGraph
-from nscaching.optimisation import adam
+from nscaching.models import SCORING, EmbeddingModel, compact, families
+from nscaching.optim import adam
 from nscaching.sampling import cache
 from nscaching.sampling import nscaching as sampler
-from nscaching.scoring import SCORING, EmbeddingModel, compact, families
-from nscaching.tracing import counters, gradients
+from nscaching.training.tracing import counters, gradients
 
 #: A statistical test with a fixed seed fails below this: a broken sampler is far below it.
 UNLIKELY = 1e-4

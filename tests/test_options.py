@@ -6,9 +6,9 @@ import yaml
 
 from nscaching.errors import UserError
 from nscaching.losses import LossOptions
+from nscaching.models import SCORING, ScoringOptions
 from nscaching.options import Options, option
 from nscaching.sampling import SAMPLERS, SamplerOptions
-from nscaching.scoring import SCORING, ScoringOptions
 
 INF, NAN = math.inf, math.nan
 

@@ -9,13 +9,13 @@
 
 from __future__ import annotations
 
-from nscaching import acceleration  # noqa: F401  (first: it sets up threads before torch loads)
 from nscaching._version import __version__
-from nscaching.api import load_run, train
-from nscaching.comparison import Comparison, compare
 from nscaching.errors import NSCachingError, TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation import ClassificationReport, RankingMetrics, RankingReport, Verdicts
+from nscaching.experiments.compare import Comparison, compare
+from nscaching.experiments.tune import SearchResult, tune
 from nscaching.graph import KnowledgeGraph, load_graph
+from nscaching.kernels import availability  # noqa: F401  (first: it sets up threads before torch loads)
 from nscaching.nodes import (
     NodeConfig,
     NodeEmbedding,
@@ -24,9 +24,9 @@ from nscaching.nodes import (
     load_node_graph,
     load_nodes,
 )
-from nscaching.run import Neighbour, Prediction, Run
+from nscaching.runs.api import load_run, train
+from nscaching.runs.run import Neighbour, Prediction, Run
 from nscaching.training import Progress, TrainConfig
-from nscaching.tuning import SearchResult, tune
 
 __all__ = [
     "ClassificationReport",

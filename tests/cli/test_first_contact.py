@@ -7,6 +7,7 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
+from nscaching import extras
 from nscaching.cli.main import app
 
 from .helpers import invoke
@@ -73,10 +74,9 @@ def test_doctor_prints_one_json_object():
 
 
 def test_doctor_speaks_to_a_person(monkeypatch):
-    from nscaching import packages
 
-    there = packages.is_installed
-    monkeypatch.setattr(packages, "is_installed", lambda module: module != "smac" and there(module))
+    there = extras.is_installed
+    monkeypatch.setattr(extras, "is_installed", lambda module: module != "smac" and there(module))
     outcome = invoke("doctor")
     assert outcome.code == 0
     assert "pip install 'nscaching[tune]'" in outcome.stdout

@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
-from nscaching.scoring import EmbeddingModel, Side
-from nscaching.scoring.distmult import DistMult
+from nscaching.models import EmbeddingModel, Side
+from nscaching.models.distmult import DistMult
 from tests.conftest import seeded
-from tests.scoring.twins import TwinModel
+from tests.models.twins import TwinModel
 
 
 def tied_model(entities, relations, dim=3, seed=0):

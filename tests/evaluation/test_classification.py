@@ -19,9 +19,9 @@ from nscaching.evaluation import (
     score_triples,
 )
 from nscaching.graph import find_dataset
-from nscaching.scoring import SCORING
+from nscaching.models import SCORING
 from tests.conftest import graph_of, random_graph, random_model
-from tests.scoring.twins import TwinModel
+from tests.models.twins import TwinModel
 
 GRAPH = random_graph(held_out=40)
 USUAL = Drawing()

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import hmean
 
 from nscaching.evaluation import RankingMetrics, RankingReport, Ranks, rank_triples
-from nscaching.scoring import Side
+from nscaching.models import Side
 from tests.conftest import graph_of, random_graph, random_model
 from tests.evaluation.helpers import tied_model
 

@@ -8,10 +8,10 @@ from nscaching.errors import UserError
 from nscaching.evaluation import rank_triples, ranking
 from nscaching.evaluation.ranking import TIES, Filter, chunk_rows
 from nscaching.graph.knowledge_graph import SPLITS
-from nscaching.scoring import SCORING, EmbeddingModel, Side
+from nscaching.models import SCORING, EmbeddingModel, Side
 from tests.conftest import graph_of, on_both_paths, random_graph, random_model
 from tests.evaluation.helpers import slow_ranks, tied_model
-from tests.scoring.twins import TWINS
+from tests.models.twins import TWINS
 
 pytestmark = on_both_paths
 GRAPH = random_graph(entities=18, relations=3, train=150, held_out=25)

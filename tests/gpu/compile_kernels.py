@@ -6,16 +6,16 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from nscaching.sampling import gpu_kernels as sampling
-from nscaching.sampling import uniform_gpu
-from nscaching.scoring import all_pairs_gpu
-from nscaching.scoring.gradients import (
+from nscaching.models import all_pairs_gpu
+from nscaching.models.gradients import (
     bilinear_gpu,
     distances_gpu,
     rotation_gpu,
     translational_gpu,
 )
-from nscaching.tracing import gpu_kernels as tracing
+from nscaching.sampling import gpu_kernels as sampling
+from nscaching.sampling import uniform_gpu
+from nscaching.training.tracing import gpu_kernels as tracing
 
 IDS = ("heads", "relations", "tails", "negatives")
 TYPES = {**dict.fromkeys(IDS, "*i64"), "replaces_head": "*i1", "count": "i32", "margin": "fp32"}

@@ -13,7 +13,7 @@ from importlib import import_module
 import pytest
 import torch
 
-ROOMS = ("scoring", "optimisation", "sampling", "training", "tracing")
+ROOMS = ("models", "optim", "sampling", "training", "training.tracing")
 GRADIENTS = ("bilinear", "translational", "rotation", "distances")
 #: A part that Triton imports when it first runs a kernel, and that looks at the variable too.
 LATE_PART = "triton.experimental.gluon"
@@ -38,7 +38,7 @@ def interpreted_kernels():
         if importlib.util.find_spec(LATE_PART) is not None:
             import_module(LATE_PART)
         for family in GRADIENTS:
-            import_module(f"nscaching.scoring.gradients.{family}_gpu")
+            import_module(f"nscaching.models.gradients.{family}_gpu")
         import_module("nscaching.sampling.uniform_gpu")
         return {room: import_module(f"nscaching.{room}.gpu_kernels") for room in ROOMS}
     finally:

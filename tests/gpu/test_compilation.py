@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOM = "scoring"
+ROOM = "models"
 
 
 @pytest.mark.slow

@@ -5,13 +5,13 @@ from importlib import import_module
 import pytest
 import torch
 
-from nscaching.scoring import SCORING, families, rotate
+from nscaching.models import SCORING, families, rotate
 from tests.conftest import random_model
-from tests.scoring import test_distance_gradients as distances
-from tests.scoring.pairs import ENTITIES, FUNCTIONS, NORMED, RELATIONS, in_double, pairs
-from tests.scoring.pairs import gradients_of_a_step as gradients
+from tests.models import test_distance_gradients as distances
+from tests.models.pairs import ENTITIES, FUNCTIONS, NORMED, RELATIONS, in_double, pairs
+from tests.models.pairs import gradients_of_a_step as gradients
 
-ROOM = "scoring"
+ROOM = "models"
 each_loss = pytest.mark.parametrize("margin", [None, 2.0])
 
 
@@ -31,7 +31,7 @@ def on_gpu(model, batch, negatives, margin):
             (count,),
         )
         out = [torch.full(shape, torch.nan) for shape in shapes]
-        kernels = import_module(f"nscaching.scoring.gradients.{family}_gpu")
+        kernels = import_module(f"nscaching.models.gradients.{family}_gpu")
         kernels.gradients(*tables, *ids, *drawn, *out, *settings, margin or 0.0)
         entity_rows, relation_rows, scores, losses = out
         return families.PairGradients(losses.sum(), scores, entity_rows, relation_rows)
@@ -111,7 +111,7 @@ def test_gradients_of_large_scores_are_finite(margin):
 
 @pytest.mark.parametrize("dim", [1, 5, 100])
 def test_gradients_of_weighted_distances_equal_autograd(dim):
-    kernels = import_module("nscaching.scoring.gradients.distances_gpu")
+    kernels = import_module("nscaching.models.gradients.distances_gpu")
     query, table, ids, weights = distances.drawn(dim, k=11)
     found = torch.full_like(query, torch.nan), torch.full_like(table, torch.nan)
     kernels.gradients(query, table, ids, weights, *found)

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from nscaching.scoring import SCORING, Side, families, rotate
+from nscaching.models import SCORING, Side, families, rotate
 from tests.conftest import random_model, seeded
-from tests.scoring.pairs import ENTITIES, FUNCTIONS, RELATIONS, in_double
+from tests.models.pairs import ENTITIES, FUNCTIONS, RELATIONS, in_double
 
-ROOM = "scoring"
+ROOM = "models"
 BILINEAR = ("distmult", "complex", "simple")
 
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from nscaching.tracing.gradients import BatchNorms
+from nscaching.training.tracing.gradients import BatchNorms
 from tests.conftest import seeded
-from tests.scoring.pairs import ENTITIES, pairs
+from tests.models.pairs import ENTITIES, pairs
 
-ROOM = "tracing"
+ROOM = "training.tracing"
 WIDTH = 5
 
 

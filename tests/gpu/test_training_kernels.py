@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from nscaching.optimisation import DenseAdam
-from nscaching.optimisation import adam as adam_module
+from nscaching.optim import DenseAdam
+from nscaching.optim import adam as adam_module
 from tests.conftest import seeded
 
 ROOM = "training"

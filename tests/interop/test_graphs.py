@@ -7,8 +7,8 @@ import pytest
 
 import nscaching as ns
 from nscaching import KnowledgeGraph, UserError, load_graph
+from nscaching.extras import need
 from nscaching.interop.pyg import edge_tensors
-from nscaching.packages import need
 
 from ..conftest import random_graph
 from ..training.helpers import ring

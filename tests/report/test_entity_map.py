@@ -8,7 +8,7 @@ import pytest
 
 from nscaching.report.entity_map import MOST_ROLES, entity_map, principal_plane, roles_of
 from nscaching.report.map_drawing import HEIGHT, WIDTH, draw_map
-from nscaching.run import Run
+from nscaching.runs.run import Run
 from nscaching.training import TrainConfig
 
 from ..conftest import graph_of, random_graph, random_model

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from nscaching.graph.statistics import MANY
+from nscaching.models import Side
 from nscaching.report.predictions import unknown_triples
-from nscaching.run import Run
-from nscaching.scoring import Side
+from nscaching.runs.run import Run
 from nscaching.training import TrainConfig
 
 from ..conftest import graph_of, random_graph, random_model

@@ -77,7 +77,7 @@ def test_other_samplers_have_no_cache_and_traced_ones_show_their_negatives():
 def test_the_evaluation_of_the_run_is_not_made_again(nasty_run, monkeypatch):
     run = train(ring())
     assert run.evaluate("test", ties="pessimistic") is not run.evaluations["test"]
-    monkeypatch.setattr("nscaching.run.rank_triples", pytest.fail)
+    monkeypatch.setattr("nscaching.runs.run.rank_triples", pytest.fail)
     assert f"{run.summary['test']['mrr']:.3f}" in run_page(run)
 
 

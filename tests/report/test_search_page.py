@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("smac")
 
 import nscaching as ns
-from nscaching.tuning.folder import SearchFolder
+from nscaching.experiments.tune.folder import SearchFolder
 
 from ..cli.helpers import invoke
-from ..tuning.helpers import untimed_result
+from ..experiments.tune.helpers import untimed_result
 from .reading import read
 
 SMALL = {"dim": 4, "epochs": 2, "batch_size": 32, "device": "cpu", "valid_every": 1}

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from nscaching.models import CompactTable
 from nscaching.sampling import cache as cache_module
 from nscaching.sampling import nscaching as sampler_module
-from nscaching.scoring import CompactTable
 from tests.conftest import graph_of, random_graph, random_model, seeded
 from tests.sampling.helpers import SIDES, batch_of, sampler_of
 

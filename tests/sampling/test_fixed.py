@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from nscaching.models import Side
 from nscaching.sampling.base import even_weights
-from nscaching.scoring import Side
 from tests.conftest import assert_follows, graph_of, random_graph, seeded
 from tests.sampling.helpers import TableScorer, batch_of, known_answers, sampler_of
 

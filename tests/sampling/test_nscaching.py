@@ -3,10 +3,10 @@ import pytest
 import torch
 
 import nscaching as ns
+from nscaching.models import Side
 from nscaching.sampling import SAMPLERS
 from nscaching.sampling.cache import PADDING
 from nscaching.sampling.nscaching import NSCachingSampler
-from nscaching.scoring import Side
 from tests.conftest import assert_follows, graph_of, random_graph, seeded
 from tests.sampling.helpers import (
     SIDES,

@@ -2,7 +2,7 @@
 
 import torch
 
-from nscaching.scoring import Side
+from nscaching.models import Side
 
 from ..conftest import on_both_paths, random_graph, random_model, seeded
 from .helpers import batch_of, sampler_of

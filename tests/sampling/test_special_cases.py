@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from nscaching.scoring import Side
+from nscaching.models import Side
 from tests.conftest import assert_follows, graph_of, seeded
 from tests.sampling.helpers import SIDES, TableScorer, batch_of, sampler_of, sigma
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from nscaching import KnowledgeGraph, TrainConfig, UserError
-from nscaching.api import make_config, plain_options
+from nscaching.runs.api import make_config, plain_options
 
 from .helpers import ring, train
 

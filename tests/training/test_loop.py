@@ -8,8 +8,8 @@ import pytest
 
 import nscaching as ns
 from nscaching import KnowledgeGraph, UserError
+from nscaching.models import SCORING
 from nscaching.sampling import SAMPLERS
-from nscaching.scoring import SCORING
 from nscaching.training import Trainer
 from nscaching.training.step import GradientStep
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from nscaching.models import SCORING
 from nscaching.sampling import SamplerOptions
 from nscaching.sampling.nscaching import NSCachingSampler
-from nscaching.scoring import SCORING
 from nscaching.training import TrainConfig, memory
 from nscaching.training.memory import plan_memory
 from tests.conftest import random_graph

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 
-from nscaching.optimisation import DenseAdam
+from nscaching.optim import DenseAdam
 from nscaching.sampling import BernoulliSampler
 from nscaching.training import Progress, TrainConfig, Trainer
 from nscaching.training.execution import Executor, GraphExecutor

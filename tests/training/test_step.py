@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from nscaching.models import SCORING
 from nscaching.sampling import Batch, Negatives
-from nscaching.scoring import SCORING
 from nscaching.training import Progress, TrainConfig, Trainer
 
 from .helpers import ring

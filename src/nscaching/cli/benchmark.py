@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from nscaching.api import make_config
-from nscaching.benchmarking import describe_machine, time_run
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
-from nscaching.opening import open_graph
+from nscaching.runs.api import make_config
 from nscaching.training import TrainConfig
+from nscaching.training.benchmarking import describe_machine, time_run
 from nscaching.training.devices import pick_device
+from nscaching.training.opening import open_graph
 
 
 @friendly

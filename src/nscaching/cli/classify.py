@@ -7,12 +7,12 @@ from typing import Annotated, Optional
 
 import typer
 
-from nscaching.api import load_run
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
 from nscaching.errors import UserError
 from nscaching.evaluation import ClassificationReport, Verdicts
 from nscaching.graph import read_triples
-from nscaching.run import Run
+from nscaching.runs.api import load_run
+from nscaching.runs.run import Run
 
 
 @friendly

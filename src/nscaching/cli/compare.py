@@ -17,7 +17,7 @@ from nscaching.cli.output import (
     table,
     whole_numbers,
 )
-from nscaching.comparison import Comparison, compare
+from nscaching.experiments.compare import Comparison, compare
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.interrupt import terminate_as_interrupt
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout
-from nscaching.doctor import Examination, examine, missing_extras
+from nscaching.runs.doctor import Examination, examine, missing_extras
 
 
 @friendly

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Optional
 import typer
 from rich.table import Table
 
-from nscaching.api import load_run
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
+from nscaching.runs.api import load_run
 from nscaching.training import Progress
 
 _COLUMNS = {"mrr": "MRR", "mr": "MR", "amri": "AMRI"} | {

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from nscaching.api import load_run
 from nscaching.cli.output import JsonFlag, friendly, print_json
+from nscaching.runs.api import load_run
 
 
 @friendly

@@ -7,10 +7,10 @@ from typing import Annotated, Optional
 
 import typer
 
-from nscaching.api import load_run
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
 from nscaching.errors import UserError
-from nscaching.run import Prediction, Run
+from nscaching.runs.api import load_run
+from nscaching.runs.run import Prediction, Run
 
 _MARKS = {None: "new", "train": "fact, seen", "valid": "fact, held out", "test": "fact, held out"}
 

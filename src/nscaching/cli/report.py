@@ -8,8 +8,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from nscaching.api import load_run
 from nscaching.cli.output import JsonFlag, QuietFlag, friendly, print_json, stdout
+from nscaching.runs.api import load_run
 from nscaching.training import Progress
 
 

@@ -17,11 +17,11 @@ from nscaching.cli.output import (
     whole_numbers,
 )
 from nscaching.errors import UserError
-from nscaching.paper import Reproduction, definitions, reproduce
-from nscaching.paper.planning import DONE, MISSING, Request
-from nscaching.paper.report import write_report
-from nscaching.paper.rows import label_of
-from nscaching.paper.tables import Beside, beside, same_cell
+from nscaching.experiments.paper import Reproduction, definitions, reproduce
+from nscaching.experiments.paper.planning import DONE, MISSING, Request
+from nscaching.experiments.paper.report import write_report
+from nscaching.experiments.paper.rows import label_of
+from nscaching.experiments.paper.tables import Beside, beside, same_cell
 from nscaching.training import Progress
 from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.progress import duration

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Optional
 import typer
 from rich.table import Table
 
-from nscaching.api import make_config, make_trainer
 from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import JsonFlag, QuietFlag, print_json, stdout, table
 from nscaching.cli.train import resumable
 from nscaching.errors import UserError
-from nscaching.thinning import thinned
-from nscaching.tracing.looks import Line
+from nscaching.report.thinning import thinned
+from nscaching.runs.api import make_config, make_trainer
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.folder import default_out
+from nscaching.training.tracing.looks import Line
 
 _OWN = ("data", "trace", "trace_row", "trace_triple")
 #: Counters of an epoch, with the head of their column and how a number is shown.
@@ -77,7 +77,7 @@ def trace_command(
         folder = _train(run, given, out, overwrite, Progress("none" if quiet else "auto"))
     lines = _chosen(folder, row or [], triple or [])
     if plot is not None:
-        from nscaching.tracing.pictures import draw_trace
+        from nscaching.training.tracing.pictures import draw_trace
 
         draw_trace(lines, plot)
     if as_json:

@@ -9,20 +9,20 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from nscaching.api import decided, make_config, merged_options, train
 from nscaching.cli.evaluate import metrics_table
 from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import ConfigFlag, JsonFlag, QuietFlag, print_json, stdout, table
 from nscaching.errors import TrainingInterrupted, UserError
-from nscaching.opening import open_graph
 from nscaching.report.page import try_to_write
-from nscaching.run import Run
+from nscaching.runs.api import decided, make_config, merged_options, train
+from nscaching.runs.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
 from nscaching.training.folder import default_out
 from nscaching.training.idle_options import idle_options
 from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.memory import plan_memory
+from nscaching.training.opening import open_graph
 from nscaching.training.progress import duration
 
 

@@ -10,12 +10,12 @@ import typer
 
 from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import JsonFlag, QuietFlag, print_json, stdout, table
+from nscaching.experiments.tune import SearchResult, tune
+from nscaching.experiments.tune.settings import NodeSearchOptions, SearchOptions
 from nscaching.nodes import NodeConfig
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.progress import duration
-from nscaching.tuning import SearchResult, tune
-from nscaching.tuning.settings import NodeSearchOptions, SearchOptions
 
 
 def tune_command(

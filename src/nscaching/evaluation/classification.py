@@ -13,7 +13,7 @@ from nscaching.errors import UserError
 from nscaching.evaluation.negatives import Drawing, seeded_negatives
 from nscaching.evaluation.thresholds import Thresholds, fit_thresholds
 from nscaching.graph import KnowledgeGraph
-from nscaching.scoring import EmbeddingModel
+from nscaching.models import EmbeddingModel
 
 #: Triples scored at once, so that a large file needs no large memory.
 _BLOCK = 1 << 15

@@ -10,7 +10,7 @@ import numpy as np
 from nscaching.evaluation.ranking import Ranks
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.statistics import CARDINALITIES
-from nscaching.scoring import Side
+from nscaching.models import Side
 
 
 @dataclass(frozen=True)

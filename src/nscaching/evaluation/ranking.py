@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.acceleration import HAVE_NUMBA
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.keys import fact_keys, pair_keys
-from nscaching.scoring import EmbeddingModel, Side
+from nscaching.kernels.availability import HAVE_NUMBA
+from nscaching.models import EmbeddingModel, Side
 
 TIES = ("mean", "optimistic", "pessimistic")
 #: Tables of (queries x entities) floats alive at once while a chunk is ranked.

@@ -131,13 +131,13 @@ class KnowledgeGraph:
     @classmethod
     def from_pykeen(cls, source: Any, *, name: str | None = None) -> KnowledgeGraph:
         """Make a graph of a PyKEEN data set or triples factory; ids stay as they are."""
-        from nscaching.pykeen import from_pykeen
+        from nscaching.interop.pykeen import from_pykeen
 
         return from_pykeen(source, name)
 
     def to_pykeen(self) -> Any:
         """Return a PyKEEN data set; ids stay as they are."""
-        from nscaching.pykeen import to_pykeen
+        from nscaching.interop.pykeen import to_pykeen
 
         return to_pykeen(self)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from nscaching.errors import UserError
+from nscaching.extras import need
 from nscaching.graph.files import kind_of, no_triples, read_bytes
 from nscaching.graph.reading import Reading
 from nscaching.graph.vocabulary import NamedTriples
-from nscaching.packages import need
 
 #: Extensions read here, with the name pyoxigraph has for the format.
 RDF_KINDS = {

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from nscaching.errors import UserError
+from nscaching.extras import need
 from nscaching.graph.knowledge_graph import SPLITS, KnowledgeGraph
 from nscaching.graph.remarks import remarks
-from nscaching.packages import need
 
 
 def to_networkx(graph: KnowledgeGraph) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nscaching.extras import need
 from nscaching.graph.knowledge_graph import KnowledgeGraph
-from nscaching.packages import need
 
 
 def edge_tensors(graph: KnowledgeGraph, split: str = "train") -> tuple[Tensor, Tensor]:

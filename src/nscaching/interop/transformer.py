@@ -13,7 +13,7 @@ from sklearn.preprocessing import normalize
 from nscaching.errors import UserError, nearest_names
 
 if TYPE_CHECKING:
-    from nscaching.run import Run
+    from nscaching.runs.run import Run
 
 
 class EntityVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -34,7 +34,7 @@ class EntityVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Look the embeddings up; nothing is learnt from ``X`` but how many columns it has."""
         if self.unknown not in ("error", "zero"):
             raise UserError(f"unknown must be 'error' or 'zero', not {self.unknown!r}.")
-        from nscaching.api import load_run
+        from nscaching.runs.api import load_run
 
         run = load_run(self.run) if isinstance(self.run, str | Path) else self.run
         self.vectors_ = run.embeddings("entity")

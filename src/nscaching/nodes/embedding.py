@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.errors import UserError
-from nscaching.export import export_embeddings
 from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.graph import Labels, NodeGraph
 from nscaching.nodes.tasks import classify_nodes, link_prediction
+from nscaching.runs.export import export_embeddings
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nscaching.drawing import figure, save
 from nscaching.errors import UserError
+from nscaching.report.drawing import figure, save
 
 if TYPE_CHECKING:
     from nscaching.nodes.embedding import NodeEmbedding

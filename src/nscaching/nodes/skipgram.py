@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nscaching.nodes.windows import Windows
-from nscaching.optimisation import DenseAdam
+from nscaching.optim import DenseAdam
 
 
 class SkipGram:
@@ -26,7 +26,7 @@ class SkipGram:
 
     def score(self, rows: Tensor, candidates: Tensor) -> Tensor:
         """Return u.v for each row's candidates. Shapes: (b,), (b, k) -> (b, k)."""
-        from nscaching.scoring import dot_kernels
+        from nscaching.models import dot_kernels
 
         scores = torch.empty(candidates.shape)
         query = self.node[rows]

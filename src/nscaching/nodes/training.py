@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from nscaching.acceleration import cpu_kernels_are_compiled
 from nscaching.errors import TrainingDiverged, UserError
+from nscaching.kernels.availability import cpu_kernels_are_compiled
 from nscaching.nodes.config import LAZY_FROM, NodeConfig
 from nscaching.nodes.graph import NodeGraph
 from nscaching.nodes.line import EdgeWindows

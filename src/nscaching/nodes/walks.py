@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.acceleration import HAVE_NUMBA
 from nscaching.errors import UserError
+from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.nodes.graph import NodeGraph
 
 Walks = npt.NDArray[np.int32]

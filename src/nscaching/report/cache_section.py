@@ -8,9 +8,9 @@ from typing import Any
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.markup import Column, Html, breakable, join, paragraph, table, tag
 from nscaching.report.numbers import percent
-from nscaching.thinning import thinned
-from nscaching.tracing.counters import LEAST_LOGISTIC_LOSS
-from nscaching.tracing.looks import Line
+from nscaching.report.thinning import thinned
+from nscaching.training.tracing.counters import LEAST_LOGISTIC_LOSS
+from nscaching.training.tracing.looks import Line
 
 #: Title of a chart, and the counters in it with their labels.
 _CHARTS: dict[str, dict[str, str]] = {

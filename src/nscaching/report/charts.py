@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from nscaching.report.marks import LOOKS, marks
 from nscaching.report.markup import Html, breakable, tag
 from nscaching.report.numbers import share, tick_text, ticks
-from nscaching.thinning import thinned
+from nscaching.report.thinning import thinned
 
 WIDTH, HEIGHT = 360, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 10, 38

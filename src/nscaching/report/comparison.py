@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nscaching.drawing import figure, line_look, save
+from nscaching.report.drawing import figure, line_look, save
 
 METRICS = {"mrr": "MRR on valid", "hits@10": "Hits@10 on valid"}
 AXES = {"seconds": "seconds of training", "epochs": "epochs"}

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nscaching.models import SCORING
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.comparison import AXES, METRICS, Band
 from nscaching.report.markup import Column, Html, bar, command, facts, paragraph, table, tag, tiles
 from nscaching.report.numbers import count, plural, share, short
 from nscaching.report.page import FILE_NAME, Section, render, write
 from nscaching.report.repeating import command_line, repeating
-from nscaching.scoring import SCORING
 from nscaching.training import TrainConfig
 
 if TYPE_CHECKING:
-    from nscaching.comparison import Comparison
+    from nscaching.experiments.compare import Comparison
 
 _COLUMNS = (
     Column("sampler", "text"),

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from nscaching.graph import KnowledgeGraph
 from nscaching.report.numbers import plural
-from nscaching.run import Run
+from nscaching.runs.run import Run
 
 #: Entities on a map, those with the most training facts first.
 MOST_ENTITIES = 2000

@@ -11,8 +11,8 @@ from nscaching.evaluation.ranking import Filter
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.rows import PairRows
 from nscaching.graph.statistics import MANY
-from nscaching.run import Prediction, Run
-from nscaching.scoring import Side
+from nscaching.models import Side
+from nscaching.runs.run import Prediction, Run
 
 #: Predictions shown, and of one relation at most so many while there are others.
 SHOWN, _OF_A_RELATION = 10, 2

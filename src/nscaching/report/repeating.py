@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nscaching.doctor import versions
 from nscaching.options import Options
 from nscaching.report.markup import Html, command, paragraph
+from nscaching.runs.doctor import versions
 
 
 def command_line(

@@ -9,6 +9,7 @@ from typing import Any
 from nscaching.errors import UserError
 from nscaching.evaluation import RankingReport
 from nscaching.graph.datasets import known_dataset
+from nscaching.models import SCORING, Side
 from nscaching.report.cache_section import inside_the_cache
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.entity_map import entity_map
@@ -19,9 +20,8 @@ from nscaching.report.page import FILE_NAME, Section, render, write
 from nscaching.report.predictions import unknown_triples
 from nscaching.report.quality import quality
 from nscaching.report.repeating import command_line, repeating
-from nscaching.run import Run
-from nscaching.scoring import SCORING, Side
-from nscaching.thinning import thinned
+from nscaching.report.thinning import thinned
+from nscaching.runs.run import Run
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.folder import training_seconds
 from nscaching.training.progress import duration

@@ -25,8 +25,8 @@ from nscaching.report.repeating import command_line, repeating
 from nscaching.training.progress import duration
 
 if TYPE_CHECKING:
-    from nscaching.tuning.importance import Importance
-    from nscaching.tuning.result import SearchResult
+    from nscaching.experiments.tune.importance import Importance
+    from nscaching.experiments.tune.result import SearchResult
 
 #: Trials in the table, the best ones.
 _MOST_TRIALS = 60

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
+from nscaching.models import EmbeddingModel, Side
 from nscaching.sampling.base import (
     Batch,
     Negatives,
@@ -23,7 +24,6 @@ from nscaching.sampling.base import (
 from nscaching.sampling.generators import FullGenerator, Generator, Pairs, TransEGenerator
 from nscaching.sampling.options import SamplerOptions
 from nscaching.sampling.softmax import draw_at
-from nscaching.scoring import EmbeddingModel, Side
 
 #: Entities IGAN draws for a negative: the first that is not a known positive is taken.
 _DRAWS = 4

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.graph import KnowledgeGraph
+from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON
+from nscaching.models import EmbeddingModel, Side
 from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.known import KnownAnswers
 from nscaching.sampling.options import SamplerOptions
-from nscaching.scoring import EmbeddingModel, Side
 
 #: Times a drawn known positive is drawn again before the negative is masked.
 REDRAWS = 16

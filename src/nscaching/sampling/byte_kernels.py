@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from nscaching.llvm import fetch_row
+from nscaching.kernels.llvm import fetch_row
+from nscaching.models.cpu_kernels import write_query
+from nscaching.models.dot_kernels import dot_rows, fetch_rows
 from nscaching.sampling.cpu_kernels import Array, offer_row, stream_of
 from nscaching.sampling.keeping_kernels import BLOCK, keep_row, working_memory
-from nscaching.scoring.cpu_kernels import write_query
-from nscaching.scoring.dot_kernels import dot_rows, fetch_rows
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

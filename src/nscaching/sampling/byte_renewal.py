@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nscaching.models import ByteTables, Side
 from nscaching.sampling.base import Batch
 from nscaching.sampling.cache import Cache
 from nscaching.sampling.hashing import unsigned
 from nscaching.sampling.known import KnownAnswers
-from nscaching.scoring import ByteTables, Side
 
 
 class ByteRenewal:

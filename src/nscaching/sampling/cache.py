@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
+from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON
 from nscaching.sampling.hashing import hashed_entities, hashed_gumbel, new_seed, unsigned
 from nscaching.sampling.known import KnownAnswers
 from nscaching.sampling.softmax import LARGEST_SCORE, draw_at, keep_without_replacement

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from nscaching.optimisation import DenseAdam, Gradients
+from nscaching.models import SCORING, EmbeddingModel, ScoringFunction
+from nscaching.models.gradients.distances import distance_gradients, through_normalisation
+from nscaching.optim import DenseAdam, Gradients
 from nscaching.sampling.hashing import new_seed
-from nscaching.scoring import SCORING, EmbeddingModel, ScoringFunction
-from nscaching.scoring.gradients.distances import distance_gradients, through_normalisation
 
 #: How much of the moving average of the reward a step keeps.
 _BASELINE_DECAY = 0.95

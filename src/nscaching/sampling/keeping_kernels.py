@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from nscaching.llvm import bits_of, float_of, to_half
+from nscaching.kernels.llvm import bits_of, float_of, to_half
 from nscaching.sampling.cpu_kernels import Array, mix, stream_of
 from nscaching.sampling.hashing import GOLDEN, NOISE_STREAM
 from nscaching.sampling.softmax import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE

@@ -16,9 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
+from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON
+from nscaching.kernels.threads import as_many_threads_as_pay
+from nscaching.models import ByteTables, EmbeddingModel, Side
 from nscaching.sampling.base import (
     Batch,
     Negatives,
@@ -32,8 +34,6 @@ from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.options import CacheOptions, SamplerOptions
 from nscaching.sampling.softmax import log_weights
 from nscaching.sampling.variance import VarianceCache
-from nscaching.scoring import ByteTables, EmbeddingModel, Side
-from nscaching.threads import as_many_threads_as_pay
 
 
 class NSCachingSampler(Sampler):

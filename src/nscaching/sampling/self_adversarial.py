@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from nscaching.models import Side
 from nscaching.sampling.base import Batch, Negatives, Sampler, Scorer
-from nscaching.scoring import Side
 
 
 class SelfAdversarialSampler(Sampler):

@@ -12,10 +12,10 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
+from nscaching.kernels.threads import as_many_threads_as_pay
 from nscaching.sampling.cpu_kernels import Array, hashed, holds, stream_of
 from nscaching.sampling.hashing import unsigned
 from nscaching.sampling.known import KnownAnswers
-from nscaching.threads import as_many_threads_as_pay
 
 #: Numbers handled for one drawn entity, roughly.
 _WORK = 8

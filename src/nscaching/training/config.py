@@ -11,10 +11,10 @@ import yaml
 from nscaching.errors import UserError
 from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB
 from nscaching.losses import LossOptions
+from nscaching.models import SCORING, ScoringOptions
 from nscaching.options import option
 from nscaching.sampling import SAMPLERS, SamplerOptions
-from nscaching.scoring import SCORING, ScoringOptions
-from nscaching.tracing import TraceOptions
+from nscaching.training.tracing import TraceOptions
 
 _SMALLEST_USUAL_BATCH, _LARGEST_USUAL_BATCH = 64, 1024
 _STEPS_WANTED = 16

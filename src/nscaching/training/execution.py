@@ -13,12 +13,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nscaching.acceleration import HAVE_TRITON
-from nscaching.cuda_graphs import capture
+from nscaching.kernels.availability import HAVE_TRITON
+from nscaching.kernels.cuda_graphs import capture
+from nscaching.models import EmbeddingModel
 from nscaching.sampling import Batch, Sampler
-from nscaching.scoring import EmbeddingModel
-from nscaching.tracing import Tracer
 from nscaching.training.step import GradientStep
+from nscaching.training.tracing import Tracer
 
 #: Steps executed one by one, for real, before a graph is captured: kernels get compiled.
 _WARM_UP_STEPS = 3

@@ -33,7 +33,7 @@ from nscaching.files import (
     write_text,
 )
 from nscaching.graph import KnowledgeGraph
-from nscaching.scoring import EmbeddingModel
+from nscaching.models import EmbeddingModel
 from nscaching.training.config import TrainConfig
 
 _SPLITS = ("train", "valid", "test")

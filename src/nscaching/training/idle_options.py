@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from nscaching.models import SCORING
+from nscaching.models.families import Translational
 from nscaching.sampling import SAMPLERS
-from nscaching.scoring import SCORING
-from nscaching.scoring.families import Translational
 from nscaching.training.config import TrainConfig
 from nscaching.training.warm_start import warm_start_config
 

@@ -15,14 +15,13 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from nscaching.acceleration import HAVE_NUMBA
 from nscaching.errors import CHOOSE_ANOTHER, TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
+from nscaching.interop.tracking import RunStart, Tracking
+from nscaching.kernels.availability import HAVE_NUMBA
+from nscaching.models import CompactTable, EmbeddingModel
 from nscaching.sampling import SAMPLERS, BernoulliSampler, Sampler, triple_columns
-from nscaching.scoring import CompactTable, EmbeddingModel
-from nscaching.tracing import Tracer
-from nscaching.tracking import RunStart, Tracking
 from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
@@ -34,6 +33,7 @@ from nscaching.training.progress import Progress
 from nscaching.training.rehearsal import rehearse
 from nscaching.training.starting import initial_model
 from nscaching.training.step import GradientStep
+from nscaching.training.tracing import Tracer
 from nscaching.training.warm_start import warm_start_config
 
 

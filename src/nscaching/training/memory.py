@@ -9,16 +9,16 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from nscaching.acceleration import HAVE_NUMBA, HAVE_TRITON
 from nscaching.errors import UserError
 from nscaching.evaluation.ranking import LIVE_TABLES, chunk_rows
 from nscaching.graph import KnowledgeGraph
+from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON
+from nscaching.models import ScoringFunction
+from nscaching.models.families import DotProduct, Translational
 from nscaching.sampling import SAMPLERS
-from nscaching.scoring import ScoringFunction
-from nscaching.scoring.families import DotProduct, Translational
-from nscaching.tracing.repeats import followed_triples
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
+from nscaching.training.tracing.repeats import followed_triples
 
 #: Bytes of a short Python string in a list, and of its place in the dictionary of names.
 _NAME_BYTES = 70 + 8 + 100

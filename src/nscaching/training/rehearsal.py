@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nscaching.acceleration import HAVE_NUMBA
+from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.training.config import TrainConfig
 
 _SWITCH = "NSCACHING_REHEARSAL"
@@ -78,7 +78,7 @@ def _marker(config: TrainConfig) -> Path | None:
     import numba
     from llvmlite import binding
 
-    from nscaching.optimisation.cpu_kernels import move
+    from nscaching.optim.cpu_kernels import move
 
     folder = move.stats.cache_path
     if folder is None:

@@ -6,7 +6,7 @@ import torch
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.scoring import EmbeddingModel
+from nscaching.models import EmbeddingModel
 from nscaching.training.config import TrainConfig
 from nscaching.training.folder import RunFolder
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from nscaching.losses import Loss
-from nscaching.optimisation import DenseAdam, Gradients
+from nscaching.models import EmbeddingModel
+from nscaching.optim import DenseAdam, Gradients
 from nscaching.sampling import Batch, Negatives
-from nscaching.scoring import EmbeddingModel
 
 #: Told of negatives, scores, gradient rows, and their sums by row where there are such.
 Observe = Callable[[Negatives, Tensor, Gradients, dict[str, Tensor]], None]

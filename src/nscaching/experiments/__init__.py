@@ -1,0 +1,1 @@
+"""Many configurations: comparisons, searches, and the tables of the paper."""

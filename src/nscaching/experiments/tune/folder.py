@@ -1,0 +1,115 @@
+"""The folder of a search.
+
+``search.yaml`` says what was asked for, ``base/`` holds the graph and the options all trials begin
+with, ``trials.jsonl`` is the book, ``trials/NNN/`` are the trials: ordinary run folders, or the
+scores of embeddings of nodes. ``best.yaml``, ``trials.csv``, ``result.json`` and the
+pictures are the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nscaching.errors import CHOOSE_ANOTHER, GO_ON_OR_REPLACE, UserError
+from nscaching.experiments.tune.journal import Journal
+from nscaching.experiments.tune.settings import SearchOptions, read_options
+from nscaching.files import explained_writes, find_foreign, remove_own, write_text
+from nscaching.training.config import read_yaml
+
+#: Every key that ``search.yaml`` has had since the first version.
+_KEYS = {"trials", "method", "space", "planned_trials", "fixed"}
+#: Files of a run or of an embedding of nodes, which are what trials are.
+_TRIAL = [
+    "config.yaml",
+    "entities.txt",
+    "relations.txt",
+    "nodes.txt",
+    "graph.safetensors",
+    "model.safetensors",
+    "metrics.jsonl",
+    "trace.jsonl",
+    "summary.json",
+    "report.html",
+    "checkpoint",
+    "checkpoint/state.safetensors",
+]
+#: All that a search writes, as patterns below its folder.
+_OWN = (
+    *("search.yaml", "trials.jsonl", "best.yaml", "trials.csv", "result.json", "report.html"),
+    *("curve.png", "importance.png"),
+    *(f"smac/[0-9]*/{name}.json" for name in ("configspace", "intensifier", "optimization")),
+    *(f"smac/[0-9]*/{name}.json" for name in ("runhistory", "scenario")),
+    *(f"base/{name}" for name in _TRIAL),
+    *(f"trials/[0-9]*/{name}" for name in _TRIAL),
+    "trials/[0-9]*/seeds.jsonl",
+)
+
+
+def base_folder(search: Path) -> Path:
+    """Return where the graph and the options are that all trials begin with."""
+    return search / "base"
+
+
+class SearchFolder:
+    """The files of one search."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.settings = self.path / "search.yaml"
+        self.base = base_folder(self.path)
+        self.journal = Journal(self.path / "trials.jsonl")
+        self.trials = self.path / "trials"
+        self.best = self.path / "best.yaml"
+        self.table = self.path / "trials.csv"
+        self.result = self.path / "result.json"
+
+    def is_search(self) -> bool:
+        """Tell whether a search was begun here; ``search.yaml`` is written last."""
+        if not self.settings.is_file() or not (self.base / "config.yaml").is_file():
+            return False
+        try:
+            return read_yaml(self.settings).keys() >= _KEYS
+        except UserError:
+            return False
+
+    def refuse_occupied(self, overwrite: bool) -> None:
+        """Refuse a folder that holds something else, or a search that is not to be replaced."""
+        if not self.path.exists():
+            return
+        if self.is_search():
+            if not overwrite and self.journal.path.exists():  # else nothing was trained yet
+                raise UserError(f"{self.path} holds a search already. {GO_ON_OR_REPLACE}")
+            if (foreign := find_foreign(self.path, _OWN)) is not None:
+                raise UserError(
+                    f"{foreign} is no file of a search, so {self.path} is not replaced. Move it "
+                    f"away, or {CHOOSE_ANOTHER}"
+                )
+        elif not self.path.is_dir() or any(each != self.base for each in self.path.iterdir()):
+            raise UserError(f"{self.path} exists and holds no search; {CHOOSE_ANOTHER}")
+
+    def create(self, record: dict[str, Any], write_base: Callable[[Path], None]) -> None:
+        """Begin a search; the files of an earlier one here are removed, by name."""
+        with explained_writes(self.path):
+            if self.is_search():
+                remove_own(self.path, _OWN)
+            self.path.mkdir(parents=True, exist_ok=True)
+        write_base(self.base)
+        write_text(self.settings, yaml.safe_dump(record, sort_keys=False, allow_unicode=True))
+
+    def read(self) -> tuple[SearchOptions, dict[str, Any], int]:
+        """Return the options of the search, the fixed training options and the planned trials."""
+        if not self.settings.is_file():
+            raise UserError(
+                f"{self.path} holds no search to resume. Start one with 'nscaching tune DATA --out "
+                f"{self.path}'."
+            )
+        record = read_yaml(self.settings)
+        fixed, planned = record.pop("fixed", {}), record.pop("planned_trials", 0)
+        options = read_options(record, str(self.settings))
+        if not isinstance(fixed, dict) or not isinstance(planned, int):
+            raise UserError(f"{self.settings} is damaged; restore it, or begin the search again.")
+        return options, fixed, planned

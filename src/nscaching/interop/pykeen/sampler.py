@@ -1,0 +1,196 @@
+"""The negative sampler for PyKEEN's sLCWA loop: a shell around our own NSCaching sampler.
+
+PyKEEN asks for the negatives of a whole batch before it splits the batch, so sub-batches share one
+update. It makes a new sampler for every look for a batch size, so those never touch the caches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from pykeen.sampling import NegativeSampler, negative_sampler_resolver
+from torch import Tensor
+from torch.utils.data import get_worker_info
+
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph
+from nscaching.interop.pykeen.scorer import PyKEENScorer
+from nscaching.models import Side
+from nscaching.sampling import Batch, SamplerOptions
+from nscaching.sampling.nscaching import NSCachingSampler
+from nscaching.sampling.presets import fitted, with_preset
+
+if TYPE_CHECKING:
+    from nscaching.interop.pykeen.callback import NSCachingTrainingCallback
+
+#: Arguments that PyKEEN's samplers have in common; the others are options of our sampler.
+_THEIRS = ("num_entities", "num_relations", "filtered", "filterer", "filterer_kwargs")
+#: Options of our sampler that have a meaning here.
+_OURS = (
+    *("cache_size", "candidates", "alpha2", "alpha3", "lazy", "pool", "rescale"),
+    *("known_positives", "nu", "preset"),
+)
+
+
+class WorkersNotSupported(UserError):
+    """Raised in a worker process; the sentence is fixed, since torch wraps what a worker says."""
+
+    def __init__(self, *said: object) -> None:
+        super().__init__(
+            "The nscaching sampler asks the current model in every batch, which a worker process "
+            "does not have; set num_workers=0."
+        )
+
+
+class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
+    """Negatives from a cache of hard ones for every (head, relation) and (relation, tail).
+
+    Options are those of :class:`nscaching.sampling.SamplerOptions`: ``cache_size``,
+    ``candidates``, ``alpha2``, ``alpha3``, ``lazy``, ``pool``, ``rescale``, ``known_positives``,
+    ``nu`` and ``preset``, which gives others their defaults. The training callback ``"nscaching"``
+    brings the model that scores candidates; in a loop of your own call :meth:`attach`.
+    """
+
+    hpo_default: ClassVar[dict[str, Any]] = {
+        "num_negs_per_pos": {"type": int, "low": 1, "high": 10, "log": True},
+        "cache_size": {"type": int, "low": 10, "high": 90, "q": 20},
+        "candidates": {"type": int, "low": 10, "high": 90, "q": 20},
+        "alpha2": {"type": float, "low": 0.0, "high": 10.0},
+        "alpha3": {"type": float, "low": 0.1, "high": 100.0, "log": True},
+    }
+
+    def __init__(
+        self,
+        *,
+        mapped_triples: Tensor,
+        num_negs_per_pos: int | None = None,
+        callback: NSCachingTrainingCallback | None = None,
+        **kwargs: Any,
+    ) -> None:
+        theirs = {name: kwargs.pop(name) for name in _THEIRS if name in kwargs}
+        super().__init__(mapped_triples=mapped_triples, num_negs_per_pos=num_negs_per_pos, **theirs)
+        self.options = _options(kwargs, self.num_negs_per_pos, self.num_entities)
+        self._triples = mapped_triples.cpu().numpy()
+        self._scorer: PyKEENScorer | None = None
+        self._ours: NSCachingSampler | None = None
+        self._keys: dict[Side, Tensor] = {}
+        self._random: torch.Generator | None = None
+        self._epoch = 0
+        if callback is not None:
+            callback.adopt(self)
+
+    def attach(
+        self, model: Any, mode: str | None = None, state: dict[str, Tensor] | None = None
+    ) -> None:
+        """Give the model that candidates are scored with, and fill the caches.
+
+        With ``state``, what :meth:`state` returned, the caches go on where they were.
+        """
+        self._scorer = PyKEENScorer(model, mode)
+        entities, relations = (
+            [str(i) for i in range(count)] for count in (self.num_entities, self.num_relations)
+        )
+        graph = KnowledgeGraph(entities, relations, self._triples)
+        self._ours = NSCachingSampler(graph, self.options, model.device)
+        pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
+        for side, pair in pairs.items():
+            keys = pair.relation.astype(np.int64) * self.num_entities + pair.anchor
+            self._keys[side] = torch.from_numpy(keys).to(model.device)
+        self._random = torch.Generator(model.device)
+        if state:
+            self._load(self._ours, self._random, state)
+            return
+        # Seeded from torch's own generator, so that PyKEEN's random_seed decides all of it.
+        self._random.manual_seed(int(torch.randint(2**62, ())))
+        self._ours.prepare(self._scorer, self._random)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Tell which epoch comes, counted from 0: lazy updates skip some."""
+        self._epoch = epoch
+        if self._ours is not None and self._random is not None:
+            self._ours.begin_epoch(epoch, self._random)
+
+    def sample(self, positive_batch: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return negatives and, where a row was empty or a filter is asked for, which count."""
+        negatives, exists = self._draw(positive_batch)
+        mask = None if self.filterer is None else self.filterer(negative_batch=negatives)
+        if not exists.all():
+            mask = exists if mask is None else mask & exists
+        return negatives, mask
+
+    def corrupt_batch(self, positive_batch: Tensor) -> Tensor:
+        """Draw negatives, then renew the rows of the batch. Shapes: (b, 3) -> (b, k, 3)."""
+        return self._draw(positive_batch)[0]
+
+    def _draw(self, positive_batch: Tensor) -> tuple[Tensor, Tensor]:
+        if get_worker_info() is not None:
+            raise WorkersNotSupported
+        if self._ours is None or self._scorer is None or self._random is None:
+            raise UserError(
+                "The nscaching sampler has no model to score candidates with; add "
+                "callbacks='nscaching' to training_kwargs."
+            )
+        batch = self._batch(positive_batch.to(self._random.device))
+        drawn = self._ours.sample(batch, self._scorer, self._random)
+        self._ours.update(batch, self._scorer, self._random)
+        home = positive_batch.device
+        entities, replaces_head = drawn.entities.to(home), drawn.replaces_head.to(home)
+        heads, relations, tails = (
+            column.unsqueeze(1).expand_as(entities) for column in positive_batch.unbind(1)
+        )
+        negatives = [
+            torch.where(replaces_head, entities, heads),
+            relations,
+            torch.where(replaces_head, tails, entities),
+        ]
+        return torch.stack(negatives, dim=-1), (drawn.weight > 0).to(home)
+
+    def _batch(self, triples: Tensor) -> Batch:
+        """Find the rows of the triples, which PyKEEN names by their ids only."""
+        heads, relations, tails = triples.unbind(1)
+        rows = {}
+        for side, anchor in ((Side.HEAD, tails), (Side.TAIL, heads)):
+            keys = relations * self.num_entities + anchor
+            rows[side] = torch.searchsorted(self._keys[side], keys)
+        return Batch(heads, heads, relations, tails, rows[Side.HEAD], rows[Side.TAIL])
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the caches, the random state and the epoch: all that a checkpoint needs."""
+        if self._ours is None or self._random is None:
+            return {}
+        ours = {name: part.detach().cpu() for name, part in self._ours.state().items()}
+        mine = {"random": self._random.get_state(), "epoch": torch.tensor(self._epoch)}
+        return {**ours, **mine}
+
+    def _load(
+        self, ours: NSCachingSampler, random: torch.Generator, state: dict[str, Tensor]
+    ) -> None:
+        try:
+            ours.load_state(state)
+            random.set_state(state["random"])
+        except (KeyError, RuntimeError) as error:
+            raise UserError(
+                "The caches of the checkpoint do not fit: it was made with other triples or other "
+                "negative_sampler_kwargs. Start afresh with another checkpoint_name."
+            ) from error
+        self._epoch = int(state["epoch"])
+
+
+def _options(given: dict[str, Any], negatives: int, num_entities: int) -> SamplerOptions:
+    """Return the checked options, a preset's values below those that are given."""
+    elsewhere = set(SamplerOptions.names()).difference(_OURS)
+    for name in given:
+        if name in elsewhere:
+            raise UserError(
+                f"negative_sampler_kwargs: {name} means nothing in PyKEEN's loop, which chooses "
+                "the positives, and how many negatives each has by num_negs_per_pos; leave it out. "
+                f"The options are: {', '.join(_OURS)}."
+            )
+    values = {**with_preset(given), "negatives": negatives}
+    options = SamplerOptions.from_mapping(values, "negative_sampler_kwargs")
+    return fitted(options, num_entities)
+
+
+negative_sampler_resolver.register(NSCachingNegativeSampler)

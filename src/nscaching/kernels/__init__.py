@@ -1,0 +1,1 @@
+"""Compiled kernels, and what this machine can compile."""

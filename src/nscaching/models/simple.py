@@ -1,0 +1,35 @@
+"""SimplE: ``<h1, r1, t2> + <h2, r2, t1>``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nscaching.models.families import Bilinear
+
+
+class SimplE(Bilinear):
+    """Kazemi & Poole 2018. Rows [x1, x2]: an entity's vector as a head and as a tail."""
+
+    name = "simple"
+    kernel_kind = 2
+
+    @property
+    def entity_width(self) -> int:
+        """Vector as head and vector as tail."""
+        return 2 * self.dim
+
+    @property
+    def relation_width(self) -> int:
+        """The relation and its inverse."""
+        return 2 * self.dim
+
+    def tail_query(self, h: Tensor, r: Tensor) -> Tensor:
+        """Return ``[h2 r2, h1 r1]``, which meets ``[t1, t2]``."""
+        first, second = (h * r).chunk(2, dim=-1)
+        return torch.cat([second, first], dim=-1)
+
+    def head_query(self, r: Tensor, t: Tensor) -> Tensor:
+        """Return ``[r1 t2, r2 t1]``, which meets ``[h1, h2]``."""
+        t1, t2 = t.chunk(2, dim=-1)
+        return r * torch.cat([t2, t1], dim=-1)

@@ -1,0 +1,341 @@
+"""Adam with dense semantics, fed with the gradients of the few rows that have one.
+
+Every parameter moves in every step, as with ``torch.optim.Adam``; L2 enters as coupled weight
+decay. On the CPU and on CUDA one fused pass reads the row gradients where they are; elsewhere they
+are added into a table that is kept, and torch's own Adam reads that. Lazy Adam moves only the rows
+that have a gradient: for tables so large that moving all of them is most of a step.
+
+On the CPU rows without a gradient may take turns (:meth:`DenseAdam.take_turns`): they move some
+steps later, all those steps at once, unless they are asked for before (:meth:`DenseAdam.settle`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON
+from nscaching.kernels.threads import as_many_threads_as_pay
+from nscaching.models import CompactTable
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+_BLOCK_ROWS = 1 << 15
+#: For each table, ids (m,) and the gradients of those rows (m, width).
+Gradients = dict[str, tuple[Tensor, Tensor]]
+
+
+class DenseAdam:
+    """Adam over named tables; its state goes into checkpoints."""
+
+    def __init__(
+        self,
+        tables: dict[str, Tensor],
+        lr: float,
+        weight_decay: float,
+        *,
+        lazy: bool = False,
+        copies: dict[str, CompactTable] | None = None,
+    ) -> None:
+        self.tables, self.lr, self.weight_decay, self.lazy = tables, lr, weight_decay, lazy
+        self.copies = copies or {}  #: of some tables, refreshed when they move
+        self.mean = {name: torch.zeros_like(table) for name, table in tables.items()}
+        self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
+        device = next(iter(tables.values())).device
+        # Triton reads a float32, which counts to 16 million.
+        precise = torch.float64 if device.type == "cpu" else torch.float32
+        self.count = torch.zeros((), device=device, dtype=precise)
+        self._scalars = torch.zeros(2, device=device)
+        self._on_cpu = HAVE_NUMBA and device.type == "cpu"
+        self._on_gpu = HAVE_TRITON and device.type == "cuda"
+        #: On the CPU the place of a row's gradient, on a GPU the last step it had one.
+        self._mark = {
+            name: torch.full((len(table),), -1, dtype=torch.int32, device=device)
+            for name, table in tables.items()
+        }
+        #: On the CPU, the step as of which the moments of a row are stored, and the one it has
+        #: moved to.
+        self._since, self._moved = (
+            {
+                name: torch.zeros(len(table), dtype=torch.int32)
+                for name, table in tables.items()
+                if self._on_cpu
+            }
+            for _ in range(2)
+        )
+        self._turns: dict[str, int] = {}
+        self._fading = _fading()
+        self._no_copy = CompactTable(torch.empty(0, 1))
+        self._gradient = {
+            name: torch.zeros_like(table) for name, table in tables.items() if not self._on_cpu
+        }
+        self._torch: torch.optim.Adam | None = None
+        if not self._on_cpu and not self._on_gpu and not lazy:
+            self._torch = self._torch_adam(device)
+
+    def step(self, gradients: Gradients) -> None:
+        """Take one step. ``gradients`` has, for each table, ids (m,) and their rows (m, width).
+
+        Ids may repeat; their gradients add up.
+        """
+        self.accumulate(gradients)
+        self.apply(gradients)
+
+    def accumulate(self, gradients: Gradients) -> None:
+        """Do the first half of a step, which does not touch the tables yet."""
+        if self._on_gpu:
+            self._accumulate_on_gpu(gradients)
+            return
+        self.count += 1
+        if self._torch is not None:
+            for table in self._gradient.values():
+                table.zero_()
+            for name, (ids, rows) in gradients.items():
+                self._gradient[name].index_add_(0, ids, rows)
+
+    @property
+    def summed(self) -> dict[str, Tensor]:
+        """Between the two halves of a step: each table's gradient, where it exists as a whole."""
+        return self._gradient if self._on_gpu or self._torch is not None else {}
+
+    def apply(self, gradients: Gradients) -> None:
+        """Do the second half of a step: move the tables."""
+        if self._torch is not None:
+            self._torch.step()
+            self._refresh_copies()
+            return
+        for name, table in self.tables.items():
+            nothing = torch.empty(0, dtype=torch.int64, device=table.device), table[:0]
+            ids, rows = gradients.get(name, nothing)  # a table without a gradient moves as well
+            if self._on_cpu:
+                self._step_on_cpu(name, ids, rows)
+            elif self._on_gpu:
+                self._step_on_gpu(name)
+            else:
+                self._lazy_step(name, ids, rows)
+        if not self._on_cpu:
+            self._refresh_copies()
+
+    def _refresh_copies(self) -> None:
+        for name, copy in self.copies.items():
+            copy.refresh(self.tables[name])
+
+    # Rows that take turns, on the CPU -------------------------------------------------------------
+
+    def take_turns(self, name: str, steps: int) -> None:
+        """Let the rows of a table that have no gradient move every so many steps from now on.
+
+        Whoever reads rows between two steps settles them first.
+        """
+        self.settle_all()
+        if self._on_cpu and not self.lazy:
+            from nscaching.optim.cpu_kernels import MOST_TURNS
+
+            self._turns[name] = min(steps, MOST_TURNS)
+
+    def waits(self, name: str) -> bool:
+        """Tell whether rows of a table may be waiting for their turn."""
+        return self._turns.get(name, 1) > 1
+
+    def settle(self, name: str, ids: Tensor) -> None:
+        """Let rows make up for the steps they have waited in; ids may repeat.
+
+        Copies follow in the next step, in which these rows are expected to have a gradient.
+        """
+        if self.waits(name):
+            self._move(name, ids, self.tables[name][:0], turn=0, turns=0)
+
+    def settle_all(self) -> None:
+        """Let every row make up for the steps it has waited in."""
+        for name in self.tables:
+            if self.waits(name):
+                ids = torch.empty(0, dtype=torch.int64)
+                self._move(name, ids, self.tables[name][:0], turn=0, turns=1)
+
+    def settled(self) -> dict[str, Tensor]:
+        """Return the tables as they would be without turns; those that wait are copied."""
+        return {
+            name: self._caught_up(name)
+            if self.waits(name) and bool((self._moved[name] < self.count).any())
+            else table
+            for name, table in self.tables.items()
+        }
+
+    def _caught_up(self, name: str) -> Tensor:
+        table = self.tables[name].clone()
+        for block in _blocks(len(table)):
+            parts = table[block], self.mean[name][block].clone(), self.square[name][block].clone()
+            self._catch_up(parts, self._since[name][block], self._moved[name][block])
+        return table
+
+    def _catch_up(self, parts: tuple[Tensor, Tensor, Tensor], since: Tensor, moved: Tensor) -> None:
+        """Bring rows and their moments to this step, in place, with plain torch."""
+        table, mean, square = parts
+        waited = (moved - since).unsqueeze(1)
+        mean.mul_(BETA1**waited)
+        square.mul_(BETA2**waited)
+        for step in range(int(moved.min()) + 1, int(self.count) + 1):
+            rows = torch.nonzero(moved < step).squeeze(1)
+            self._move_rows(parts, rows, self.weight_decay * table[rows], step)
+
+    def _move_rows(
+        self, parts: tuple[Tensor, Tensor, Tensor], rows: Tensor, gradient: Tensor, step: float
+    ) -> None:
+        """Take the step of that number for some rows, each once, with plain torch."""
+        table, means, squares = parts
+        mean = means[rows].mul_(BETA1).add_(gradient, alpha=1 - BETA1)
+        square = squares[rows].mul_(BETA2).add_(gradient**2, alpha=1 - BETA2)
+        means[rows], squares[rows] = mean, square
+        root = square.sqrt() / (1 - BETA2**step) ** 0.5 + EPSILON
+        table[rows] -= self.lr / (1 - BETA1**step) * mean / root
+
+    def _step_on_cpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
+        turns = 0 if self.lazy else self._turns.get(name, 1)
+        self._move(name, ids, rows.contiguous(), int(self.count) % max(turns, 1), turns)
+
+    def _move(self, name: str, ids: Tensor, gradient: Tensor, turn: int, turns: int) -> None:
+        from nscaching.optim import cpu_kernels
+
+        slot, rows = self._mark[name].numpy(), np.empty(len(ids), dtype=np.int64)
+        gather: Any = cpu_kernels.gather_rows
+        rows = rows[: gather(ids.numpy(), gradient.numpy(), slot, rows)]
+        copy = self.copies.get(name, self._no_copy)
+        kernel: Any = cpu_kernels.move
+        with as_many_threads_as_pay(self.tables[name].numel()):
+            kernel(
+                self.tables[name].numpy(),
+                self.mean[name].numpy(),
+                self.square[name].numpy(),
+                self._since[name].numpy(),
+                self._moved[name].numpy(),
+                slot,
+                rows,
+                gradient.numpy(),
+                copy.values.numpy(),
+                copy.scale.numpy(),
+                self._fading,
+                int(self.count),
+                turn,
+                turns,
+                self.lr,
+                BETA1,
+                BETA2,
+                EPSILON,
+                self.weight_decay,
+                self.lazy,
+            )
+
+    def _accumulate_on_gpu(self, gradients: Gradients) -> None:
+        from nscaching.optim import gpu_kernels
+
+        gpu_kernels.begin(self.count, self._scalars, self.lr, (math.log(BETA1), math.log(BETA2)))
+        for name, (ids, rows) in gradients.items():
+            gpu_kernels.accumulate(self._gradient[name], self._mark[name], self.count, ids, rows)
+
+    def _step_on_gpu(self, name: str) -> None:
+        from nscaching.optim import gpu_kernels
+
+        gpu_kernels.adam(
+            self.tables[name],
+            self.mean[name],
+            self.square[name],
+            self._gradient[name],
+            self._mark[name],
+            self.count,
+            self._scalars,
+            (BETA1, BETA2),
+            EPSILON,
+            self.weight_decay,
+            self.lazy,
+        )
+
+    def _lazy_step(self, name: str, ids: Tensor, rows: Tensor) -> None:
+        """Move the rows with a gradient, with plain torch."""
+        touched, place = torch.unique(ids, return_inverse=True)
+        table = self.tables[name]
+        gradient = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)
+        gradient += self.weight_decay * table[touched]
+        parts = table, self.mean[name], self.square[name]
+        self._move_rows(parts, touched, gradient, float(self.count))
+
+    def _torch_adam(self, device: torch.device) -> torch.optim.Adam:
+        """Return torch's Adam working on our tables and on our state."""
+        self._parameters = {name: torch.nn.Parameter(table) for name, table in self.tables.items()}
+        adam = torch.optim.Adam(
+            self._parameters.values(),
+            lr=self.lr,
+            betas=(BETA1, BETA2),
+            eps=EPSILON,
+            weight_decay=self.weight_decay,
+            fused=device.type in ("cpu", "cuda"),
+        )
+        for name, parameter in self._parameters.items():
+            parameter.grad = self._gradient[name]
+            adam.state[parameter] = {
+                "step": torch.zeros((), device=device),
+                "exp_avg": self.mean[name],
+                "exp_avg_sq": self.square[name],
+            }
+        return adam
+
+    def forget(self) -> None:
+        """Start again: no moments, no steps."""
+        for tensor in self.state().values():
+            tensor.zero_()
+        self.load_state(self.state())
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the moments and the number of steps as named tensors."""
+        waiting = {
+            f"{name}.{part}": steps[name]
+            for part, steps in (("since", self._since), ("moved", self._moved))
+            for name in steps
+            if not self.lazy
+        }
+        return {**self._moments(), **waiting}
+
+    def _moments(self) -> dict[str, Tensor]:
+        return {
+            "count": self.count,
+            **{f"{name}.mean": table for name, table in self.mean.items()},
+            **{f"{name}.square": table for name, table in self.square.items()},
+        }
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what :meth:`state` returned, here or on another device, after the tables."""
+        for name, mine in self._moments().items():
+            mine.copy_(state[name])
+        for mark in self._mark.values():
+            mark.fill_(-1)  # a stamp of other steps would be fresh again at the step of its number
+        for name, table in self.tables.items():
+            since, moved = (state.get(f"{name}.{part}") for part in ("since", "moved"))
+            if self._on_cpu:
+                self._since[name].copy_(self.count if since is None else since)
+                self._moved[name].copy_(self.count if moved is None else moved)
+            elif since is not None:  # rows do not wait here
+                moved = torch.full_like(since, int(self.count)) if moved is None else moved
+                for block in _blocks(len(table)):
+                    parts = table[block], self.mean[name][block], self.square[name][block]
+                    steps = (steps[block].to(table.device) for steps in (since, moved))
+                    self._catch_up(parts, *steps)
+        if self._torch is not None:
+            for parameter in self._parameters.values():
+                self._torch.state[parameter]["step"].copy_(self.count)
+
+
+def _blocks(rows: int) -> list[slice]:
+    """Return the rows of a table in blocks: what is made of one on the way is soon forgotten."""
+    return [slice(start, start + _BLOCK_ROWS) for start in range(0, rows, _BLOCK_ROWS)]
+
+
+def _fading() -> np.ndarray:
+    """Return what is left of the mean, and of the root of the square, after 0, 1, ... steps."""
+    if not HAVE_NUMBA:
+        return np.empty((2, 0), dtype=np.float32)
+    from nscaching.optim.cpu_kernels import RESTS_AFTER
+
+    steps = np.arange(RESTS_AFTER + 1)
+    return np.stack([BETA1**steps, BETA2 ** (steps / 2)]).astype(np.float32)

@@ -1,0 +1,280 @@
+"""The verbs: train a graph, load a run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nscaching.errors import CHOOSE_ANOTHER, GO_ON_OR_REPLACE, TrainingInterrupted, UserError
+from nscaching.graph import GraphSource, KnowledgeGraph
+from nscaching.training.opening import graph_of_run, named_or_graph, open_graph
+from nscaching.runs.run import Run
+from nscaching.sampling.presets import ALL, check_preset, fitted, with_preset
+from nscaching.models import SCORING
+from nscaching.interop.tracking import Tracker, Tracking
+from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
+from nscaching.training.checkpoint import Counters, load_counters
+from nscaching.training.config import read_yaml
+from nscaching.training.devices import pick_device
+from nscaching.training.folder import evaluation_line
+from nscaching.training.memory import refuse_what_does_not_fit
+from nscaching.training.progress import duration
+
+#: Options that do not change what a run computes, only how long, where and how it is kept.
+_MAY_CHANGE = {"data", "epochs", "max_seconds", "device", "eval_memory", "checkpoint_seconds"}
+#: What stands for a value that a run decides once it has its graph: see :func:`decided`.
+_LEFT_OPEN = {"data": "", "batch_size": None, "l2": None, "cache_size": ALL, "candidates": ALL}
+
+
+def train(
+    graph: GraphSource | None = None,
+    *,
+    out: str | Path | None = None,
+    config: TrainConfig | str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: Progress | str = "auto",
+    track: str | Tracker | Iterable[str | Tracker] = (),
+    **options: Any,
+) -> Run:
+    """Train embeddings of a graph and return the run with the best model found.
+
+    ``graph`` is a :class:`KnowledgeGraph`, the name of a data set, a folder, a file, a data frame
+    or a list of triples, as in :func:`load_graph`; to resume a run it may be left out. A file, or a
+    graph with training triples only, is split: ``split`` is the share held out for valid and again
+    for test, and ``run.graph`` is what came of it.
+
+    Options are those of :class:`TrainConfig`, as keywords or in ``config``; keywords win. With
+    ``out`` the run is kept in a folder, can be resumed after a stop, and is read back by
+    :func:`load_run`. ``track`` names trackers that are told how it goes, such as
+    ``["tensorboard:logs", "csv:curve.csv"]``.
+    """
+    shown = progress if isinstance(progress, Progress) else Progress(progress)
+    trainer = make_trainer(
+        graph,
+        out=out,
+        config=config,
+        overwrite=overwrite,
+        resume=resume,
+        progress=shown,
+        tracking=Tracking(track, shown.say),
+        **options,
+    )
+    with _ended(trainer.tracking):
+        trainer.run(resume)
+        return _finished(trainer, shown)
+
+
+@contextlib.contextmanager
+def _ended(tracking: Tracking) -> Iterator[None]:
+    """End the trackers, however the run ends."""
+    status = "failed"
+    try:
+        yield
+        status = "finished"
+    except (TrainingInterrupted, KeyboardInterrupt):
+        status = "stopped"
+        raise
+    finally:
+        tracking.end(status)
+
+
+def make_trainer(
+    graph: GraphSource | None,
+    *,
+    out: str | Path | None,
+    config: TrainConfig | str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: Progress,
+    tracking: Tracking | None = None,
+    **options: Any,
+) -> Trainer:
+    """Check everything :func:`train` is given and return what trains; the run folder is made."""
+    graph = named_or_graph(graph)
+    folder = RunFolder(out) if out is not None else None
+    refuse_both(resume, overwrite)
+    if resume and folder is not None:
+        given = {**plain_options(config), **options}
+        if folder.is_run():
+            return _resumed_trainer(folder, graph, given, progress, tracking)
+        if graph is None and not given.get("data"):
+            raise UserError(f"There is no run in {folder.path} to resume; name data to begin one.")
+        if not folder.exists():
+            progress.say(f"There is no run in {folder.path} yet, so one is begun.")
+    settings = make_config(graph, merged_options(config, options))
+    if folder is not None:
+        _refuse_occupied(folder, overwrite)
+    loaded = open_graph(settings, graph)
+    for note in loaded.notes:
+        progress.say(note)
+    settings = decided(settings, loaded)
+    refuse_what_does_not_fit(loaded, settings)
+    trainer = Trainer(loaded, settings, folder, progress, tracking)
+    if folder is not None:  # only now: whatever could be wrong has been looked at
+        folder.create(settings, loaded)
+    return trainer
+
+
+def decided(settings: TrainConfig, graph: KnowledgeGraph) -> TrainConfig:
+    """Fill in what was left open: a run writes down what it is made with."""
+    l2 = settings.penalty(SCORING[settings.scoring].usual_l2)
+    settings = replace(settings, batch_size=settings.batch(len(graph.train)), l2=l2)
+    return fitted(settings, graph.num_entities)
+
+
+def _resumed_trainer(
+    folder: RunFolder,
+    graph: KnowledgeGraph | str | Path | None,
+    given: dict[str, Any],
+    progress: Progress,
+    tracking: Tracking | None,
+) -> Trainer:
+    settings = resumed_config(folder, given)
+    if graph is None and settings.data != folder.read_config().data:
+        graph = settings.data
+    loaded = _resumed_graph(folder, graph, settings)
+    refuse_what_does_not_fit(loaded, settings)
+    done = _done_so_far(folder)
+    # A checkpoint holds the parameters: the run they once came from may be gone.
+    start = replace(settings, init_from=None) if done is not None else settings
+    trainer = Trainer(loaded, start, folder, progress, tracking)
+    folder.sweep()
+    if done is not None and not done.within_budget(settings.epochs, settings.max_seconds):
+        progress.say(
+            f"Nothing to do: {folder.path} has {done.epoch} epochs already, in "
+            f"{duration(done.epoch_seconds)}. Ask for more to go on with it."
+        )
+    elif settings != folder.read_config():  # more epochs, say: the file must repeat the run
+        folder.write_config(settings)
+    return trainer
+
+
+def _done_so_far(folder: RunFolder) -> Counters | None:
+    """Return where a run stands; None for one that was stopped before its first checkpoint."""
+    if folder.checkpoint.exists():
+        return load_counters(folder.checkpoint)
+    if folder.model.exists():
+        raise UserError(
+            f"{folder.checkpoint} is missing, so the run cannot be resumed; restore it, or begin "
+            "anew with --overwrite (overwrite=True), which replaces the model that is there."
+        )
+    return None
+
+
+def load_run(path: str | Path, device: str = "auto") -> Run:
+    """Read a run folder back."""
+    return Run.load(path, pick_device(device))
+
+
+def make_config(graph: KnowledgeGraph | str | Path | None, given: dict[str, Any]) -> TrainConfig:
+    """Return the checked configuration of a new run."""
+    if graph is not None:
+        name = graph.name if isinstance(graph, KnowledgeGraph) else str(graph)
+        given = {**given, "data": name}
+    if not given.get("data"):
+        raise UserError("Name a data set, a folder or a file of triples to train on.")
+    settings = TrainConfig.from_mapping(with_preset(given), "options")
+    check_preset(settings)
+    return settings
+
+
+def plain_options(config: TrainConfig | str | Path | None) -> dict[str, Any]:
+    """Return the options of a configuration or its file; a bad file is named in the error."""
+    if config is None:
+        return {}
+    if isinstance(config, TrainConfig):
+        return config.as_dict()
+    TrainConfig.from_file(Path(config))  # complains with the name of the file
+    return read_yaml(Path(config))
+
+
+def merged_options(
+    config: TrainConfig | str | Path | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Put options, and what a preset among them stands for, above those of a configuration."""
+    return {**with_preset(plain_options(config)), **with_preset(options)}
+
+
+def refuse_both(resume: bool, overwrite: bool) -> None:
+    """Refuse two wishes that contradict each other."""
+    if resume and overwrite:
+        raise UserError(
+            "To resume is to go on with what is there, and to overwrite is to replace it; ask for "
+            "one of the two."
+        )
+
+
+def _refuse_occupied(folder: RunFolder, overwrite: bool) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_run():
+        raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
+    if not overwrite:
+        raise UserError(f"{folder.path} holds a run already. {GO_ON_OR_REPLACE}")
+
+
+def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
+    """Return the stored configuration; what is given now may change only how long and where."""
+    stored = folder.read_config()
+    given = {
+        name: value
+        for name, value in given.items()
+        if name not in _LEFT_OPEN or value != _LEFT_OPEN[name]
+    }
+    wanted = TrainConfig.from_mapping({**stored.as_dict(), **given}, "options")
+    for name in TrainConfig.names():
+        before, now = getattr(stored, name), getattr(wanted, name)
+        if before != now and name not in _MAY_CHANGE:
+            raise UserError(
+                f"{folder.path} was started with {name} {before}, not {now}. Leave {name} out to "
+                f"resume it, or {CHOOSE_ANOTHER}"
+            )
+    return wanted
+
+
+def _resumed_graph(
+    folder: RunFolder, graph: KnowledgeGraph | str | Path | None, settings: TrainConfig
+) -> KnowledgeGraph:
+    stored = folder.read_graph()
+    if graph is None:
+        return stored
+    if not isinstance(graph, KnowledgeGraph):
+        graph = open_graph(settings, graph)
+    given = graph_of_run(graph, stored, settings)
+    if given is None:
+        raise UserError(
+            f"{folder.path} was trained on another graph: its triples or names differ from those "
+            f"given now. Resume it with the same data, or {CHOOSE_ANOTHER}"
+        )
+    return given
+
+
+def _finished(trainer: Trainer, shown: Progress) -> Run:
+    """Look at the test split, once, with the best model; sum the run up."""
+    counters = trainer.counters
+    run = Run(
+        trainer.config,
+        trainer.graph,
+        trainer.best_model(),
+        folder=trainer.folder,
+        trace=trainer.tracer.lines if trainer.tracer else None,
+    )
+    test = run.evaluate("test", progress=shown) if len(trainer.graph.test) else None
+    if test is not None:
+        trainer.record(evaluation_line(test, counters.best_epoch))
+    run.summary = {
+        "run": str(trainer.folder.path) if trainer.folder else None,
+        "epochs": counters.epoch,
+        "best_epoch": counters.best_epoch,
+        "seconds": counters.seconds,
+        "seconds_per_epoch": counters.epoch_seconds / max(1, counters.epoch),
+        "device": str(trainer.device),
+        "extra_parameters": trainer.sampler.extra_parameters,
+        "valid": counters.best_valid,
+        "test": test.overall() if test is not None else None,
+    }
+    return run

@@ -1,0 +1,359 @@
+"""A trained run, ready to be evaluated, asked and exported."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from nscaching.errors import UserError
+from nscaching.evaluation import (
+    ClassificationReport,
+    Drawing,
+    RankingReport,
+    Thresholds,
+    Verdicts,
+    classification_report,
+    classify_triples,
+    learn_thresholds,
+    rank_triples,
+    score_triples,
+)
+from nscaching.runs.export import export_embeddings
+from nscaching.graph import KnowledgeGraph
+from nscaching.models import EmbeddingModel, Side
+from nscaching.training.tracing import GradientNorms, norms_of_negatives
+from nscaching.training import Progress, RunFolder, TrainConfig
+
+#: An entity or relation, by name or by id.
+Reference = str | int
+#: Triples of names or ids, or an array of ids.
+Triples = Iterable[tuple[Reference, Reference, Reference]] | np.ndarray
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answer: the whole triple, its score, and where the graph holds it already, if it does."""
+
+    head: str
+    relation: str
+    tail: str
+    score: float
+    split: str | None = None  #: "train", "valid" or "test" for a fact of the graph
+
+    @property
+    def known(self) -> bool:
+        """Whether the graph holds this triple already."""
+        return self.split is not None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return {**asdict(self), "known": self.known}
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """An entity and the cosine similarity of its embedding."""
+
+    entity: str
+    similarity: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return asdict(self)
+
+
+class Run:
+    """The outcome of :func:`nscaching.train`, or a run folder read back.
+
+    Entities and relations are given by name, as text, or by id, as a whole number. Where names are
+    numbers themselves, one that is the name of one row and the id of another is refused.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        graph: KnowledgeGraph,
+        model: EmbeddingModel,
+        *,
+        folder: RunFolder | None = None,
+        summary: dict[str, Any] | None = None,
+        trace: list[dict[str, Any]] | None = None,
+    ) -> None:
+        self.config, self.graph, self.model, self.folder = config, graph, model, folder
+        #: Epochs, best epoch, seconds and final metrics, as ``train --json`` prints them.
+        self.summary = summary or {}
+        #: What ``trace`` wrote down: a line an epoch, a look at a row or at gradient norms.
+        self.trace: list[dict[str, Any]] = trace or []
+        #: The evaluation of each split that :meth:`evaluate` made, with mean ranks of ties.
+        self.evaluations: dict[str, RankingReport] = {}
+        self._thresholds: dict[Drawing, Thresholds] = {}
+
+    @classmethod
+    def load(cls, path: str | Path, device: torch.device | None = None) -> Run:
+        """Read a run folder."""
+        folder = RunFolder(path)
+        config = folder.read_config()
+        if not folder.model.exists():
+            raise UserError(
+                f"{folder.path} holds no model yet: its training was stopped early. Go on with "
+                f"'nscaching train --resume --out {folder.path}'."
+            )
+        graph = folder.read_graph()
+        model = folder.read_model(config, graph)
+        if device is not None:
+            model = EmbeddingModel(
+                model.scoring, model.entity.to(device), model.relation.to(device)
+            )
+        return cls(config, graph, model, folder=folder, trace=folder.read_trace())
+
+    def __repr__(self) -> str:
+        where = f" in {self.folder.path}" if self.folder else ""
+        return f"Run({self.config.scoring}, dim {self.config.dim}, on {self.graph.name}{where})"
+
+    # Evaluation ----------------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        split: str = "test",
+        *,
+        ties: str = "mean",
+        memory_mb: int | None = None,
+        progress: Progress | None = None,
+    ) -> RankingReport:
+        """Rank a split, filtered, on both sides; see :class:`nscaching.RankingReport`.
+
+        An empty split is refused: it has no MRR.
+        """
+        triples = self.graph.split(split)
+        if len(triples) == 0:
+            raise _empty(split, "rank")
+        started = time.monotonic()
+        with (progress or Progress("none")).work(f"ranking {split}", 2 * len(triples)) as advance:
+            ranks = rank_triples(
+                self.model,
+                self.graph,
+                triples,
+                ties=ties,
+                memory_mb=memory_mb or self.config.eval_memory,
+                progress=advance,
+            )
+        seconds = time.monotonic() - started
+        report = RankingReport.build(self.graph, triples, ranks, split=split, seconds=seconds)
+        if ties == "mean":
+            self.evaluations[split] = report
+        return report
+
+    def classification(
+        self, split: str = "test", *, seed: int = 0, replaced: str = "tail"
+    ) -> ClassificationReport:
+        """Tell the facts of a split from negatives, by a threshold a relation learnt on valid.
+
+        The negatives are the data set's own where it has them. Else one is drawn for each fact:
+        ``replaced`` is the side that is replaced, ``"tail"``, ``"head"`` or ``"either"``.
+        """
+        self.graph.split(split)  # an unknown split is named before any work
+        started = time.monotonic()
+        thresholds = self.thresholds(seed=seed, replaced=replaced)
+        report = classification_report(
+            self.model, self.graph, thresholds, split, Drawing(seed, replaced)
+        )
+        if report.count == 0:
+            raise _empty(split, "classify")
+        return replace(report, seconds=time.monotonic() - started)
+
+    def thresholds(self, *, seed: int = 0, replaced: str = "tail") -> Thresholds:
+        """Return the score from which on each relation takes a triple as true; kept once found."""
+        drawing = Drawing(seed, replaced)
+        if drawing not in self._thresholds:
+            self._thresholds[drawing] = learn_thresholds(self.model, self.graph, drawing)
+        return self._thresholds[drawing]
+
+    # Questions -----------------------------------------------------------------------------------
+
+    def score(self, triples: Triples) -> np.ndarray:
+        """Score triples of names or ids: higher is more plausible. Shape: (n,)."""
+        return score_triples(self.model, self._triple_ids(triples))
+
+    def classify(self, triples: Triples, *, seed: int = 0, replaced: str = "tail") -> Verdicts:
+        """Say of triples of names or ids whether each is true, and by what margin.
+
+        The margin is the score less the threshold of the relation; a triple is true from 0 on.
+        Unpack it, ``labels, margins = run.classify(triples)``; shapes: (n,), (n,). ``seed`` and
+        ``replaced`` are those of :meth:`classification`.
+        """
+        ids = self._triple_ids(triples)
+        return classify_triples(self.model, self.thresholds(seed=seed, replaced=replaced), ids)
+
+    def predict_tails(
+        self, head: Reference, relation: Reference, k: int = 10, *, known: bool = False
+    ) -> list[Prediction]:
+        """Return the k best tails, known facts left out unless ``known`` is set.
+
+        The head itself is none, unless the relation holds between something and itself somewhere.
+        """
+        return self._predict(Side.TAIL, head, relation, k, known)
+
+    def predict_heads(
+        self, relation: Reference, tail: Reference, k: int = 10, *, known: bool = False
+    ) -> list[Prediction]:
+        """Return the k best heads; what is left out is as for :meth:`predict_tails`."""
+        return self._predict(Side.HEAD, tail, relation, k, known)
+
+    def split_of(self, head: Reference, relation: Reference, tail: Reference) -> str | None:
+        """Return the split that holds a triple, or None for one that the graph does not hold."""
+        answers = self._answers(Side.TAIL, self._entity(head), self._relation(relation))
+        return answers.get(self._entity(tail))
+
+    def _predict(
+        self, side: Side, anchor: Reference, relation: Reference, k: int, known: bool
+    ) -> list[Prediction]:
+        _check_count(k)
+        anchor_id, relation_id = self._entity(anchor), self._relation(relation)
+        scores = self.model.score_all(side, self._ids(anchor_id), self._ids(relation_id))[0]
+        facts = self._answers(side, anchor_id, relation_id)
+        if not known:
+            scores[self._ids(*facts)] = -torch.inf
+        if relation_id not in self.graph.relations_with_loops:
+            scores[anchor_id] = -torch.inf  # no fact says that anything is so related to itself
+        best = scores.topk(min(k, len(scores)))
+        names = self.graph.entities
+        predictions = []
+        for entity, score in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+            if score == -np.inf:
+                break
+            head, tail = (entity, anchor_id) if side is Side.HEAD else (anchor_id, entity)
+            predictions.append(
+                Prediction(
+                    names[head],
+                    self.graph.relations[relation_id],
+                    names[tail],
+                    score,
+                    facts.get(entity),
+                )
+            )
+        return predictions
+
+    def _answers(self, side: Side, anchor: int, relation: int) -> dict[int, str]:
+        """Return the entities that answer a question in the graph, each with its split."""
+        return self.graph.answers("head" if side is Side.HEAD else "tail", anchor, relation)
+
+    def neighbours(self, entity: Reference, k: int = 10) -> list[Neighbour]:
+        """Return the k entities whose embeddings are most similar, by cosine."""
+        _check_count(k)
+        this = self._entity(entity)
+        table = normalize(self.model.entity.detach(), dim=1)
+        similarity = table @ table[this]
+        similarity[this] = -torch.inf
+        best = similarity.topk(min(k, len(similarity) - 1))
+        return [
+            Neighbour(self.graph.entities[other], value)
+            for other, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+    def report(self, path: str | Path | None = None, *, progress: Progress | None = None) -> Path:
+        """Write one page of HTML about the run, by default ``report.html`` in its folder."""
+        from nscaching.report.run_page import write_run_page
+
+        return write_run_page(self, None if path is None else Path(path), progress)
+
+    # Inside --------------------------------------------------------------------------------------
+
+    def gradient_ccdf(
+        self, triple: tuple[Reference, Reference, Reference], side: str = "tail"
+    ) -> GradientNorms:
+        """Return the gradient norms of a triple with each of its negatives (paper, fig-distance).
+
+        ``side`` is what the negatives replace. Norms are l2, of the loss of a positive and one
+        negative by all rows in it; ``result.ccdf()`` gives x and the share of norms >= x.
+        """
+        if side not in ("head", "tail"):
+            raise UserError(f"side must be head or tail, not '{side}'.")
+        loss = self.config.build_loss(self.model.scoring.usual_loss)
+        replaced = Side.HEAD if side == "head" else Side.TAIL
+        return norms_of_negatives(self.graph, self.model, loss, self._triple(triple), replaced)
+
+    # Embeddings ----------------------------------------------------------------------------------
+
+    def embeddings(self, what: str = "entity") -> np.ndarray:
+        """Return the table of entities or relations, rows in the order of their names."""
+        tables = self.model.state()
+        if what not in tables:
+            raise UserError(f"embeddings are of 'entity' or 'relation', not '{what}'.")
+        table: np.ndarray = tables[what].detach().cpu().numpy().copy()
+        return table
+
+    def export(self, path: str | Path, what: str = "entity", format: str = "auto") -> list[Path]:
+        """Write embeddings for other programs: npy with names, word2vec text, or Parquet."""
+        names = self.graph.entities if what == "entity" else self.graph.relations
+        return export_embeddings(Path(path), names, self.embeddings(what), format)
+
+    def to_pykeen(self) -> Any:
+        """Return the model as a PyKEEN model with the same scores, where PyKEEN has such a one."""
+        from nscaching.interop.pykeen import to_pykeen_model
+
+        return to_pykeen_model(self)
+
+    # Names ---------------------------------------------------------------------------------------
+
+    def _entity(self, reference: Reference) -> int:
+        if isinstance(reference, str):
+            return self.graph.entity_id(reference)
+        return _resolve(reference, self.graph.entities, self.graph.entity_ids, "entity")
+
+    def _relation(self, reference: Reference) -> int:
+        if isinstance(reference, str):
+            return self.graph.relation_id(reference)
+        return _resolve(reference, self.graph.relations, self.graph.relation_ids, "relation")
+
+    def _triple_ids(self, triples: Triples) -> np.ndarray:
+        ids = [self._triple(triple) for triple in triples]
+        return np.array(ids, dtype=np.int64).reshape(-1, 3)
+
+    def _triple(self, triple: Sequence[Reference]) -> tuple[int, int, int]:
+        if isinstance(triple, str) or len(triple) != 3:
+            raise UserError(f"Give a list of (head, relation, tail); {triple!r} is none.")
+        head, relation, tail = triple
+        return self._entity(head), self._relation(relation), self._entity(tail)
+
+    def _ids(self, *ids: int) -> Tensor:
+        return torch.tensor(ids, dtype=torch.int64, device=self.model.device)
+
+
+def _empty(split: str, verb: str) -> UserError:
+    return UserError(
+        f"The {split} split is empty; there is nothing to {verb}. Train on data with {split} "
+        "triples, or on a single file with a split above 0."
+    )
+
+
+def _check_count(k: int) -> None:
+    if k < 1:
+        raise UserError(f"k must be at least 1, not {k}.")
+
+
+def _resolve(index: Any, names: Sequence[str], ids: Mapping[str, int], what: str) -> int:
+    """Return a checked id; a number that is also the name of another row could mean either."""
+    try:
+        if isinstance(index, bool | np.bool_):
+            raise TypeError
+        number = operator.index(index)
+    except TypeError:
+        raise UserError(f"Give the {what} by name or id, not {index!r}.") from None
+    row = ids.get(str(number), number)
+    if row != number:
+        raise UserError(
+            f"The {what} named '{number}' has the id {row}, so {number} could mean two things; "
+            f"give names as text: '{number}'."
+        )
+    if not 0 <= number < len(names):
+        raise UserError(f"There is no {what} {number}; ids go from 0 to {len(names) - 1}.")
+    return number

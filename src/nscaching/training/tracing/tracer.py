@@ -1,0 +1,194 @@
+"""The observer of a run: it sees every step, writes a line an epoch, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph
+from nscaching.losses import Loss
+from nscaching.models import EmbeddingModel
+from nscaching.sampling import SAMPLERS, Negatives, Sampler
+from nscaching.sampling.nscaching import NSCachingSampler
+from nscaching.training.tracing.counters import NegativeCounters
+from nscaching.training.tracing.examples import example_rows
+from nscaching.training.tracing.facts import Facts
+from nscaching.training.tracing.gradients import BatchNorms
+from nscaching.training.tracing.looks import Line, look_at_row, look_at_triple
+from nscaching.training.tracing.names import find_row, find_triple
+from nscaching.training.tracing.repeats import RepeatWindow
+
+#: The gradient norm is taken in each first of so many steps of an epoch.
+NORM_EVERY = 8
+
+
+class TracedConfig(Protocol):
+    """What a tracer reads of a run's configuration."""
+
+    sampler: str
+    epochs: int
+    valid_every: int
+    seed: int
+    trace_row: tuple[str, ...]
+    trace_triple: tuple[str, ...]
+    trace_every: int | None
+    trace_window: int
+
+    def is_traced(self) -> bool:
+        """Tell whether anything is to be observed."""
+
+    def batch(self, triples: int) -> int:
+        """Return the positive triples a step takes of so many."""
+
+
+class Tracer:
+    """Counts what the negatives of a run are worth, and looks into its cache."""
+
+    def __init__(
+        self, graph: KnowledgeGraph, config: TracedConfig, loss: Loss, columns: Tensor
+    ) -> None:
+        self.graph, self.config, self.loss = graph, config, loss
+        _check_sampler(config)
+        self.rows = [find_row(graph, text) for text in config.trace_row]
+        if not config.trace_row and _keeps_cache(config):
+            self.rows = example_rows(graph)
+        self.triples = {text: find_triple(graph, text) for text in config.trace_triple}
+        self.facts = Facts(graph, columns.device)
+        window = config.trace_window, config.seed, columns.device
+        self.counters = NegativeCounters(
+            graph,
+            self.facts,
+            columns,
+            loss,
+            config.batch(len(graph.train)),
+            lambda k: RepeatWindow(len(graph.train), k, *window),
+        )
+        sizes = {"entity": graph.num_entities, "relation": graph.num_relations}
+        self.norms = BatchNorms(sizes, columns.device)
+        self.lines: list[Line] = []  #: all that was seen, as in ``trace.jsonl``
+        self._step = 0
+
+    @classmethod
+    def of(
+        cls, graph: KnowledgeGraph, config: TracedConfig, loss: Loss, columns: Tensor
+    ) -> Tracer | None:
+        """Return a tracer where the run asks for one."""
+        return cls(graph, config, loss, columns) if config.is_traced() else None
+
+    # Steps ---------------------------------------------------------------------------------------
+
+    def begin_epoch(self, order: Tensor, first_step: int) -> None:
+        """Get ready for the steps of an epoch from ``first_step`` on."""
+        self._step = first_step
+        self.counters.begin_epoch(order, first_step)
+
+    def takes_norm(self) -> bool:
+        """Tell whether the coming step takes the norm of its gradient, which not every one does."""
+        return self._step % NORM_EVERY == 0
+
+    def observe(
+        self,
+        negatives: Negatives,
+        scores: Tensor,
+        gradients: Mapping[str, tuple[Tensor, Tensor]],
+        summed: Mapping[str, Tensor],
+    ) -> None:
+        """See a step before its gradients are applied; on CUDA this is part of its graph.
+
+        ``summed`` has the gradients added up by row, where the optimiser makes such a table.
+        """
+        self.counters.write_down(negatives, scores, gradients["entity"][1])
+        if self.takes_norm():
+            self.norms.add(gradients, summed)
+
+    def after_step(self) -> None:
+        """Go on to the next step; now and then, count."""
+        self._step += 1
+        self.counters.after_step()
+
+    # Epochs --------------------------------------------------------------------------------------
+
+    def end_epoch(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> list[Line]:
+        """Return the lines of an epoch, counted from 1; epoch 0 is what there is before training.
+
+        The looks at rows and triples are part of it in the epochs in which they are due.
+        """
+        lines = [self._count(epoch, sampler)] if epoch > 0 else []
+        every = self.config.trace_every or self.config.valid_every or 1
+        if epoch % every == 0 or epoch == self.config.epochs:
+            lines += self._look(epoch, model, sampler)
+        self.lines += lines
+        return lines
+
+    def _count(self, epoch: int, sampler: Sampler) -> Line:
+        drawn, with_loss, followed, repeated, known, held_out, *rest = self._read_counts(sampler)
+        (norms, norm_count), in_cache = rest[:2], rest[2:]
+        self.counters.end_epoch(epoch)
+        self.norms.sums.zero_()
+        line: Line = {
+            "event": "epoch",
+            "epoch": epoch,
+            "negatives": int(drawn),
+            "nonzero_loss": _share(with_loss, drawn),
+            "repeated": _share(repeated, followed),
+            "gradient_norm": norms / norm_count if norm_count else None,
+            "known_sampled": _share(known, drawn),
+            "false_sampled": _share(held_out, drawn),
+            "known_cached": None,
+            "false_cached": None,
+        }
+        if in_cache:
+            held, known, held_out = in_cache
+            line |= {"known_cached": _share(known, held), "false_cached": _share(held_out, held)}
+        return line
+
+    def _read_counts(self, sampler: Sampler) -> list[float]:
+        """Return counts of draws, norms and the cache together: a device is waited for once."""
+        self.counters.count()
+        parts = [self.counters.counts, self.norms.sums]
+        if isinstance(sampler, NSCachingSampler):
+            parts.append(self.facts.in_cache(sampler))
+        precise = torch.float32 if parts[0].device.type == "mps" else torch.float64
+        numbers: list[float] = torch.cat([part.to(precise) for part in parts]).tolist()
+        return numbers
+
+    def _look(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> list[Line]:
+        lines: list[Line] = []
+        if isinstance(sampler, NSCachingSampler):
+            seed = self.config.seed
+            lines = [look_at_row(self.graph, model, sampler, row, epoch, seed) for row in self.rows]
+        for text, triple in self.triples.items():
+            lines += look_at_triple(self.graph, model, self.loss, text, triple, epoch)
+        return lines
+
+    # Checkpoints ---------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what a checkpoint must hold."""
+        return {**self.counters.state(), "norms": self.norms.sums}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what :meth:`state` returned."""
+        self.counters.load_state(state)
+        self.norms.sums.copy_(state["norms"])
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _check_sampler(config: TracedConfig) -> None:
+    """Refuse to show cache rows of a sampler that keeps none."""
+    if config.trace_row and not _keeps_cache(config):
+        raise UserError(
+            f"trace_row shows a row of the cache, and the sampler {config.sampler} has none; leave "
+            "trace_row out, or choose sampler nscaching."
+        )
+
+
+def _keeps_cache(config: TracedConfig) -> bool:
+    return issubclass(SAMPLERS[config.sampler], NSCachingSampler)

@@ -1,0 +1,190 @@
+"""Comparisons of tiny runs: what is trained, what is kept, what is skipped, what fails."""
+
+import json
+import statistics
+
+import pytest
+
+import nscaching as ns
+from nscaching.experiments.compare import single
+from nscaching.training import RunFolder
+
+from ...training.helpers import kept_bits, ring, train, write_folder
+
+SMALL = {
+    "dim": 4,
+    "batch_size": 16,
+    "device": "cpu",
+    "epochs": 2,
+    "valid_every": 1,
+    "generator_dim": 4,
+}
+
+
+def compare(graph, samplers, **options):
+    return ns.compare(graph, samplers, progress="none", **{**SMALL, **options})
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_folder(ring(), tmp_path / "ring")
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Count the calls of train by run folder."""
+    calls = []
+
+    def counted(*args, **options):
+        calls.append(options["out"].name)
+        return train_itself(*args, **options)
+
+    train_itself = single.train
+    monkeypatch.setattr(single, "train", counted)
+    return calls
+
+
+def test_every_run_is_what_train_makes_of_the_same_options(data, tmp_path):
+    made = compare(
+        data, "uniform,nscaching:alpha3=2", seeds=[0, 1], out=tmp_path / "C", scoring="transe"
+    )
+    alone = train(
+        data, out=tmp_path / "alone", seed=1, scoring="transe", sampler="nscaching", alpha3=2,
+        **SMALL,
+    )  # fmt: skip
+    result = next(r for r in made.runs if (r.sampler, r.seed) == ("nscaching:alpha3=2", 1))
+    assert kept_bits(tmp_path / "C" / result.run) == kept_bits(tmp_path / "alone")
+    assert result.test == alone.summary["test"]
+    assert result.accuracy == alone.classification("test").accuracy
+    assert RunFolder(tmp_path / "C" / result.run).read_config() == alone.config
+
+
+def test_rows_are_means_over_seeds_with_their_deviation(data, tmp_path):
+    made = compare(data, ["uniform", "kbgan"], seeds=[0, 1, 2], out=tmp_path / "C")
+    assert [row["sampler"] for row in made.rows] == ["uniform", "kbgan"]
+    for row in made.rows:
+        mine = [r.test["mrr"] for r in made.runs if r.sampler == row["sampler"]]
+        assert len(set(mine)) == 3
+        assert row["mrr"] == pytest.approx(statistics.mean(mine))
+        assert row["mrr_spread"] == pytest.approx(statistics.stdev(mine))
+        assert row["seconds_per_epoch"] > 0
+    entities, relations = 30, 3
+    assert made.rows[0]["extra_parameters"] == 0
+    assert made.rows[1]["extra_parameters"] == (entities + relations) * SMALL["generator_dim"]
+    kept = json.loads((tmp_path / "C" / "compare.json").read_text())
+    assert kept == made.as_dict()
+
+
+def test_a_picture_is_drawn(data, tmp_path):
+    pytest.importorskip("matplotlib")
+    made = compare(data, "uniform,bernoulli", out=tmp_path / "C")
+    assert made.picture == "compare.png"
+    assert (tmp_path / "C" / "compare.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_one_that_fails_is_a_row_and_the_others_go_on(data, tmp_path):
+    samplers = "igan:generator_memory=1:generator_dim=5000,uniform:lr=1e37,bernoulli"
+    made = compare(data, samplers, out=tmp_path / "C", scoring="distmult")
+    refused, diverged, done = made.rows
+    assert (refused["runs"], refused["mrr"]) == (0, None)
+    assert "generator_memory allows 1" in refused["errors"][0]
+    assert "diverged" in diverged["errors"][0]
+    assert done["mrr"] > 0
+    assert done["errors"] == []
+
+
+def test_a_mistake_is_named_before_anything_is_trained(data, tmp_path, trained):
+    for options, words in (
+        ({"samplers": "uniform,nscaching:alpha9=1"}, "alpha9"),
+        ({"samplers": "uniform,nscaching", "preset": "igan"}, "preset 'igan'"),
+        ({"samplers": "uniform", "dimm": 3}, "dimm"),
+    ):
+        with pytest.raises(ns.UserError, match=words):
+            compare(data, out=tmp_path / "C", **options)
+    assert trained == []
+    assert not (tmp_path / "C").exists()
+
+
+def test_an_occupied_folder_is_refused_or_replaced(data, tmp_path, trained):
+    compare(data, "uniform", out=tmp_path / "C")
+    with pytest.raises(ns.UserError, match="--resume"):
+        compare(data, "uniform,bernoulli", out=tmp_path / "C")
+    compare(data, "uniform", out=tmp_path / "C", overwrite=True, lr=0.5)
+    assert trained == ["uniform-seed0"] * 2
+    assert RunFolder(tmp_path / "C" / "uniform-seed0").read_config().lr == 0.5
+
+
+def test_resuming_skips_what_is_finished_and_does_the_rest(data, tmp_path, trained):
+    out = tmp_path / "C"
+    first = compare(data, "uniform,nscaching:preset=kbgan", out=out)
+    trained.clear()
+    again = ns.compare(out=out, resume=True, progress="none")
+    assert trained == []
+    assert again.as_dict() == first.as_dict()
+    more = ns.compare(
+        out=out, resume=True, seeds=[0, 1], samplers="bernoulli,uniform", progress="none"
+    )
+    assert trained == ["bernoulli-seed0", "bernoulli-seed1", "uniform-seed1"]
+    assert more.runs[1] == first.runs[0]
+    trained.clear()
+    longer = ns.compare(out=out, resume=True, epochs=3, progress="none")
+    assert len(trained) == 4
+    assert {result.epochs for result in longer.runs} == {3}
+    with pytest.raises(ns.UserError, match="started with dim 4, not 5"):
+        ns.compare(out=out, resume=True, dim=5, progress="none")
+
+
+def test_a_stopped_comparison_goes_on_to_the_same_end(data, tmp_path, monkeypatch):
+    whole = compare(data, "uniform,nscaching,bernoulli", out=tmp_path / "whole")
+    train_itself = single.train
+
+    def stopped(*args, **options):
+        if options["out"].name == "nscaching-seed0":
+            train_itself(*args, **{**options, "epochs": 1})
+            raise ns.TrainingInterrupted("Stopped by SIGINT")
+        return train_itself(*args, **options)
+
+    monkeypatch.setattr(single, "train", stopped)
+    with pytest.raises(ns.TrainingInterrupted, match="1 of 3 runs") as error:
+        compare(data, "uniform,nscaching,bernoulli", out=tmp_path / "C")
+    assert f"nscaching compare --resume --out {tmp_path / 'C'}" in str(error.value)
+    monkeypatch.undo()
+    resumed = ns.compare(out=tmp_path / "C", resume=True, progress="none")
+    assert [r.test for r in resumed.runs] == [r.test for r in whole.runs]
+    assert [r.epochs for r in resumed.runs] == [2, 2, 2]
+
+
+def test_results_of_another_graph_are_not_taken_over(data, tmp_path):
+    other = write_folder(ring(entities=20), tmp_path / "other")
+    compare(data, "uniform", out=tmp_path / "C")
+    made = compare(other, "uniform", out=tmp_path / "C", resume=True)
+    assert "another graph" in made.rows[0]["errors"][0]
+
+
+def test_seconds_are_a_budget_without_a_bound_of_epochs(data, tmp_path):
+    options = {name: value for name, value in SMALL.items() if name != "epochs"}
+    made = ns.compare(
+        data, "uniform", out=tmp_path / "C", max_seconds=1e-6, progress="none", **options
+    )
+    assert made.runs[0].epochs == 1  # the epoch in which they are used up
+    assert made.runs[0].valid is not None
+    config = RunFolder(tmp_path / "C" / "uniform-seed0").read_config()
+    assert config.epochs > 100_000
+
+
+def test_a_graph_made_in_python_and_one_without_splits(tmp_path):
+    made = compare(ring(), "uniform", out=tmp_path / "C")
+    assert made.data is None
+    bare = ring(entities=60, held_out=0)
+    made = compare(bare, "uniform", out=tmp_path / "S", split=0.1)
+    assert made.rows[0]["mrr"] > 0  # split like a file
+    made = compare(bare, "uniform", out=tmp_path / "D", split=0)
+    assert (made.rows[0]["mrr"], made.rows[0]["accuracy"], made.picture) == (None, None, None)
+    assert made.rows[0]["runs"] == 1
+
+
+def test_the_time_left_is_said(data, tmp_path, capsys):
+    ns.compare(data, "uniform,bernoulli", out=tmp_path / "C", progress="lines", **SMALL)
+    said = capsys.readouterr().err
+    assert "Run 1 of 2: uniform, seed 0\n" in said
+    assert "Run 2 of 2: bernoulli, seed 0 (about" in said

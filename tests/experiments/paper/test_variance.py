@@ -1,0 +1,39 @@
+"""The study of variances: Welford against numpy, and that no fact is among the negatives."""
+
+import numpy as np
+import pytest
+
+from nscaching.experiments.paper.variance import RunningVariance, cached_negatives
+from nscaching.runs.api import make_trainer
+from nscaching.training import Progress
+
+from ...conftest import random_graph
+
+
+def test_the_running_variance_is_that_of_all_values():
+    values = np.random.default_rng(0).normal(size=(7, 5))
+    running = RunningVariance(5)
+    for n, each in enumerate(values, 1):
+        assert running.add(each) == pytest.approx(values[:n].var(axis=0).mean())
+
+
+def test_negatives_of_the_cache_are_what_it_holds_but_for_facts():
+    graph = random_graph()
+    trainer = make_trainer(
+        graph, out=None, progress=Progress("none"), dim=4, epochs=1, cache_size=6,
+        candidates=6, known_positives="allow", device="cpu",
+    )  # fmt: skip
+    trainer.run(resume=False)
+    held = set()
+    for side, rows in (("HEAD", graph.rows.head), ("TAIL", graph.rows.tail)):
+        (cache,) = (c for s, c in trainer.sampler.caches.items() if s.name == side)
+        for row, (anchor, relation) in enumerate(zip(rows.anchor, rows.relation, strict=True)):
+            for entity in cache.ids[row].tolist():
+                triple = (
+                    (entity, relation, anchor) if side == "HEAD" else (anchor, relation, entity)
+                )
+                held.add(tuple(map(int, triple)))
+    facts = {tuple(t) for s in ("train", "valid", "test") for t in graph.split(s).tolist()}
+    found = [tuple(t) for t in cached_negatives(graph, trainer.sampler).tolist()]
+    assert len(found) == len(set(found))
+    assert set(found) == {t for t in held if t[0] >= 0 and t[2] >= 0} - facts

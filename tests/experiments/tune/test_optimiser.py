@@ -1,0 +1,125 @@
+"""Asking and telling: reproducible in every process, replayable, nothing asked twice."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nscaching import TrainConfig
+from nscaching.experiments.tune.journal import Answer, Journal, Question
+from nscaching.experiments.tune.optimiser import Optimiser
+from nscaching.experiments.tune.smac_parts import hyperband_rungs
+from nscaching.experiments.tune.space import SearchSpace
+
+
+def make(folder, method="smac", trials=8, epochs=9, fixed=None):
+    space = SearchSpace.build("sampler", TrainConfig(), fixed or {})
+    made = {"method": method, "trials": trials, "epochs": epochs, "seed": 0, "folder": folder}
+    return Optimiser(space, **made)
+
+
+def answer(optimiser, question):
+    """Make an MRR up that has its best at alpha3 = 1."""
+    alpha3 = optimiser.space.options(question.positions).get("alpha3", 0.0)
+    mrr = 0.4 - 0.05 * abs(alpha3 - 1) / (1 + alpha3) + 0.001 * question.epochs
+    return Answer("success", score=mrr, epochs=question.epochs)
+
+
+def go(optimiser, steps):
+    """Ask and tell; return the events."""
+    events = []
+    for _ in range(steps):
+        question = optimiser.ask()
+        events.append((question, None))
+        told = answer(optimiser, question)
+        optimiser.tell(question, told)
+        events.append((question, told))
+    return events
+
+
+if __name__ == "__main__":  # run by the test below, in processes with other hashes
+    from pathlib import Path
+
+    for question, told in go(make(Path(sys.argv[1]), trials=6), 5):
+        print(question, told)
+
+
+def test_the_same_seed_asks_the_same_in_every_process(tmp_path):
+    other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    command = [sys.executable, "-m", __spec__.name, str(tmp_path / "there")]
+    environment = {**os.environ, "PYTHONHASHSEED": other}
+    there = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    here = go(make(tmp_path / "here", trials=6), 5)
+    assert there.stdout.splitlines() == [f"{question} {told}" for question, told in here]
+
+
+@pytest.mark.parametrize("method", ["smac", "random", "smac-mf"])
+def test_the_first_question_is_the_papers(tmp_path, method):
+    first = {"alpha1": 0, "alpha2": 0, "alpha3": 0, "cache_size": 50, "candidates": 50}
+    assert make(tmp_path, method).ask().positions == first
+
+
+@pytest.mark.parametrize("method", ["smac", "random", "smac-mf"])
+def test_a_replayed_optimiser_goes_on_as_the_first_would_have(tmp_path, method):
+    first = make(tmp_path / "a", method)
+    events = go(first, 5)
+    second = make(tmp_path / "b", method)
+    assert second.replay(events)
+    assert second.ask() == first.ask()
+
+
+def test_questions_that_differ_are_learnt_from_all_the_same(tmp_path):
+    first = make(tmp_path / "a", "random")
+    events = go(first, 3)
+    waiting = first.ask()
+    second = make(tmp_path / "b", "smac")
+    assert not second.replay([*events, (waiting, None)])
+    second.tell(waiting, answer(second, waiting))
+    assert second.settings == 4
+    asked = {second.ask().trial, second.ask().trial}
+    assert asked == {5, 6}
+
+
+def test_a_setting_that_is_known_is_not_asked_again(tmp_path):
+    fixed = {"alpha1": 0.0, "cache_size": 10, "candidates": 10, "alpha3": 0.0}
+    optimiser = make(tmp_path, "random", fixed=fixed)
+    asked = [question for question, told in go(optimiser, 20) if told is None]
+    values = [optimiser.space.options(question.positions)["alpha2"] for question in asked]
+    assert len(set(values)) == 20
+    assert values.count(0.0) == 1
+
+
+def test_multi_fidelity_gives_the_better_ones_more_epochs(tmp_path):
+    optimiser = make(tmp_path, "smac-mf", trials=17, epochs=9)
+    events = go(optimiser, 13)  # the first bracket: nine, three of them, one of those
+    asked = [question.epochs for question, told in events if told is None]
+    assert asked == [1] * 9 + [3] * 3 + [9]
+    early = {q.trial: told.score for q, told in events if told is not None and q.epochs == 1}
+    promoted = {q.trial for q, _ in events if q.epochs == 3}
+    assert promoted == set(sorted(early, key=early.get)[-3:])
+
+
+@pytest.mark.parametrize(
+    ("trials", "epochs", "rungs"),
+    [(4, 100, 0), (5, 100, 1), (16, 100, 1), (50, 150, 3), (50, 8, 1)],
+)
+def test_rungs_fit_the_trials_and_the_epochs(trials, epochs, rungs):
+    assert hyperband_rungs(trials, epochs) == rungs
+
+
+def test_fewer_rungs_keep_the_shortest_trials_longer():
+    assert hyperband_rungs(50, 150, min_epochs=5) == 3
+    assert hyperband_rungs(50, 150, min_epochs=6) == 2
+
+
+def test_a_book_that_calls_the_score_mrr_is_read(tmp_path):
+    book = Journal(tmp_path / "trials.jsonl")
+    book.asked(Question(1, {"alpha1": 0.0}, 9))
+    book.answered(Question(1, {"alpha1": 0.0}, 9), Answer("success", score=0.25))
+    book.path.write_text(book.path.read_text().replace('"score"', '"mrr"'))
+    assert book.events()[1][1].score == 0.25
+
+
+def test_a_question_knows_its_key():
+    assert Question(3, {}, 9).key == (3, 9)

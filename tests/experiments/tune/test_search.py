@@ -1,0 +1,261 @@
+"""A search: trials are runs, failures are recorded, it goes on where it stopped."""
+
+import csv
+import json
+
+import pytest
+import torch
+
+import nscaching as ns
+from nscaching import TrainConfig, TrainingDiverged, TrainingInterrupted, UserError
+from nscaching.experiments.tune import triples
+from nscaching.experiments.tune.search import SearchFailed
+from nscaching.training import RunFolder
+
+from ...training.helpers import ring
+from .helpers import SMALL, search, untimed_result
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, graph):
+    """A search that was never stopped; it has enough trials for importance."""
+    folder = tmp_path_factory.mktemp("search") / "S"
+    return search(graph, folder, trials=9, method="random")
+
+
+def test_the_first_trial_is_the_papers_and_all_settings_differ(whole):
+    assert whole.trials[0].config == {
+        "alpha1": 0.0,
+        "alpha2": 0.0,
+        "alpha3": 0.0,
+        "cache_size": 50,
+        "candidates": 50,
+    }
+    assert len({str(trial.config) for trial in whole.trials}) == 9
+
+
+def test_trials_are_runs_and_their_mrr_is_the_runs(whole, graph):
+    for trial in whole.trials:
+        run = ns.load_run(trial.run)
+        assert {name: getattr(run.config, name) for name in trial.config} == trial.config
+        assert run.graph.fingerprint == graph.fingerprint
+        assert run.evaluate("valid").mrr == pytest.approx(trial.mrr)
+        assert all(line.get("split") != "test" for line in RunFolder(trial.run).read_metrics())
+
+
+def test_the_best_file_repeats_the_best_trial(whole, graph):
+    assert whole.best.mrr == max(trial.mrr for trial in whole.trials)
+    assert TrainConfig.from_file(whole.folder.best) == whole.config
+    again = ns.train(graph, config=whole.folder.best, progress="none")
+    assert again.summary["valid"]["mrr"] == whole.best.mrr
+
+
+def test_only_the_best_checkpoint_is_kept(whole):
+    kept = [trial for trial in whole.trials if RunFolder(trial.run).checkpoint.exists()]
+    assert kept == [whole.best]
+
+
+def test_files_say_what_the_result_says(whole):
+    stored = json.loads(whole.folder.result.read_text())
+    assert stored == json.loads(json.dumps(whole.as_dict()))
+    assert stored["best"]["mrr"] == whole.best.mrr
+    assert stored["epochs"] == 9 * SMALL["epochs"]
+    with whole.folder.table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["valid_mrr"]) for row in rows] == [trial.mrr for trial in whole.trials]
+    for picture in whole.pictures:
+        assert open(picture, "rb").read(8) == b"\x89PNG\r\n\x1a\n"  # noqa: PTH123, SIM115
+    assert len(whole.pictures) == 2
+
+
+def test_a_search_with_more_trials_goes_on(graph, tmp_path):
+    short = search(graph, tmp_path / "S", trials=2)
+    more = ns.tune(out=tmp_path / "S", resume=True, trials=3, progress="none")
+    assert untimed_result(more)[:2] == untimed_result(short)
+    assert len(more.trials) == 3
+    once = ns.tune(out=tmp_path / "S", resume=True, trials=3, progress="none")
+    assert untimed_result(once) == untimed_result(more)
+    assert once.curve[-1].seconds == more.curve[-1].seconds  # nothing was trained
+
+
+def stop_in_trial(number, monkeypatch):
+    """Press Ctrl-C when a trial begins to train."""
+    real = triples.make_trainer
+
+    def make_trainer(*given, out, **named):
+        if out.name == f"{number:03d}":
+            raise KeyboardInterrupt
+        return real(*given, out=out, **named)
+
+    monkeypatch.setattr(triples, "make_trainer", make_trainer)
+
+
+@pytest.mark.parametrize("method", ["smac", "smac-mf"])
+def test_a_stopped_search_ends_with_the_same_trials(graph, tmp_path, method, monkeypatch):
+    settings = {"trials": 6, "method": method, "epochs": 9}
+    unbroken = search(graph, tmp_path / "whole", **settings)
+    with monkeypatch.context() as patch:
+        stop_in_trial(5, patch)
+        with pytest.raises(TrainingInterrupted, match="tune --resume --out"):
+            search(graph, tmp_path / "S", **settings)
+    with (tmp_path / "S" / "trials.jsonl").open("a") as file:
+        file.write('{"event": "answ')  # what a killed process half wrote
+    resumed = ns.tune(out=tmp_path / "S", resume=True, progress="none")
+    assert untimed_result(resumed) == untimed_result(unbroken)
+    untimed_curves = [
+        [(point.trials, point.epochs, point.top1, point.top3) for point in result.curve]
+        for result in (resumed, unbroken)
+    ]
+    assert untimed_curves[0] == untimed_curves[1]
+
+
+def test_multi_fidelity_trains_less_and_ends_as_a_whole_run_would(graph, tmp_path):
+    result = search(graph, tmp_path / "S", trials=5, method="smac-mf", epochs=9)
+    epochs = [trial.epochs for trial in result.trials]
+    assert sorted(epochs) == [3, 3, 9, 9, 9]
+    assert result.epochs == sum(epochs) == result.curve[-1].epochs
+    promoted = next(trial for trial in result.trials[:3] if trial.epochs == 9)
+    told = {**SMALL, **promoted.config, "epochs": 9}
+    straight = ns.train(graph, progress="none", **told)
+    assert promoted.mrr == straight.summary["valid"]["mrr"]
+
+
+ERRORS = {
+    2: TrainingDiverged("The loss is nan"),
+    3: MemoryError(),
+    4: torch.OutOfMemoryError("CUDA out of memory"),
+    5: RuntimeError("[enforce fail] can't allocate memory"),
+}
+
+
+def fail_in(errors, monkeypatch):
+    real = triples.make_trainer
+
+    def make_trainer(*given, out, **named):
+        if int(out.name) in errors:
+            raise errors[int(out.name)]
+        return real(*given, out=out, **named)
+
+    monkeypatch.setattr(triples, "make_trainer", make_trainer)
+
+
+def test_failed_trials_are_recorded_and_the_search_goes_on(graph, tmp_path, monkeypatch):
+    fail_in(ERRORS, monkeypatch)
+    result = search(graph, tmp_path / "S", trials=7, method="random")
+    fates = [trial.status == "success" for trial in result.trials]
+    assert fates == [True, False, False, False, False, True, True]
+    assert "nan" in result.trials[1].error
+    assert all("memory" in trial.error for trial in result.trials[2:5])
+    assert result.as_dict()["failed"] == 4
+    assert result.best.status == "success"
+
+
+def test_a_search_in_which_everything_fails_stops_early(graph, tmp_path, monkeypatch):
+    fail_in({number: RuntimeError("no such kernel") for number in range(1, 9)}, monkeypatch)
+    with pytest.raises(SearchFailed, match=r"first 3 trials.*no such kernel"):
+        search(graph, tmp_path / "S", trials=8, method="random")
+
+
+def test_a_real_divergence_is_a_failed_trial(graph, tmp_path):
+    told = {"lr": 1e30, "scoring": "distmult", "method": "random", "trials": 2}
+    with pytest.raises(SearchFailed, match="diverged"):
+        search(graph, tmp_path / "S", **told)
+
+
+def test_options_given_are_used_in_every_trial(graph, tmp_path):
+    base = ns.train(graph, out=tmp_path / "base", progress="none", **{**SMALL, "l2": 0.02})
+    fixed = {"alpha1": 0.0, "lr": 0.01}
+    told = {"trials": 2, "method": "random", "base": tmp_path / "base", **fixed}
+    result = ns.tune(graph, out=tmp_path / "S", progress="none", **told)
+    for trial in result.trials:
+        config = RunFolder(trial.run).read_config()
+        assert (config.alpha1, config.lr, config.l2) == (0.0, 0.01, 0.02)
+        assert config.dim == base.config.dim
+        assert "alpha1" not in trial.config
+
+
+def test_the_model_is_searched_under_bernoulli(graph, tmp_path):
+    told = {"space": "model", "method": "random", "trials": 2, "epochs": 1, "device": "cpu"}
+    result = ns.tune(graph, out=tmp_path / "S", progress="none", **told)
+    assert result.config.sampler == "bernoulli"
+    assert set(result.best.config) == {"dim", "lr", "batch_size", "l2"}
+
+
+def test_a_graph_without_valid_and_test_is_split(tmp_path):
+    whole = ring(entities=60, held_out=0)
+    told = {"method": "random", "trials": 1, "epochs": 1}
+    result = search(whole, tmp_path / "S", split=0.1, **told)
+    assert result.best.score > 0
+    again = ns.tune(whole, out=tmp_path / "S", resume=True, progress="none")
+    assert untimed_result(again) == untimed_result(result)
+    with pytest.raises(UserError, match="needs valid triples"):
+        search(whole, tmp_path / "D", split=0.0, **told)
+
+
+def test_mistakes_are_named(graph, tmp_path, whole):
+    done = whole.folder.path
+    with pytest.raises(UserError, match="holds a search already"):
+        search(graph, done)
+    with pytest.raises(UserError, match="no search to resume"):
+        ns.tune(out=tmp_path / "none", resume=True)
+    with pytest.raises(UserError, match="begun with method random, not smac"):
+        ns.tune(out=done, resume=True, method="smac")
+    with pytest.raises(UserError, match="begun with dim 4, not 8"):
+        ns.tune(out=done, resume=True, dim=8)
+    with pytest.raises(UserError, match="not on this graph"):
+        ns.tune("world", out=done, resume=True)
+    with pytest.raises(UserError, match="valid"):
+        search(graph, tmp_path / "S", valid_every=0)
+    with pytest.raises(UserError, match="workers must be at least 1"):
+        search(graph, tmp_path / "S", workers=0)
+    with pytest.raises(UserError, match="need a GPU"):
+        search(graph, tmp_path / "S", workers=2, workers_as="threads")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("!")
+    with pytest.raises(UserError, match="holds no search"):
+        search(graph, tmp_path / "full")
+
+
+def test_without_smac_the_remedy_is_named(graph, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"nscaching\[tune\]"):
+        search(graph, tmp_path / "S")
+
+
+def test_a_folder_with_any_search_yaml_is_never_touched(graph, tmp_path):
+    """It deleted everything beside a file of that name, without --overwrite."""
+    mine = tmp_path / "P"
+    (mine / "thesis").mkdir(parents=True)
+    (mine / "thesis" / "chapter.tex").write_text("years of work")
+    (mine / "search.yaml").write_text("engine: lucene\n")
+    for overwrite in (False, True):
+        with pytest.raises(UserError, match="holds no search"):
+            search(graph, mine, trials=1, method="random", overwrite=overwrite)
+    assert (mine / "thesis" / "chapter.tex").read_text() == "years of work"
+    assert (mine / "search.yaml").read_text() == "engine: lucene\n"
+
+
+def test_replacing_a_search_removes_its_own_files_only(graph, tmp_path):
+    folder = tmp_path / "S"
+    search(graph, folder, trials=2, method="random")
+    (folder / "notes.txt").write_text("mine")
+    search(graph, folder, trials=1, method="random", overwrite=True)
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert not (folder / "trials" / "002").exists()
+
+
+def test_a_search_with_foreign_files_inside_is_not_replaced(graph, tmp_path):
+    folder = tmp_path / "S"
+    search(graph, folder, trials=1, method="random")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "config.yaml").write_text("of another program")
+    note, link = folder / "trials" / "001" / "notes.txt", folder / "trials" / "007"
+    for make in (lambda: note.write_text("mine"), lambda: link.symlink_to(elsewhere)):
+        make()
+        before = sorted(folder.rglob("*"))
+        with pytest.raises(UserError, match="not replaced"):
+            search(graph, folder, trials=1, method="random", overwrite=True)
+        assert sorted(folder.rglob("*")) == before
+        note.unlink(missing_ok=True)
+    assert (elsewhere / "config.yaml").read_text() == "of another program"

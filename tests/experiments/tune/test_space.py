@@ -1,0 +1,111 @@
+"""The spaces: the paper's ranges, its first trial, exact zeros, and what a user fixes."""
+
+import numpy as np
+import pytest
+
+from nscaching import NodeConfig, TrainConfig, UserError
+from nscaching.experiments.tune.smac_parts import configuration_space
+from nscaching.experiments.tune.space import NODE_SPACES, SAMPLER, SPACES, ZERO_SHARE, SearchSpace
+
+
+def build(name="sampler", fixed=None, **base):
+    return SearchSpace.build(name, TrainConfig(**base), fixed or {})
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_point_of_a_space_is_a_valid_configuration(name):
+    space = build(name)
+    for point in configuration_space(space, 0).sample_configuration(200):
+        options = space.options({key: _plain(point[key]) for key in space.names()})
+        TrainConfig.from_mapping({**options, "sampler": space.sampler}, "test")
+
+
+@pytest.mark.parametrize("name", NODE_SPACES)
+def test_every_point_of_a_space_of_nodes_is_valid_too(name):
+    space = SearchSpace.build(name, NodeConfig(), {})
+    for point in configuration_space(space, 0).sample_configuration(200):
+        options = space.options({key: _plain(point[key]) for key in space.names()})
+        NodeConfig.from_mapping({**options, "sampler": space.sampler}, "test")
+
+
+def test_the_space_of_nodes_starts_at_the_base_where_it_has_it():
+    base = NodeConfig(negatives=2, alpha2=0.5, alpha3=50.0, cache_size=40, fresh="uniform")
+    space = SearchSpace.build("nodes+", base, {})
+    first = {each.name: each.first for each in space.parameters}
+    assert (first["negatives"], first["alpha2"], first["fresh"]) == (2, 0.5, "uniform")
+    assert (first["alpha3"], first["cache_size"]) == (1.0, 50)  # the base's are not in the space
+
+
+def test_the_first_trial_is_the_papers():
+    space = build()
+    default = configuration_space(space, 0).get_default_configuration()
+    first = space.options({key: _plain(default[key]) for key in space.names()})
+    assert first == {
+        "alpha1": 0.0,
+        "alpha2": 0.0,
+        "alpha3": 0.0,
+        "cache_size": 50,
+        "candidates": 50,
+    }
+
+
+def test_ranges_are_the_papers_with_zero_reachable():
+    space = build()
+    points = configuration_space(space, 0).sample_configuration(4000)
+    rows = [space.options({key: _plain(point[key]) for key in space.names()}) for point in points]
+    for name, high in (("alpha1", 1), ("alpha2", 100), ("alpha3", 100)):
+        values = np.array([row[name] for row in rows])
+        assert values.min() == 0
+        assert values.max() == pytest.approx(high, rel=0.01)
+        assert abs((values == 0).mean() - ZERO_SHARE) < 0.03
+    positive = np.array([row["alpha3"] for row in rows if row["alpha3"] > 0])
+    assert np.median(positive) == pytest.approx(1.0, rel=0.3)  # 0.01 to 100 on a log scale
+    for name in ("cache_size", "candidates"):
+        assert {row[name] for row in rows} == {10, 30, 50, 70, 90}
+
+
+@pytest.mark.parametrize("parameter", SAMPLER[:3], ids=lambda parameter: parameter.name)
+def test_a_position_gives_its_value_back(parameter):
+    for value in (0.0, 0.25, 1.0):
+        assert parameter.value(parameter.position(value)) == pytest.approx(value, rel=1e-3)
+    assert parameter.value(1.0) == parameter.high
+
+
+def test_what_is_given_is_not_searched():
+    assert build(fixed={"alpha1": 0.0, "dim": 8}).names() == [
+        "alpha2",
+        "alpha3",
+        "cache_size",
+        "candidates",
+    ]
+    every = dict.fromkeys(("alpha1", "alpha2", "alpha3", "cache_size", "candidates"), 1)
+    with pytest.raises(UserError, match="nothing is left"):
+        build(fixed=every)
+
+
+def test_the_model_space_has_margin_or_l2_as_the_loss_has_it():
+    assert build("model", scoring="simple").names() == ["dim", "lr", "batch_size", "l2"]
+    assert build("model", scoring="transe").names()[-1] == "margin"
+    assert build("model", scoring="simple", loss="margin").names()[-1] == "margin"
+    assert build("model").sampler == "bernoulli"
+
+
+def test_the_model_space_starts_at_the_base_where_the_grid_has_it():
+    first = {each.name: each.first for each in build("model", dim=200, lr=0.02).parameters}
+    assert first == {"dim": 200, "lr": 1e-3, "batch_size": 1024, "l2": 0.1}
+
+
+def test_the_model_space_of_a_small_graph_has_small_batches():
+    *_, batches, _ = build("model", batch_size=64).parameters
+    assert (batches.first, batches.values) == (64, (64, 128, 256))
+    *_, batches, _ = build("model", batch_size=4096).parameters
+    assert (batches.first, batches.values) == (4096, (1024, 2048, 4096))
+
+
+def test_another_sampler_than_the_spaces_is_refused():
+    with pytest.raises(UserError, match="bernoulli, not nscaching"):
+        build("model", fixed={"sampler": "nscaching"})
+
+
+def _plain(value):
+    return value.item() if isinstance(value, np.generic) else value

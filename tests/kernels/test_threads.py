@@ -1,0 +1,71 @@
+"""What a run computes does not depend on how many threads its loops run on, bit for bit."""
+
+import pytest
+
+from nscaching.evaluation import rank_triples
+from nscaching.kernels import threads
+from nscaching.models import SCORING
+from nscaching.training import Progress, TrainConfig, Trainer
+from tests.conftest import random_graph, random_model, with_one_thread_and_with_all
+
+#: Enough for several steps, and for each thread to have rows of its own in every loop.
+GRAPH = random_graph(entities=400, relations=5, train=1500, held_out=40)
+
+
+@pytest.fixture(autouse=True)
+def _any_work_pays(monkeypatch):
+    """Let the loops take all threads, however little they do."""
+    monkeypatch.setattr(threads, "LITTLE_WORK", -1)
+
+
+def trained(**options):
+    """Train two epochs; return everything that a step writes."""
+    small = {"dim": 12, "epochs": 2, "batch_size": 256, "valid_every": 0, "device": "cpu"}
+    sizes = {"cache_size": 10, "candidates": 10, "generator_dim": 8}
+    config = TrainConfig(**{**small, **sizes, **options})
+    trainer = Trainer(GRAPH, config, None, Progress("none"))
+    trainer.run(resume=False)
+    parts = (trainer.model.state(), trainer.step.adam.state(), trainer.sampler.state())
+    return [{name: table.numpy().tobytes() for name, table in part.items()} for part in parts]
+
+
+@pytest.mark.parametrize("scoring", SCORING)
+@pytest.mark.parametrize("sampler", ["nscaching", "bernoulli"])
+def test_every_scoring_function_learns_the_same(scoring, sampler):
+    one, other = with_one_thread_and_with_all(lambda: trained(scoring=scoring, sampler=sampler))
+    assert one == other
+
+
+@pytest.mark.parametrize("sampler", ["self-adversarial", "kbgan", "igan"])
+def test_every_sampler_draws_the_same(sampler):
+    one, other = with_one_thread_and_with_all(lambda: trained(scoring="transd", sampler=sampler))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compact": False},
+        {"pool": True},
+        {"alpha1": 1.0, "alpha2": 1.0, "alpha3": 3.0},
+        {"alpha2": 1.0, "rescale": "none", "known_positives": "allow"},
+        {"alpha2": 1.0, "nu": 0.5},
+        {"negatives": 3, "optimizer": "lazy-adam"},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_every_way_of_the_cache_is_the_same(options):
+    one, other = with_one_thread_and_with_all(lambda: trained(scoring="simple", **options))
+    assert one == other
+
+
+@pytest.mark.parametrize("scoring", SCORING)
+def test_ranks_are_the_same(scoring):
+    model = random_model(scoring, GRAPH.num_entities, GRAPH.num_relations, dim=12)
+
+    def ranked():
+        sides = rank_triples(model, GRAPH, GRAPH.test)
+        return [value.tobytes() for side in sides.values() for value in vars(side).values()]
+
+    one, other = with_one_thread_and_with_all(ranked)
+    assert one == other

@@ -1,0 +1,75 @@
+"""The doctor's advice follows from what is found."""
+
+from dataclasses import replace
+
+import pytest
+
+from nscaching.runs import doctor
+from nscaching.runs.doctor import Gpu, Kernels, Processor
+from nscaching.extras import EXTRAS
+
+CALM = Processor(cores=4, cores_in_all=4, threads=4, load=0.5, memory_gb=8.0, variables={})
+READY = Kernels(numba=True, compiled=True, can_be_kept=True)
+CARD = Gpu("H200", 139.0, "cuda", triton=True, compiler="cc", driver=True)
+
+
+def test_a_machine_that_is_well_gets_no_advice():
+    assert doctor._about_processor(CALM) == []
+    assert doctor._about_kernels(READY) == []
+    assert doctor._about_gpu(CARD) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"threads": 1, "variables": {"OMP_NUM_THREADS": "1"}}, ["1 of 4", "OMP_NUM_THREADS says"]),
+        ({"threads": 8}, ["8 threads share 4 cores"]),
+        ({"load": 9.0}, ["busy", "9.0"]),
+    ],
+)
+def test_advice_on_the_processor(changed, words):
+    (said,) = doctor._about_processor(replace(CALM, **changed))
+    assert all(word in said for word in words)
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"numba": False}, "NSCACHING_PLAIN"),
+        ({"can_be_kept": False}, "NUMBA_CACHE_DIR"),
+        ({"compiled": False}, "first run"),
+    ],
+)
+def test_advice_on_kernels(changed, word):
+    (said,) = doctor._about_kernels(replace(READY, **changed))
+    assert word in said
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"triton": False}, "pip install triton"),
+        ({"compiler": None}, "gcc"),
+        ({"usable": None}, "CUDA"),
+        ({"usable": None, "driver": False}, "no GPU"),
+    ],
+)
+def test_advice_on_the_gpu(changed, word, monkeypatch):
+    monkeypatch.setattr(doctor.sys, "platform", "linux")
+    (said,) = doctor._about_gpu(replace(CARD, **changed))
+    assert word in said
+
+
+def test_threads_are_counted_as_they_are(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    found = doctor.examine()
+    assert found.processor.variables["OMP_NUM_THREADS"] == "1"
+    assert found.versions["torch"]
+
+
+def test_every_extra_is_in_pyproject():
+    from pathlib import Path
+
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    for name in EXTRAS:
+        assert f"\n{name} = [" in text

@@ -1,0 +1,84 @@
+"""Exports are read back by numpy, by a few lines of code, and by pyarrow."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from nscaching import KnowledgeGraph, UserError
+from nscaching.runs.export import export_embeddings
+
+from ..training.helpers import train
+
+NAMES = ["Zürich 🏔", "two  words", "tab\tinside", "plain", "comma, here"]
+
+
+@pytest.fixture
+def vectors():
+    return np.random.default_rng(0).standard_normal((len(NAMES), 7)).astype(np.float32)
+
+
+def read_word2vec(path):
+    """Read the text format the way its readers do: a header, then a word and its numbers."""
+    header, *lines = path.read_text(encoding="utf-8").split("\n")
+    count, width = map(int, header.split(" "))
+    assert lines.pop() == ""
+    words, rows = [], []
+    for line in lines:
+        word, *values = line.split(" ")
+        assert len(values) == width
+        words.append(word)
+        rows.append([float(value) for value in values])
+    assert len(words) == count
+    return words, np.array(rows, dtype=np.float32)
+
+
+def test_npy_with_names(tmp_path, vectors):
+    files = export_embeddings(tmp_path / "e.npy", NAMES, vectors)
+    assert files == [tmp_path / "e.npy", tmp_path / "e.names.txt"]
+    assert np.array_equal(np.load(files[0], allow_pickle=False), vectors)
+    assert files[1].read_bytes().decode("utf-8").split("\n") == [*NAMES, ""]
+
+
+@pytest.mark.parametrize("ending", ["txt", "vec"])
+def test_word2vec_text_keeps_every_bit(tmp_path, vectors, ending):
+    (path,) = export_embeddings(tmp_path / f"e.{ending}", NAMES, vectors)
+    words, rows = read_word2vec(path)
+    assert words == ["Zürich_🏔", "two_words", "tab_inside", "plain", "comma,_here"]
+    assert np.array_equal(rows, vectors)
+
+
+def test_parquet(tmp_path, vectors):
+    (path,) = export_embeddings(tmp_path / "e.parquet", NAMES, vectors)
+    table = pq.read_table(path)
+    assert table.column("name").to_pylist() == NAMES
+    rows = np.array(table.column("vector").to_pylist(), dtype=np.float32)
+    assert np.array_equal(rows, vectors)
+
+
+def test_a_named_format_wins_over_the_ending(tmp_path, vectors):
+    (path,) = export_embeddings(tmp_path / "e.npy", NAMES, vectors, "word2vec")
+    assert read_word2vec(path)[1].shape == vectors.shape
+
+
+def test_a_run_exports_entities_and_relations(tmp_path):
+    graph = KnowledgeGraph.from_triples([("a b", "likes", "c"), ("c", "knows", "a b")])
+    run = train(graph)
+    for what, names in (("entity", graph.entities), ("relation", graph.relations)):
+        run.export(tmp_path / "e.parquet", what)
+        table = pq.read_table(tmp_path / "e.parquet")
+        assert table.column("name").to_pylist() == names
+        rows = np.array(table.column("vector").to_pylist(), dtype=np.float32)
+        assert np.array_equal(rows, run.embeddings(what))
+
+
+def test_what_cannot_be_exported_is_said_and_nothing_is_written(tmp_path, vectors):
+    with pytest.raises(UserError, match="Cannot tell the format"):
+        export_embeddings(tmp_path / "e.doc", NAMES, vectors)
+    with pytest.raises(UserError, match="npy, word2vec, parquet"):
+        export_embeddings(tmp_path / "e.npy", NAMES, vectors, "hdf5")
+    with pytest.raises(UserError, match="no folder"):
+        export_embeddings(tmp_path / "none" / "e.npy", NAMES, vectors)
+    (tmp_path / "d.npy").mkdir()
+    with pytest.raises(UserError, match="Cannot write"):
+        export_embeddings(tmp_path / "d.npy", NAMES, vectors)
+    assert [file.name for file in tmp_path.iterdir()] == ["d.npy"]
