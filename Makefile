@@ -12,15 +12,16 @@ DEMO_ASK_2 ?= --head "Switzerland" --relation "speaks"
 DEMO_ASK_3 ?= --head "Ireland" --relation "has major city"
 DEMO_K     ?= 6
 
-BIN   := .venv/bin
-READY := .venv/.ready
-PIP   := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+BIN     := .venv/bin
+RUNTIME := .venv/.runtime
+READY   := .venv/.ready
+PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo site lint format types test fast clean
 
 help: ## say what there is
-	@echo "make setup   install everything into .venv (once)"
+	@echo "make setup   install everything for development into .venv (once)"
 	@echo "make demo    train, evaluate and ask on the bundled graph 'world'"
 	@echo "make site    build the documentation into site/ (open site/index.html)"
 	@echo "make test    lint, format, types and all tests"
@@ -33,17 +34,24 @@ help: ## say what there is
 setup: $(READY)
 	@:
 
-# torch first and on its own, at the pinned version: everything after it then finds it in place.
-$(READY): pyproject.toml constraints.txt
+# What a user needs: enough for the demo. torch first and on its own, at the pinned version:
+# everything after it then finds it in place.
+$(RUNTIME): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "Making .venv with $(PYTHON) ..."; $(PYTHON) -m venv .venv; }
 	@echo "Installing torch (the largest part; this may take minutes) ..."
 	@$(PIP) torch
-	@echo "Installing nscaching and its tools ..."
+	@echo "Installing nscaching ..."
+	@$(PIP) -e .
+	@touch $@
+
+# What a developer needs besides: made after the runtime, whichever of the two was asked for first.
+$(READY): $(RUNTIME)
+	@echo "Installing the tools of development ..."
 	@$(PIP) -e '.[$(EXTRAS)]'
 	@touch $@
 	@echo "Ready."
 
-demo: setup
+demo: $(RUNTIME)
 	@echo "== Training on 'world' =="
 	@$(BIN)/nscaching train world $(DEMO_TRAIN) --out $(DEMO_OUT) --overwrite
 	@echo "== How well does it predict facts it has not seen? =="

@@ -9,24 +9,49 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from nscaching._version import __version__
 from nscaching.errors import NSCachingError, TrainingDiverged, TrainingInterrupted, UserError
-from nscaching.evaluation import ClassificationReport, RankingMetrics, RankingReport, Verdicts
-from nscaching.experiments.compare import Comparison, compare
-from nscaching.experiments.tune import SearchResult, tune
-from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.kernels import availability  # noqa: F401  (first: it sets up threads before torch loads)
-from nscaching.nodes import (
-    NodeConfig,
-    NodeEmbedding,
-    NodeGraph,
-    embed_nodes,
-    load_node_graph,
-    load_nodes,
-)
-from nscaching.runs.api import load_run, train
-from nscaching.runs.run import Neighbour, Prediction, Run
-from nscaching.training import Progress, TrainConfig
+
+if TYPE_CHECKING:
+    from nscaching.evaluation import ClassificationReport, RankingMetrics, RankingReport, Verdicts
+    from nscaching.experiments.compare import Comparison, compare
+    from nscaching.experiments.tune import SearchResult, tune
+    from nscaching.graph import KnowledgeGraph, load_graph
+    from nscaching.nodes import (
+        NodeConfig,
+        NodeEmbedding,
+        NodeGraph,
+        embed_nodes,
+        load_node_graph,
+        load_nodes,
+    )
+    from nscaching.runs.api import load_run, train
+    from nscaching.runs.run import Neighbour, Prediction, Run
+    from nscaching.training import Progress, TrainConfig
+
+#: Where each public name is defined: it is loaded when it is first used, torch with it.
+_DEFINED_IN = {
+    "evaluation": ("ClassificationReport", "RankingMetrics", "RankingReport", "Verdicts"),
+    "experiments.compare": ("Comparison", "compare"),
+    "experiments.tune": ("SearchResult", "tune"),
+    "graph": ("KnowledgeGraph", "load_graph"),
+    "nodes": (
+        "NodeConfig",
+        "NodeEmbedding",
+        "NodeGraph",
+        "embed_nodes",
+        "load_node_graph",
+        "load_nodes",
+    ),
+    "runs.api": ("load_run", "train"),
+    "runs.run": ("Neighbour", "Prediction", "Run"),
+    "training": ("Progress", "TrainConfig"),
+}
+_MODULE_OF = {name: module for module, names in _DEFINED_IN.items() for name in names}
 
 __all__ = [
     "ClassificationReport",
@@ -58,3 +83,15 @@ __all__ = [
     "train",
     "tune",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'nscaching' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"nscaching.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

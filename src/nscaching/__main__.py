@@ -1,6 +1,6 @@
 """``python -m nscaching`` is the command ``nscaching``."""
 
-from nscaching.cli.main import main
+from nscaching.cli.start import main
 
 if __name__ == "__main__":
     main()

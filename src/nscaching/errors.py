@@ -22,8 +22,11 @@ class TrainingDiverged(NSCachingError, RuntimeError):
     """The loss stopped being a number; the last good checkpoint is kept."""
 
 
-class TrainingInterrupted(NSCachingError):
-    """The run was asked to stop; its checkpoint is written."""
+class TrainingInterrupted(KeyboardInterrupt):
+    """The run was asked to stop, by Ctrl-C or a signal; what was said is kept is kept.
+
+    Not an :class:`Exception`: a script that catches those must not swallow a request to stop.
+    """
 
 
 #: What to do about a folder that is taken, on the command line and in Python.

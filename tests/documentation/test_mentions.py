@@ -3,7 +3,6 @@
 import re
 import shlex
 
-import click
 import pytest
 import typer
 
@@ -30,11 +29,12 @@ def shown(page):
 def unknown_flags(words):
     """Return the flags of a command line that its command does not have."""
     command = typer.main.get_command(app)
-    while isinstance(command, click.Group) or hasattr(command, "commands"):
+    while hasattr(command, "get_command"):
         if not words or words[0].startswith("-"):
             break
-        assert words[0] in command.commands, f"no command {words[0]}"
-        command, words = command.commands[words[0]], words[1:]
+        found = command.get_command(None, words[0])
+        assert found is not None, f"no command {words[0]}"
+        command, words = found, words[1:]
     known = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
     flags = {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)}
     return flags - known - {"--help", "-h", "--install-completion", "--debug"}

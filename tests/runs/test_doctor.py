@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from nscaching.extras import EXTRAS
 from nscaching.runs import doctor
 from nscaching.runs.doctor import Gpu, Kernels, Processor
-from nscaching.extras import EXTRAS
 
 CALM = Processor(cores=4, cores_in_all=4, threads=4, load=0.5, memory_gb=8.0, variables={})
 READY = Kernels(numba=True, compiled=True, can_be_kept=True)

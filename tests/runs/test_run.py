@@ -339,3 +339,15 @@ def test_labelled_triples_stay_with_the_run(tmp_path):
 def test_an_unknown_way_to_show_progress_is_refused():
     with pytest.raises(UserError, match="progress must be one of auto, bar, lines, none"):
         train(ring(), progress="dots")
+
+
+def test_a_run_read_back_has_its_summary(tmp_path):
+    trained = train(ring(), out=tmp_path / "R", epochs=3, dim=4)
+    loaded = ns.load_run(tmp_path / "R")
+    kept = set(trained.summary) - {"device", "extra_parameters"}
+    assert {name: loaded.summary[name] for name in kept} == {
+        name: trained.summary[name] for name in kept
+    }
+    assert loaded.summary["test"]["mrr"] == trained.summary["test"]["mrr"]
+    (tmp_path / "R" / "checkpoint" / "state.safetensors").unlink()
+    assert ns.load_run(tmp_path / "R").summary["epochs"] == 3

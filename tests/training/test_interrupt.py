@@ -185,3 +185,30 @@ def test_a_stop_outside_the_epochs_says_how_to_go_on(tmp_path, monkeypatch, owne
     again = CliRunner().invoke(app, ["train", "--resume", "--out", str(folder), "--quiet"])
     assert again.exit_code == 0
     assert ns.load_run(folder).evaluate("test").count == 20
+
+
+def test_a_request_to_stop_is_no_exception_that_a_script_swallows(monkeypatch):
+    assert not issubclass(TrainingInterrupted, Exception)
+    signal_at(monkeypatch, GradientStep, "__call__", 3)
+    with pytest.raises(KeyboardInterrupt):
+        try:
+            train(ring(), **SETTINGS)
+        except Exception:
+            pytest.fail("swallowed")
+
+
+def test_a_closed_terminal_saves_as_sigterm_does(tmp_path, monkeypatch, whole):
+    signal_at(monkeypatch, GradientStep, "__call__", STEPS + 2, signal.SIGHUP)
+    assert "--resume" in stopped(monkeypatch, tmp_path / "R")
+    go_on(tmp_path / "R")
+    assert_same(tmp_path, tmp_path / "R")
+
+
+def test_nohup_is_respected(tmp_path, monkeypatch, whole):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        signal_at(monkeypatch, GradientStep, "__call__", STEPS + 2, signal.SIGHUP)
+        train(ring(), out=tmp_path / "R", **SETTINGS)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert_same(tmp_path, tmp_path / "R")

@@ -1,54 +1,90 @@
-"""The command ``nscaching``: one file a command, no logic of its own here."""
+"""The command ``nscaching``: one module per command, loaded when that command is called."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from nscaching._version import __version__
-from nscaching.cli import (
-    benchmark,
-    classify,
-    compare,
-    datasets,
-    doctor,
-    evaluate,
-    export,
-    nodes,
-    predict,
-    report,
-    reproduce,
-    trace,
-    train,
-    tune,
-)
-from nscaching.cli.output import DEBUG_VARIABLE
+from nscaching.cli import start
+
+#: Set by ``--debug``: errors show where they come from.
+DEBUG_VARIABLE = "NSCACHING_DEBUG"
+
+#: Every command with its line in the list of commands, which loads nothing. ``nscaching.cli.NAME``
+#: has it as ``command``, or as ``app`` where it has commands of its own.
+COMMANDS = {
+    "train": "Train embeddings of a knowledge graph and keep the best model.",
+    "compare": "Train several samplers with the same options and budget, side by side.",
+    "evaluate": "Rank the held-out facts of a run: filtered link prediction.",
+    "classify": "Tell true triples from false ones, by a threshold per relation.",
+    "predict": "Ask a run for heads, tails, scores or neighbours.",
+    "report": "Write an HTML page about a run.",
+    "trace": "Show what a run did with its negatives, epoch by epoch.",
+    "export": "Write the embeddings of a run for other programs.",
+    "tune": "Search hyperparameters for the best validation MRR.",
+    "reproduce": "Reproduce a table or figure of the paper.",
+    "benchmark": "Time training and evaluation on this machine.",
+    "doctor": "Say what this machine has and what would make it faster.",
+    "datasets": "List, describe and fetch the named data sets.",
+    "nodes": "Embed the nodes of a graph without relations.",
+}
+_STYLE: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": "rich"}
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows its commands by name and loads the module of the one that is called."""
+
+    _listing = False
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = {name: TyperCommand(name, help=line) for name, line in COMMANDS.items()}
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; while commands are listed, its name and its sentence."""
+        if self._listing or cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(f"nscaching.cli.{cmd_name}")
+        group = getattr(module, "app", None)
+        if group is None:
+            group = typer.Typer(add_completion=False, **_STYLE)
+            group.command(cmd_name)(module.command)
+        command = typer.main.get_command(group)
+        command.name = cmd_name
+        start.loaded()
+        return command
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help with the list of commands."""
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete the name of a command."""
+        self._listing = True
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self._listing = False
+
 
 app = typer.Typer(
     name="nscaching",
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Knowledge graph embedding with cached hard negatives.\n\n"
     "Try first:  nscaching train world --epochs 20",
+    **_STYLE,
 )
-app.command("train")(train.command)
-app.command("compare")(compare.command)
-app.command("evaluate")(evaluate.command)
-app.command("classify")(classify.command)
-app.command("predict")(predict.command)
-app.command("report")(report.command)
-app.command("trace")(trace.command)
-app.command("export")(export.command)
-app.command("tune")(tune.command)
-app.command("reproduce")(reproduce.command)
-app.command("benchmark")(benchmark.command)
-app.command("doctor")(doctor.command)
-app.add_typer(datasets.app, name="datasets")
-app.add_typer(nodes.app, name="nodes")
 
 
 #: What a person who types the bare name sees: three commands, and where to go on.

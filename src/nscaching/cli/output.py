@@ -16,13 +16,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from nscaching.cli.main import DEBUG_VARIABLE
 from nscaching.errors import NSCachingError, TrainingInterrupted, UserError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-#: Set by ``--debug``: errors show where they come from.
-DEBUG_VARIABLE = "NSCACHING_DEBUG"
 
 _NO_MEMORY = "There is not enough memory for this; try a smaller dim or --eval-memory."
 
@@ -48,7 +46,7 @@ def friendly(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
-        except (UserError, NSCachingError, MemoryError, OSError, KeyboardInterrupt) as error:
+        except (NSCachingError, MemoryError, OSError, KeyboardInterrupt) as error:
             if os.environ.get(DEBUG_VARIABLE):
                 raise
             code, message = _explained(error)

@@ -103,6 +103,8 @@ def resumable(out: Path) -> Iterator[None]:
     try:
         with terminate_as_interrupt():
             yield
+    except TrainingInterrupted:
+        raise
     except KeyboardInterrupt as error:
         if not RunFolder(out).is_run():
             raise TrainingInterrupted("Stopped before the run began; nothing was kept.") from error

@@ -8,19 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nscaching.errors import CHOOSE_ANOTHER, GO_ON_OR_REPLACE, TrainingInterrupted, UserError
+from nscaching.errors import CHOOSE_ANOTHER, GO_ON_OR_REPLACE, UserError
 from nscaching.graph import GraphSource, KnowledgeGraph
-from nscaching.training.opening import graph_of_run, named_or_graph, open_graph
+from nscaching.interop.tracking import Tracker, Tracking
+from nscaching.models import SCORING
 from nscaching.runs.run import Run
 from nscaching.sampling.presets import ALL, check_preset, fitted, with_preset
-from nscaching.models import SCORING
-from nscaching.interop.tracking import Tracker, Tracking
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 from nscaching.training.checkpoint import Counters, load_counters
 from nscaching.training.config import read_yaml
 from nscaching.training.devices import pick_device
 from nscaching.training.folder import evaluation_line
 from nscaching.training.memory import refuse_what_does_not_fit
+from nscaching.training.opening import graph_of_run, named_or_graph, open_graph
 from nscaching.training.progress import duration
 
 #: Options that do not change what a run computes, only how long, where and how it is kept.
@@ -75,7 +75,7 @@ def _ended(tracking: Tracking) -> Iterator[None]:
     try:
         yield
         status = "finished"
-    except (TrainingInterrupted, KeyboardInterrupt):
+    except KeyboardInterrupt:
         status = "stopped"
         raise
     finally:

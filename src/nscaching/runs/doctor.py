@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from nscaching._version import __version__
-from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON, cpu_kernels_are_compiled
-from nscaching.graph import find_dataset, list_datasets
 from nscaching.extras import EXTRAS, Extra, is_installed
+from nscaching.graph import find_dataset, list_datasets
+from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON, cpu_kernels_are_compiled
 
 #: Versions worth knowing when something is reported.
 _PACKAGES = ("torch", "numpy", "numba", "triton", "pyarrow", "scikit-learn")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-from pyarrow import parquet
 
 from nscaching.errors import UserError
 from nscaching.files import write_atomically, write_text
@@ -58,6 +56,9 @@ def _write_word2vec(path: Path, names: list[str], vectors: np.ndarray) -> None:
 
 def _write_parquet(path: Path, names: list[str], vectors: np.ndarray) -> None:
     """Write two columns: ``name`` and ``vector``, a list of fixed size."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
     flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
     rows = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
     parquet.write_table(pa.table({"name": pa.array(names, pa.string()), "vector": rows}), path)

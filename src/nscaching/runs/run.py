@@ -27,11 +27,11 @@ from nscaching.evaluation import (
     rank_triples,
     score_triples,
 )
-from nscaching.runs.export import export_embeddings
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel, Side
-from nscaching.training.tracing import GradientNorms, norms_of_negatives
+from nscaching.runs.export import export_embeddings
 from nscaching.training import Progress, RunFolder, TrainConfig
+from nscaching.training.tracing import GradientNorms, norms_of_negatives
 
 #: An entity or relation, by name or by id.
 Reference = str | int
@@ -89,7 +89,8 @@ class Run:
         trace: list[dict[str, Any]] | None = None,
     ) -> None:
         self.config, self.graph, self.model, self.folder = config, graph, model, folder
-        #: Epochs, best epoch, seconds and final metrics, as ``train --json`` prints them.
+        #: Epochs, best epoch, seconds and final metrics, as ``train --json`` prints them; of a run
+        #: read back without ``device`` and ``extra_parameters``, which are not kept.
         self.summary = summary or {}
         #: What ``trace`` wrote down: a line an epoch, a look at a row or at gradient norms.
         self.trace: list[dict[str, Any]] = trace or []
@@ -113,7 +114,8 @@ class Run:
             model = EmbeddingModel(
                 model.scoring, model.entity.to(device), model.relation.to(device)
             )
-        return cls(config, graph, model, folder=folder, trace=folder.read_trace())
+        trace = folder.read_trace()
+        return cls(config, graph, model, folder=folder, summary=folder.summary(), trace=trace)
 
     def __repr__(self) -> str:
         where = f" in {self.folder.path}" if self.folder else ""

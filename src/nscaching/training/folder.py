@@ -34,6 +34,7 @@ from nscaching.files import (
 )
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel
+from nscaching.training.checkpoint import load_counters
 from nscaching.training.config import TrainConfig
 
 _SPLITS = ("train", "valid", "test")
@@ -214,6 +215,34 @@ class RunFolder:
         """Add lines to the trace."""
         for line in lines:
             append_json_line(self.trace, line)
+
+    def summary(self) -> dict[str, Any]:
+        """Return epochs, seconds and final metrics, as far as checkpoint and metrics tell them."""
+        lines = self.read_metrics()
+        epochs = [line for line in lines if line.get("event") == "epoch"]
+        evaluations = [line for line in lines if line.get("event") == "evaluation"]
+        told: dict[str, Any] = {"run": str(self.path)}
+        try:
+            counters = load_counters(self.checkpoint)
+        except UserError:  # it has none any more
+            told |= {"epochs": epochs[-1].get("epoch") if epochs else None}
+            told |= {"seconds": epochs[-1].get("seconds") if epochs else None, "valid": None}
+        else:
+            told |= {
+                "epochs": counters.epoch,
+                "best_epoch": counters.best_epoch,
+                "seconds": counters.seconds,
+                "seconds_per_epoch": counters.epoch_seconds / max(1, counters.epoch),
+                "valid": counters.best_valid,
+            }
+        tests = [line for line in evaluations if line.get("split") == "test"]
+        where = ("event", "epoch", "split", "seconds")
+        kept = (
+            {name: value for name, value in tests[-1].items() if name not in where}
+            if tests
+            else None
+        )
+        return {**told, "test": kept}
 
     def keep_metrics_until(self, epoch: int) -> None:
         """Drop the lines after an epoch: a resumed run will write them again."""

@@ -1,27 +1,32 @@
-"""Stopping a run politely: the first SIGINT or SIGTERM asks, the second one insists."""
+"""Stopping politely: the first SIGINT, SIGTERM or SIGHUP is a request, the second one insists."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import stat
 import threading
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 
+#: A terminal that closes sends SIGHUP; ``nohup`` asks to ignore it, and so we do. Windows has none.
+_HANGUP: int | None = getattr(signal, "SIGHUP", None)
+_TERMINATIONS = tuple(n for n in (signal.SIGTERM, _HANGUP) if n is not None)
+
 
 class StopRequest:
     """While entered, remembers the first stop signal in ``signal`` instead of dying of it."""
-
-    _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
     def __init__(self) -> None:
         self.signal: int | None = None
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> StopRequest:
-        if threading.current_thread() is threading.main_thread():
-            for number in self._SIGNALS:
-                self._previous[number] = signal.signal(number, self._ask)
+        if _in_main_thread():
+            for number in (signal.SIGINT, *_TERMINATIONS):
+                if not _is_ignored_hangup(number):
+                    self._previous[number] = signal.signal(number, self._ask)
         return self
 
     def __exit__(
@@ -35,6 +40,8 @@ class StopRequest:
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
         self._restore()
+        if number == _HANGUP:
+            _leave_the_terminal()
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():
@@ -44,21 +51,26 @@ class StopRequest:
 
 @contextlib.contextmanager
 def terminate_as_interrupt() -> Iterator[None]:
-    """While entered, SIGTERM raises KeyboardInterrupt as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
+    """While entered, SIGTERM and SIGHUP raise KeyboardInterrupt as Ctrl-C does."""
+    if not _in_main_thread():
         yield
         return
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    previous = {
+        number: signal.signal(number, _interrupt)
+        for number in _TERMINATIONS
+        if not _is_ignored_hangup(number)
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
 def interrupts_ignored() -> Iterator[None]:
     """While entered, Ctrl-C does nothing here, nor ever in the processes that are started."""
-    if threading.current_thread() is not threading.main_thread():
+    if not _in_main_thread():
         yield
         return
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -66,3 +78,27 @@ def interrupts_ignored() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _is_ignored_hangup(number: int) -> bool:
+    return number == _HANGUP and signal.getsignal(number) is signal.SIG_IGN
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if number == _HANGUP:
+        _leave_the_terminal()
+    raise KeyboardInterrupt
+
+
+def _leave_the_terminal() -> None:
+    """Send what would go to a terminal that is gone to nowhere: writing there is an error."""
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for output in (1, 2):
+            if stat.S_ISCHR(os.fstat(output).st_mode):  # isatty says no once it is gone
+                os.dup2(nowhere, output)
+        os.close(nowhere)

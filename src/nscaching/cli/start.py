@@ -1,0 +1,35 @@
+"""Where a process of ours starts, before anything large is loaded.
+
+Loading torch and compiled kernels takes a second or two in which there is nothing to save: a signal
+then ends the process with one sentence, and no traceback out of somebody's import.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+_USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
+
+def main() -> None:
+    """Run the command line."""
+    for number in _USUAL:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
+    from nscaching.cli.main import main as run
+
+    run()
+
+
+def loaded() -> None:
+    """Give signals their usual meaning again: the command is loaded and looks after itself."""
+    for number, handler in _USUAL.items():
+        if signal.getsignal(number) is _end:
+            signal.signal(number, handler)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"Stopped before anything was done.\n")
+    os._exit(128 + number)

@@ -1,0 +1,97 @@
+"""The command itself: what it loads, how it lists its commands, and signals before it is loaded."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from nscaching.cli.main import COMMANDS
+
+from .helpers import invoke
+
+#: Packages that take a second or more to load, and their own kernels.
+LARGE = {"torch", "numba", "pandas", "sklearn", "scipy", "pyarrow", "triton"}
+LOADED = "import sys; from nscaching.cli.start import main\ntry: main()\nexcept SystemExit: pass\n"
+
+
+def loaded_by(*arguments):
+    """Return the top-level packages that a process has loaded after a command."""
+    code = LOADED + "print('LOADED', *{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    said, _, names = done.stdout.rpartition("LOADED ")
+    return said, set(names.split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], [], ["trian"]])
+def test_what_computes_nothing_loads_nothing_large(arguments):
+    said, loaded = loaded_by(*arguments)
+    assert not loaded & LARGE
+    if arguments == ["--help"]:
+        assert all(name in said for name in COMMANDS)
+
+
+def test_help_takes_little_time():
+    before = os.times()
+    subprocess.run([sys.executable, "-m", "nscaching", "--help"], check=True, capture_output=True)
+    after = os.times()
+    used = after.children_user + after.children_system
+    used -= before.children_user + before.children_system
+    assert used < 0.8  # 0.2 s on a quiet machine; torch alone would take 1.3 s
+
+
+def test_predict_loads_no_compiler_and_no_statistics(run):
+    _, loaded = loaded_by("predict", str(run), "--head", "e1", "--relation", "r0")
+    assert "torch" in loaded
+    assert not loaded & {"numba", "pandas", "sklearn", "scipy", "triton"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_of_its_own(name):
+    outcome = invoke(name, "--help")
+    assert outcome.code == 0, outcome.stderr
+    assert f"nscaching {name}" in outcome.stdout
+    assert "--help" in outcome.stdout
+
+
+def test_an_unknown_command_is_named_with_the_nearest():
+    outcome = invoke("trian")
+    assert outcome.code == 2
+    assert "train" in outcome.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["nscaching.cli.main", "torch"])
+def test_a_signal_while_modules_are_loaded_ends_with_a_sentence(number, moment):
+    """The process sends itself the signal when it begins to import a module."""
+    code = (
+        "import os, sys, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {moment!r}: os.kill(os.getpid(), {int(number)})\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from nscaching.cli.start import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", code, "evaluate", "nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + number
+    assert done.stderr == "Stopped before anything was done.\n"
+    assert done.stdout == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.3, 0.6, 0.9])
+def test_a_signal_in_the_first_second_leaves_no_traceback(delay, tmp_path):
+    command = [sys.executable, "-m", "nscaching", "train", "world", "--out", str(tmp_path / "R")]
+    process = subprocess.Popen(command, stdout=-1, stderr=-1, text=True)
+    time.sleep(delay)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode in (130, 143)
+    assert "Traceback" not in said
