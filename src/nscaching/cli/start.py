@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import signal
 from types import FrameType
+from typing import Any
 
-_USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 def main() -> None:
