@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
+from nscaching.evaluation import find_leakage
 from nscaching.runs.api import load_run
 from nscaching.training import Progress
 
@@ -35,12 +36,16 @@ def command(
     loaded = load_run(run, device)
     report = loaded.evaluate(split, ties=ties, memory_mb=memory, progress=Progress("auto"))
     values = report.as_dict()
+    leakage = find_leakage(loaded.graph, split) if split != "train" else None
     if as_json:
-        print_json(values)
+        print_json({**values, "leakage": None if leakage is None else leakage.as_dict()})
         return
     console = stdout()
     sides = {"both sides": values, "heads": values["head"], "tails": values["tail"]}
     console.print(metrics_table(f"{split} of {loaded.graph.name}, {report.seconds:.1f} s", sides))
+    console.print(_intervals(report.intervals), highlight=False, soft_wrap=True)
+    if leakage is not None and leakage.remark:
+        console.print(leakage.remark, highlight=False, soft_wrap=True)
     console.print(metrics_table("\nBy cardinality", values["per_cardinality"]))
     console.print(metrics_table("\nBy relation", values["per_relation"]))
 
@@ -52,6 +57,11 @@ def metrics_table(title: str, rows: dict[str, dict[str, Any]]) -> Table:
         cells = ["-" if values[key] is None else _cell(key, values[key]) for key in _COLUMNS]
         made.add_row(name, *cells, f"{values['count']:,}")
     return made
+
+
+def _intervals(intervals: dict[str, tuple[float, float]]) -> str:
+    shown = (f"{_COLUMNS[key]} {low:.4f} to {high:.4f}" for key, (low, high) in intervals.items())
+    return f"95 % intervals over facts: {', '.join(shown)}."
 
 
 def _cell(key: str, value: float) -> str:

@@ -12,6 +12,7 @@ from nscaching.evaluation.classification import (
     learn_thresholds,
     score_triples,
 )
+from nscaching.evaluation.leakage import Leakage, find_leakage
 from nscaching.evaluation.metrics import RankingMetrics, RankingReport
 from nscaching.evaluation.negatives import Drawing, SeededNegatives, seeded_negatives
 from nscaching.evaluation.ranking import Ranks, rank_triples
@@ -20,6 +21,7 @@ from nscaching.evaluation.thresholds import Thresholds, fit_thresholds
 __all__ = [
     "ClassificationReport",
     "Drawing",
+    "Leakage",
     "RankingMetrics",
     "RankingReport",
     "Ranks",
@@ -29,6 +31,7 @@ __all__ = [
     "Verdicts",
     "classification_report",
     "classify_triples",
+    "find_leakage",
     "fit_thresholds",
     "labelled_triples",
     "learn_thresholds",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from nscaching.evaluation.intervals import Interval, fact_values, metric_intervals
 from nscaching.evaluation.ranking import Ranks
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.statistics import CARDINALITIES
@@ -66,6 +68,13 @@ class RankingReport(RankingMetrics):
     tail: RankingMetrics
     per_relation: dict[str, RankingMetrics]
     per_cardinality: dict[str, RankingMetrics]
+    #: Ranks of the heads and of the tails, in the order of the split; shape: (2, n).
+    ranks: np.ndarray = field(repr=False, compare=False, default_factory=lambda: np.empty((2, 0)))
+
+    @cached_property
+    def intervals(self) -> dict[str, Interval]:
+        """95 % bootstrap intervals of MRR and Hits@k over both sides, by their usual names."""
+        return metric_intervals(fact_values(self.ranks))
 
     @classmethod
     def build(
@@ -102,6 +111,7 @@ class RankingReport(RankingMetrics):
                 graph.relations[r]: metrics(relations == r) for r in np.unique(relations)
             },
             per_cardinality=per_cardinality,
+            ranks=rank,
         )
 
     def overall(self) -> dict[str, Any]:
@@ -114,6 +124,7 @@ class RankingReport(RankingMetrics):
             "split": self.split,
             "seconds": self.seconds,
             **self.overall(),
+            "intervals": {name: list(ends) for name, ends in self.intervals.items()},
             "head": self.head.as_dict(),
             "tail": self.tail.as_dict(),
             "per_relation": {name: part.as_dict() for name, part in self.per_relation.items()},
