@@ -40,6 +40,18 @@ GO_ON_OR_REPLACE = (
 _MANY_NAMES = 20_000
 
 
+def shown(name: object, most: int = 80) -> str:
+    """Return a name as a message may show it: control characters escaped, a long name cut."""
+    text = str(name)
+    if len(text) > most:
+        text = f"{text[: most - 3]}..."
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
 def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
     """Return ``'; did you mean a, b or c?'`` for the nearest known names, or ``''``."""
     candidates = list(known)
@@ -57,6 +69,6 @@ def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
         close += [other for other in by_folded if folded in other and other not in close]
     if not close:
         return ""
-    quoted = [f"'{by_folded[match]}'" for match in close[:count]]
+    quoted = [f"'{shown(by_folded[match])}'" for match in close[:count]]
     listed = quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
     return f"; did you mean {listed}?"

@@ -7,7 +7,7 @@ import torch
 from nscaching.errors import UserError
 from nscaching.evaluation import rank_triples, ranking
 from nscaching.evaluation.ranking import TIES, Filter, chunk_rows
-from nscaching.graph.knowledge_graph import SPLITS
+from nscaching.graph.names import SPLITS
 from nscaching.models import SCORING, EmbeddingModel, Side
 from tests.conftest import graph_of, on_both_paths, random_graph, random_model
 from tests.evaluation.helpers import slow_ranks, tied_model

@@ -16,7 +16,6 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.files: dict[str, bytes] = {}
-        self.ranges = True
         self.cut_after: int | None = None
         self.asked: list[tuple[str, str | None]] = []
 
@@ -34,20 +33,10 @@ class Handler(BaseHTTPRequestHandler):
         if data is None:
             self.send_error(404)
             return
-        start = 0
-        if wanted and self.server.ranges:
-            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-            if start >= len(data):
-                self.send_error(416)
-                return
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        else:
-            self.send_response(200)
-        self.send_header("Content-Length", str(len(data) - start))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        end = len(data) if self.server.cut_after is None else start + self.server.cut_after
-        self.wfile.write(data[start:end])
+        self.wfile.write(data[: self.server.cut_after])
         if self.server.cut_after is not None:
             self.close_connection = True
 

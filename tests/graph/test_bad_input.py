@@ -99,10 +99,10 @@ def test_an_unreadable_file(tmp_path, monkeypatch):
     path = tmp_path / "x.txt"
     path.write_text("a\tr\tb\n")
 
-    def refuse(self):
+    def refuse(self, *given, **named):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     assert "permissions" in complaint(path)
 
 

@@ -17,8 +17,7 @@ from nscaching.graph import (
     load_graph,
     verify_dataset,
 )
-from nscaching.graph.mirrors import PlainFiles
-from nscaching.graph.world import world_path
+from nscaching.graph.download import Mirror
 
 from .server import serving
 
@@ -39,7 +38,7 @@ def server(monkeypatch, cache):
     """Two mirrors of one data set called tiny-1."""
     with serving() as running:
         sums = {name: hashlib.sha256(data).hexdigest() for name, data in FILES.items()}
-        mirrors = (PlainFiles(running.url("/one")), PlainFiles(running.url("/two")))
+        mirrors = (Mirror(running.url("/one")), Mirror(running.url("/two")))
         tiny = DatasetInfo("Tiny-1", "A test.", 2, 2, 1, 1, 1, files=sums, mirrors=mirrors)
         monkeypatch.setattr(datasets, "REGISTRY", (tiny,))
         for name, data in FILES.items():
@@ -115,10 +114,30 @@ def test_the_users_folders_come_first(server, cache, tmp_path, monkeypatch):
     assert server.asked == []
 
 
-def test_an_existing_path_wins_over_a_name(server, tmp_path, monkeypatch):
-    (tmp_path / "tiny-1").write_text("x\tr\ty\n")
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_name_means_the_data_set_and_a_path_the_file(server, tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
-    assert load_graph("tiny-1").entities == ["x", "y"]
+    here = Path("tiny-1")
+    if kind == "folder":
+        here.mkdir()
+    (here if kind == "file" else here / "train.txt").write_text("x\tr\ty\n")
+    graph = load_graph("tiny-1")
+    assert graph.entities == ["a", "b"]
+    remark = f"'tiny-1' is the data set, not the {kind} of that name here; write ./tiny-1 for that."
+    assert graph.notes.count(remark) == 1
+    for path in ("./tiny-1", here, tmp_path / "tiny-1", str(tmp_path / "tiny-1")):
+        graph = load_graph(path)
+        assert graph.entities == ["x", "y"]
+        assert graph.notes == []
+
+
+def test_a_folder_called_world_does_not_hide_the_data_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_graph("world").notes == []
+    Path("world").mkdir()
+    graph = load_graph("world")
+    assert graph.num_entities == dataset_info("world").entities
+    assert "./world" in graph.notes[0]
 
 
 def test_a_cache_that_cannot_be_made(server, tmp_path, monkeypatch):
@@ -145,12 +164,11 @@ def test_every_real_data_set_has_pinned_files_and_mirrors():
             assert mirror.address.startswith("https://")
 
 
-@pytest.mark.skipif(world_path() is None, reason="this tree has no graph/data/world.tsv.gz")
 def test_world_comes_with_the_package(cache):
     graph = load_graph("World")
     check_counts(graph, dataset_info("world"))
     assert graph.name == "world"
-    assert fetch_dataset("world", force=True) == find_dataset("world") == world_path()
+    assert fetch_dataset("world", force=True) == find_dataset("world")
     with pytest.raises(UserError, match="of its own"):
         load_graph("world", split=0.1)
 

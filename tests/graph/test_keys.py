@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from nscaching.graph.keys import fact_keys, pair_keys, triple_keys
+from nscaching.graph.pairs import fact_keys, pair_keys, triple_keys
 
 #: Sizes for which a key of all three ranges fits in 64 bits, and for which it does not.
 SIZES = [(50, 7), (2**31 - 1, 2**20)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nscaching import UserError
 from nscaching.graph import KnowledgeGraph, load_graph, read_triples
-from nscaching.graph.headers import column_order
+from nscaching.graph.delimited import column_order
 from tests.conftest import counting_steps
 
 CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\t\r\n")
@@ -270,7 +270,7 @@ def test_columns_beside_the_three_of_a_header_are_ignored(
     tmp_path, monkeypatch, name, text, ignored, slow
 ):
     if slow:
-        monkeypatch.setattr("nscaching.graph.delimited.fast_columns", lambda *given: None)
+        monkeypatch.setattr("nscaching.graph.delimited.fast_columns", lambda *given, **named: None)
     file = tmp_path / name
     file.write_text(text)
     assert read_triples(file) == [("a", "r", "b"), ("b", "r", "c")]

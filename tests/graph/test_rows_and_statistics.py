@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.rows import pair_rows
+from nscaching.graph.pairs import pair_rows
 
 ENTITIES, RELATIONS = 6, 3
 TRIPLES = st.lists(

@@ -1,6 +1,6 @@
 """What the tests of other libraries share."""
 
-from nscaching.graph.knowledge_graph import SPLITS
+from nscaching.graph.names import SPLITS
 
 
 def named(graph, split="train"):

@@ -8,7 +8,7 @@ import pytest
 import nscaching as ns
 from nscaching import KnowledgeGraph, UserError, load_graph
 from nscaching.extras import need
-from nscaching.interop.pyg import edge_tensors
+from nscaching.interop.graphs import edge_tensors
 
 from ..conftest import random_graph
 from ..training.helpers import ring

@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, PairRows, pair_rows
-from nscaching.graph.knowledge_graph import SPLITS
-from nscaching.graph.rows import Side
+from nscaching.graph.names import SPLITS
+from nscaching.graph.pairs import SideName
 
 #: Which entity of a fact a negative may replace.
 REPLACED = ("tail", "head", "either")
 
 _Longs = npt.NDArray[np.int64]
-_COLUMNS: dict[Side, int] = {"head": 0, "tail": 2}
+_COLUMNS: dict[SideName, int] = {"head": 0, "tail": 2}
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class _Pool:
         return row * self._width + free_before
 
 
-def _among_seen(graph: KnowledgeGraph, facts: npt.NDArray[np.int32], side: Side) -> _Pool:
+def _among_seen(graph: KnowledgeGraph, facts: npt.NDArray[np.int32], side: SideName) -> _Pool:
     """Return the entities that a relation has on this side of its facts."""
     pairs = pair_rows(facts, side, graph.num_entities, graph.num_relations)
     relation = np.repeat(pairs.relation, np.diff(pairs.offsets)).astype(np.int64)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.keys import fact_keys, pair_keys
+from nscaching.graph.pairs import fact_keys, pair_keys
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.models import EmbeddingModel, Side
 

@@ -1,6 +1,7 @@
 """A knowledge graph in memory, the readers that fill it, and the named data sets."""
 
 from nscaching.graph.datasets import (
+    DatasetInfo,
     dataset_info,
     fetch_dataset,
     find_dataset,
@@ -9,8 +10,7 @@ from nscaching.graph.datasets import (
 )
 from nscaching.graph.knowledge_graph import KnowledgeGraph
 from nscaching.graph.loading import GraphSource, as_graph, load_graph, read_triples
-from nscaching.graph.registry import DatasetInfo
-from nscaching.graph.rows import PairRows, TrainingRows, pair_rows
+from nscaching.graph.pairs import PairRows, TrainingRows, pair_rows
 from nscaching.graph.splitting import split_triples
 from nscaching.graph.statistics import RelationStatistics
 

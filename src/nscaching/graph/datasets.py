@@ -1,15 +1,51 @@
-"""Finding a named data set: the user's folders, then the cache, then a download."""
+"""Data sets by name: the user's folders first, then the cache, then a download.
+
+``data/datasets.yaml`` lists them.
+"""
 
 from __future__ import annotations
 
 import os
-import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 
-from nscaching.errors import NSCachingError, UserError, nearest_names
-from nscaching.graph.download import Progress, sha256_of
-from nscaching.graph.registry import REGISTRY, DatasetInfo
-from nscaching.graph.world import world_path
+import platformdirs
+import yaml
+
+from nscaching.errors import NSCachingError, UserError, nearest_names, shown
+from nscaching.graph.download import Mirror, Progress, sha256_of
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """A data set: its counts, the SHA-256 of each file, and the mirrors that serve them."""
+
+    name: str
+    title: str
+    entities: int
+    relations: int
+    train: int
+    valid: int
+    test: int
+    files: Mapping[str, str] = field(default_factory=dict)
+    mirrors: tuple[Mirror, ...] = ()
+    bundled: bool = False
+    """Whether it comes with the package."""
+
+
+def _registry() -> tuple[DatasetInfo, ...]:
+    """Read the list of data sets."""
+    text = resources.files("nscaching.graph").joinpath("data/datasets.yaml").read_text("utf-8")
+    infos = []
+    for entry in yaml.safe_load(text):
+        mirrors = tuple(Mirror(**mirror) for mirror in entry.pop("mirrors", ()))
+        infos.append(DatasetInfo(**entry.pop("counts"), mirrors=mirrors, **entry))
+    return tuple(infos)
+
+
+REGISTRY = _registry()
 
 
 def list_datasets() -> list[DatasetInfo]:
@@ -21,9 +57,9 @@ def dataset_info(name: str) -> DatasetInfo:
     """Return a data set by name, whatever its case, hyphens and underscores."""
     info = known_dataset(name)
     if info is None:
-        near = nearest_names(name, [known.name for known in REGISTRY])
-        names = ", ".join(known.name for known in REGISTRY)
-        raise UserError(f"There is no data set '{name}'{near or f'; there are {names}.'}")
+        names = [known.name for known in REGISTRY]
+        near = nearest_names(name, names) or f"; there are {', '.join(names)}."
+        raise UserError(f"There is no data set '{shown(name)}'{near}")
     return info
 
 
@@ -37,7 +73,8 @@ def find_dataset(name: str) -> Path | None:
     """Return where the data set is on this machine, or None; nothing is downloaded."""
     info = dataset_info(name)
     if info.bundled:
-        return world_path()
+        path = Path(str(resources.files("nscaching.graph") / "data" / f"{info.name}.tsv.gz"))
+        return path if path.is_file() else None
     for folder in os.environ.get("NSCACHING_DATA", "").split(os.pathsep):
         found = _inside(Path(folder).expanduser(), info) if folder else None
         if found is not None:
@@ -103,13 +140,8 @@ def cache_folder() -> Path:
     chosen = os.environ.get("NSCACHING_CACHE")
     if chosen:
         return Path(chosen).expanduser() / "datasets"
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "nscaching" / "datasets"
+    cache = platformdirs.user_cache_path("nscaching", appauthor=False, opinion=False)
+    return cache / "datasets"
 
 
 def _inside(folder: Path, info: DatasetInfo) -> Path | None:

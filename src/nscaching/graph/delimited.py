@@ -1,14 +1,15 @@
-"""Tab- and comma-separated files: the fast way through Arrow.
+"""Tab- and comma-separated files: Arrow reads them, and Python finds the line that is wrong.
 
 Arrow parses on several cores but says little about what is wrong. Whenever it fails, or returns
-something a triple file cannot hold, the file goes to the slow reader, which names the line.
+something a triple file cannot hold, the file is read again line by line.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,52 +17,72 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from nscaching.graph.files import arrow_reader, kind_of, no_triples, read_bytes
-from nscaching.graph.headers import column_order
-from nscaching.graph.reading import Reading
-from nscaching.graph.slow_delimited import read_slowly
-from nscaching.graph.vocabulary import NamedTriples
+from nscaching.errors import UserError, shown
+from nscaching.graph.files import Source, arrow_reader, kind_of, no_triples, not_utf8
+from nscaching.graph.names import CODED, ColumnBuilder, NamedTriples, Reading
 
+ROLES = (
+    frozenset({"head", "h", "subject", "s", "source", "from"}),
+    frozenset({"relation", "r", "predicate", "p", "rel", "edge", "label"}),
+    frozenset({"tail", "t", "object", "o", "target", "to"}),
+)
+"""Names that a column of heads, of relations and of tails goes by."""
 LETTERS_ARE_NAMES = frozenset({".csv", ".tsv"})
 """Kinds in which even ``h r t`` is a header; in a .txt file it is more likely a triple."""
+COLUMNS = ("head", "relation", "tail", "label")
+SEPARATORS = {"\t": "tabs", ",": "commas"}
+#: What a file may have between its names in place of what it should.
+_SEEN = {";": "semicolons", **SEPARATORS, "|": "vertical bars"}
+
+
+def column_order(names: Sequence[str], *, single_letters: bool = True) -> list[int] | None:
+    """Return where head, relation and tail are, or None when the names are not such a header.
+
+    Without ``single_letters``, a row such as ``h r t`` is taken for a triple.
+    """
+    folded = [name.strip().casefold() for name in names]
+    if not single_letters and any(len(name) == 1 for name in folded):
+        return None
+    places = [[at for at, name in enumerate(folded) if name in role] for role in ROLES]
+    if any(len(found) != 1 for found in places):
+        return None
+    return [found[0] for found in places]
 
 
 def read_delimited(path: Path, *, labelled: bool = False) -> Reading:
     """Read head, relation, tail (and a label 1 or -1) from a .txt, .tsv or .csv file."""
     delimiter = "," if kind_of(path) == ".csv" else "\t"
-    data = read_bytes(path)
-    if re.search(rb"[^\r\n]", data) is None:
-        raise no_triples(path)
+    source = Source(path)
     width = 4 if labelled else 3
-    notes = []
-    header = [] if labelled else _header(data, path, delimiter)
+    header = [] if labelled else _header(source, delimiter)
     chosen = column_order(header) if len(header) > width else None
-    columns = fast_columns(data, delimiter, len(header) if chosen else width, chosen)
+    found = len(header) if chosen else width
+    columns = fast_columns(source, delimiter, found, chosen, coded=3)
     if columns is None or (labelled and not _are_labels(columns[3])):
-        rows = read_slowly(data, path, delimiter, len(header) if chosen else width, chosen)
-        columns = [pa.array([row[at] for row in rows], pa.string()) for at in range(width)]
+        columns = _read_lines(source, delimiter, found, chosen)
+    notes = []
     if chosen is not None:
-        others = [name or "(no name)" for at, name in enumerate(header) if at not in chosen]
+        others = [shown(name) or "(no name)" for at, name in enumerate(header) if at not in chosen]
         notes.append(f"Other columns of {path.name} were ignored: {', '.join(others)}.")
-    order = column_order(
-        [column[0].as_py() for column in columns[:3]],
-        single_letters=chosen is not None or kind_of(path) in LETTERS_ARE_NAMES,
-    )
+    first = [column[0].as_py() for column in columns[:3]]
+    letters = chosen is not None or kind_of(path) in LETTERS_ARE_NAMES
+    order = column_order(first, single_letters=letters)
     if order is not None:
-        names = ", ".join(column[0].as_py() for column in columns[:3])
-        notes.append(f"The first line of {path.name} ({names}) was taken as column names.")
+        notes.append(
+            f"The first line of {path.name} ({', '.join(first)}) was taken as column names."
+        )
         columns = [columns[at].slice(1) for at in order] + [c.slice(1) for c in columns[3:]]
         if len(columns[0]) == 0:
             raise no_triples(path)
     return Reading(NamedTriples(*columns[:3]), columns[3] if labelled else None, notes)
 
 
-def _header(data: bytes, path: Path, delimiter: str) -> list[str]:
+def _header(source: Source, delimiter: str) -> list[str]:
     """Return the fields of the first line, where this kind of file may have column names there."""
-    line = re.search(rb"[^\r\n]+", data)
-    if line is None or kind_of(path) not in LETTERS_ARE_NAMES:
+    if kind_of(source.path) not in LETTERS_ARE_NAMES:
         return []
-    first = line.group().decode("utf-8", errors="replace")
+    line = re.search(rb"[^\r\n]+", source.read(1 << 16))
+    first = line.group().decode("utf-8", errors="replace") if line else ""
     try:
         return next(csv.reader([first])) if delimiter == "," else first.split(delimiter)
     except csv.Error:  # no header is that long
@@ -69,14 +90,23 @@ def _header(data: bytes, path: Path, delimiter: str) -> list[str]:
 
 
 def fast_columns(
-    data: bytes, delimiter: str, width: int, chosen: Sequence[int] | None = None
+    source: Source | bytes,
+    delimiter: str,
+    width: int,
+    chosen: Sequence[int] | None = None,
+    coded: int = 0,
 ) -> list[Any] | None:
-    """Parse with Arrow, all columns or those chosen; None when the slow reader should look."""
+    """Parse with Arrow, all columns or those chosen; None when each line should be looked at.
+
+    Of the columns returned the first ``coded`` ones are :data:`CODED`, the others plain strings.
+    """
     quoted = delimiter == ","
-    names = [f"f{at}" for at in range(width)]
+    wanted = list(range(width) if chosen is None else chosen)
+    types = {f"f{at}": pa.string() for at in range(width)}
+    types.update({f"f{at}": CODED for at in wanted[:coded]})
     try:
         table = pacsv.read_csv(
-            arrow_reader(data),
+            arrow_reader(source) if isinstance(source, bytes) else source.arrow(),
             read_options=pacsv.ReadOptions(autogenerate_column_names=True, block_size=1 << 22),
             parse_options=pacsv.ParseOptions(
                 delimiter=delimiter,
@@ -87,7 +117,7 @@ def fast_columns(
                 ignore_empty_lines=True,
             ),
             convert_options=pacsv.ConvertOptions(
-                column_types={name: pa.string() for name in names},
+                column_types=types,
                 null_values=[],
                 strings_can_be_null=False,
                 quoted_strings_can_be_null=False,
@@ -97,15 +127,111 @@ def fast_columns(
         return None
     if table.num_columns != width or len(table) == 0:
         return None
-    columns = [table.columns[at] for at in (range(width) if chosen is None else chosen)]
-    for column in columns:
-        if pc.min(pc.binary_length(column)).as_py() == 0:
-            return None
-        if quoted and pc.any(pc.match_substring_regex(column, "[\r\n]")).as_py():
-            return None
+    columns = [table.columns[at] for at in wanted]
+    distinct = [
+        chunk.dictionary if chunk.type == CODED else chunk
+        for column in columns
+        for chunk in column.chunks
+    ]
+    if any((pc.min(pc.binary_length(names)).as_py() or 0) == 0 for names in distinct if len(names)):
+        return None
+    if quoted and any(pc.any(pc.match_substring_regex(n, "[\r\n]")).as_py() for n in distinct):
+        return None
     return columns
 
 
 def _are_labels(column: Any) -> bool:
     """Say whether a column holds 1 and -1 only."""
     return bool(pc.all(pc.is_in(column, pa.array(["1", "-1"]))).as_py())
+
+
+def _read_lines(
+    source: Source, delimiter: str, width: int, chosen: Sequence[int] | None
+) -> list[Any]:
+    """Return the columns of every line, or raise a UserError that names the first bad line.
+
+    Of a file whose header names more columns than are wanted, ``chosen`` are taken. It also reads
+    what Arrow refuses without cause, such as a line longer than its block.
+    """
+    built = ColumnBuilder(width if chosen is None else len(chosen))
+    for number, row in _csv_rows(source) if delimiter == "," else _tab_rows(source):
+        place = f"Line {number} of {source.path}"
+        if chosen is not None:
+            if len(row) != width:
+                raise UserError(f"{place} has {len(row)} columns; the header has {width}.")
+            row = [row[at] for at in chosen]
+        _check_row(row, place, delimiter, width if chosen is None else len(chosen))
+        built.append(row)
+    columns = built.columns()
+    if len(columns[0]) == 0:
+        raise no_triples(source.path)
+    return [*columns[:3], *(column.cast(pa.string()) for column in columns[3:])]
+
+
+def _check_row(row: list[str], place: str, delimiter: str, width: int) -> None:
+    """Raise unless the row has ``width`` usable names."""
+    if len(row) != width:
+        found = "1 column" if len(row) == 1 else f"{len(row)} columns"
+        raise UserError(
+            f"{place} has {found}; expected {width} ({', '.join(COLUMNS[:width])}) "
+            f"separated by {SEPARATORS[delimiter]}{_instead(row, width)}."
+        )
+    for column, name in zip(COLUMNS, row, strict=False):
+        if not name:
+            raise UserError(f"{place} has an empty {column}; give it a name or remove the line.")
+        if "\n" in name or "\r" in name:
+            raise UserError(
+                f"{place} has a line break inside the {column} '{shown(name)}'; replace it with a "
+                "space."
+            )
+    if width == 4 and row[3] not in ("1", "-1"):
+        raise UserError(f"{place} has the label '{shown(row[3])}'; expected 1 or -1.")
+
+
+def _instead(row: list[str], width: int) -> str:
+    """Say what separates the names of a line that seems to have one column."""
+    text = row[0] if len(row) == 1 else ""
+    seen = [name for sign, name in _SEEN.items() if text.count(sign) == width - 1]
+    seen += ["spaces"] if len(text.split()) == width else []
+    return f", where this line has {seen[0]}" if seen else ""
+
+
+def text_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield each line with its number, or name the first that is not UTF-8; CR and LF end lines."""
+    # Latin-1 has one character per byte, so that the line ends can be found before decoding.
+    with io.TextIOWrapper(source.open(), encoding="latin-1", newline=None) as lines:
+        for number, line in enumerate(lines, 1):
+            raw = line.rstrip("\n").encode("latin-1")
+            try:
+                yield number, raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise not_utf8(source.path, number, raw[error.start]) from error
+
+
+def _tab_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and fields; a double quote is an ordinary character."""
+    for number, line in text_lines(source):
+        if line.strip(" "):
+            yield number, line.split("\t")
+
+
+def _csv_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of a row's last line and its fields, with double quotes honoured."""
+    previous_limit = csv.field_size_limit(2**31 - 1)
+    with io.TextIOWrapper(source.open(), encoding="utf-8", newline="") as lines:
+        reader = csv.reader(lines, strict=True)
+        try:
+            for row in reader:
+                if len(row) > 1 or (row and row[0].strip(" ")):
+                    yield reader.line_num, row
+        except csv.Error as error:
+            raise UserError(
+                f"Line {reader.line_num} of {source.path} is not valid CSV ({error}); "
+                "quote a name that holds a comma or a quote, and double the quotes inside it."
+            ) from error
+        except UnicodeDecodeError as error:
+            for _ in text_lines(source):  # the first line that fails on its own gives the number
+                pass
+            raise UserError(f"{source.path} is not UTF-8 text ({error}).") from error
+        finally:
+            csv.field_size_limit(previous_limit)

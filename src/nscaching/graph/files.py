@@ -1,59 +1,127 @@
-"""Reading a file's bytes, and the sentences said when that does not work."""
+"""Files and folders of triples: which there are, their bytes, and what to say when it fails."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
+import lzma
 import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, shown
 
 BOM = b"\xef\xbb\xbf"
+_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
+#: A packed file may unpack to this many times its size, and to this many bytes in any case.
+_LARGEST_RATIO, _ALWAYS_ALLOWED = 200, 256 << 20
+
+TEXT_KINDS = (".txt", ".tsv", ".csv", ".nt", ".ttl", ".rdf")
+ENDINGS = (*TEXT_KINDS, *(kind + end for kind in TEXT_KINDS for end in _OPENERS), ".parquet")
+STEMS = {"train": ("train",), "valid": ("valid", "dev"), "test": ("test",)}
 
 
 def kind_of(path: Path) -> str:
     """Return the extension that decides the reader, such as ``'.tsv'``, looking through .gz."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] == ".gz":
+    if suffixes and suffixes[-1] in _OPENERS:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
 
 
 def stem_of(path: Path) -> str:
     """Return the file's name without its extension, looking through .gz."""
-    name = path.name[:-3] if path.name.lower().endswith(".gz") else path.name
-    return Path(name).stem
+    return Path(path.stem).stem if path.suffix.lower() in _OPENERS else path.stem
+
+
+class Source:
+    """The bytes of a file, unpacked: a plain file stays on disk, any other is held in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._held: Any = None
+        try:
+            packed = path.suffix.lower() in _OPENERS
+            if packed or not path.is_file():
+                self._held = _held(path, _OPENERS[path.suffix.lower()] if packed else _open)
+            else:
+                _open(path).close()
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+    def arrow(self) -> Any:
+        """Return a reader for Arrow that holds no memory of Python.
+
+        Arrow's threads may outlive a failed parse. If they held Python's memory they would need
+        the interpreter to let go of it, and crash a process that is about to exit.
+        """
+        return pa.OSFile(str(self.path)) if self._held is None else pa.BufferReader(self._held)
+
+    def open(self) -> IO[bytes]:
+        """Return a stream of the bytes after a byte order mark."""
+        stream: Any = _open(self.path) if self._held is None else io.BytesIO(self._held)
+        if stream.read(len(BOM)) != BOM:
+            stream.seek(0)
+        return stream  # type: ignore[no-any-return]
+
+    def read(self, most: int = -1) -> bytes:
+        """Return the bytes after a byte order mark, at most so many."""
+        with self.open() as stream:
+            return stream.read(most)
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the whole file, unpacked when it ends in .gz and without a byte order mark."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if path.suffix.lower() == ".gz":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise UserError(
-                f"{path} is not a whole gzip file ({error}); get it again, or unpack it and "
-                "give the plain file."
-            ) from error
-    return data[len(BOM) :] if data.startswith(BOM) else data
+    """Return the whole file, unpacked and without a byte order mark."""
+    return Source(path).read()
 
 
 def arrow_reader(data: bytes) -> Any:
-    """Return a reader over a copy of the data in Arrow's own memory.
-
-    Arrow's threads may outlive a failed parse. If they held Python's memory they would need the
-    interpreter to let go of it, and crash a process that is about to exit.
-    """
+    """Return a reader over a copy of the data in Arrow's own memory; see :meth:`Source.arrow`."""
     copy = pa.BufferOutputStream()
     copy.write(data)
     return pa.BufferReader(copy.getvalue())
+
+
+def _open(path: Path) -> IO[bytes]:
+    return path.open("rb")
+
+
+def _held(path: Path, opener: Callable[[Path], Any]) -> Any:
+    """Read a packed file, or a pipe, into Arrow's memory, and stop when it unpacks to too much."""
+    size = path.stat().st_size
+    limit = max(_ALWAYS_ALLOWED, _LARGEST_RATIO * size) if path.is_file() else None
+    kept = pa.BufferOutputStream()
+    with opener(path) as stream:
+        done = 0
+        while block := _next_block(stream, path, done):
+            done += len(block)
+            if limit is not None and done > limit:
+                raise UserError(
+                    f"{path} has {size:,} bytes and unpacks to more than {limit:,}, which no file "
+                    "of triples does; unpack it yourself if you trust it."
+                )
+            kept.write(block)
+    return kept.getvalue()
+
+
+def _next_block(stream: Any, path: Path, done: int) -> bytes:
+    try:
+        block: bytes = stream.read(1 << 20)
+        return block
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        name = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}[path.suffix.lower()]
+        raise UserError(
+            f"{path} is not a whole {name} file (after {done:,} bytes: {error}); get it again, or "
+            "unpack it and give the plain file."
+        ) from error
 
 
 def unreadable(path: Path, error: OSError) -> UserError:
@@ -69,4 +137,53 @@ def unreadable(path: Path, error: OSError) -> UserError:
 
 def no_triples(path: Path) -> UserError:
     """Say that a file holds nothing."""
-    return UserError(f"{path} is empty; expected one triple a line: head, relation, tail.")
+    return UserError(f"{path} is empty; expected one triple per line: head, relation, tail.")
+
+
+def not_utf8(path: Path, number: int, byte: int) -> UserError:
+    """Name a line that is not UTF-8."""
+    return UserError(
+        f"Line {number} of {path} is not UTF-8 text (byte 0x{byte:02x}); save the file as UTF-8."
+    )
+
+
+@dataclass
+class FolderFiles:
+    """The files of a folder by split; ``openke`` when they are OpenKE's id files."""
+
+    splits: dict[str, Path] = field(default_factory=dict)
+    labelled: dict[str, Path] = field(default_factory=dict)
+    openke: bool = False
+
+
+def folder_files(folder: Path) -> FolderFiles:
+    """Find train, valid (or dev), test and labelled files; names are preferred to OpenKE's ids."""
+    try:
+        present = {entry.name: entry for entry in sorted(folder.iterdir()) if entry.is_file()}
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    found = FolderFiles()
+    for split, stems in STEMS.items():
+        names = [f"{stem}{ending}" for stem in stems for ending in ENDINGS]
+        candidates = [name for name in names if name in present]
+        if len(candidates) > 1:
+            raise UserError(
+                f"{folder} has {' and '.join(candidates)}, and either could be its {split} "
+                "triples; keep one of them."
+            )
+        if candidates:
+            found.splits[split] = present[candidates[0]]
+        for stem in stems:
+            if f"{stem}.labeled.txt" in present and split != "train":
+                found.labelled.setdefault(split, present[f"{stem}.labeled.txt"])
+    if "train" in found.splits:
+        return found
+    if "train2id.txt" in present:
+        return FolderFiles(openke=True)
+    listed = ", ".join(shown(name) for name in list(present)[:8])
+    listed += ", ..." if len(present) > 8 else ""
+    raise UserError(
+        f"{folder} has no training triples: it holds {listed or 'no files'}. Expected train.txt, "
+        ".tsv, .csv, .nt, .ttl, .rdf (each also .gz, .bz2 or .xz) or .parquet, or OpenKE's "
+        "train2id.txt."
+    )

@@ -10,15 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.errors import UserError, nearest_names
-from nscaching.graph.keys import triple_keys
-from nscaching.graph.names import checked_names
-from nscaching.graph.rows import Side, TrainingRows, pair_rows
+from nscaching.errors import UserError, nearest_names, shown
+from nscaching.graph.names import SPLITS, Ids, NamedTriples, checked_names, encode
+from nscaching.graph.pairs import SideName, TrainingRows, pair_rows, triple_keys
 from nscaching.graph.statistics import RelationStatistics, relation_statistics
-from nscaching.graph.vocabulary import NamedTriples, encode
-
-Ids = npt.NDArray[np.int32]
-SPLITS = ("train", "valid", "test")
 
 
 class KnowledgeGraph:
@@ -77,7 +72,7 @@ class KnowledgeGraph:
         entities, relations, ids = encode(named)
         return cls(entities, relations, *ids, name=name)
 
-    # Other libraries: each door opens a room of ``nscaching.interop`` when it is used -------------
+    # Other libraries: ``nscaching.interop`` is imported when one of these is called --------------
 
     @classmethod
     def from_dataframe(
@@ -91,9 +86,10 @@ class KnowledgeGraph:
     ) -> KnowledgeGraph:
         """Make a graph of frames of pandas, polars or pyarrow.
 
-        ``columns`` names the heads, relations and tails; left out, they are found by usual names.
+        ``columns`` names those of heads, relations and tails; by default they are found by usual
+        names.
         """
-        from nscaching.interop.dataframes import from_dataframe
+        from nscaching.interop.graphs import from_dataframe
 
         return from_dataframe((train, valid, test), columns, name)
 
@@ -102,19 +98,19 @@ class KnowledgeGraph:
         cls, graph: Any, *, relation: str = "relation", name: str | None = None
     ) -> KnowledgeGraph:
         """Make a graph of a NetworkX graph; ``relation`` is the edge attribute that holds it."""
-        from nscaching.interop.networkx_graphs import from_networkx
+        from nscaching.interop.graphs import from_networkx
 
         return from_networkx(graph, relation, name)
 
     def to_networkx(self) -> Any:
         """Return a NetworkX ``MultiDiGraph`` whose edges have a ``relation`` and a ``split``."""
-        from nscaching.interop.networkx_graphs import to_networkx
+        from nscaching.interop.graphs import to_networkx
 
         return to_networkx(self)
 
     def to_pyg(self, split: str = "train") -> Any:
         """Return PyTorch Geometric ``Data``: ``edge_index`` and ``edge_type`` of one split."""
-        from nscaching.interop.pyg import to_pyg
+        from nscaching.interop.graphs import to_pyg
 
         return to_pyg(self, split)
 
@@ -124,7 +120,7 @@ class KnowledgeGraph:
 
         A SPARQL ``query`` (CONSTRUCT, or SELECT of head, relation, tail) says what is taken.
         """
-        from nscaching.interop.rdf_graphs import from_rdf
+        from nscaching.interop.graphs import from_rdf
 
         return from_rdf(source, query, name)
 
@@ -166,7 +162,7 @@ class KnowledgeGraph:
         """Return the id of a relation by its exact name."""
         return self._look_up(name, self.relation_ids, self.relations, "relation")
 
-    def answers(self, side: Side, anchor: int, relation: int) -> dict[int, str]:
+    def answers(self, side: SideName, anchor: int, relation: int) -> dict[int, str]:
         """Return what answers (anchor, relation, ?), or (?, relation, anchor) for the side "head".
 
         Each with the split that holds the triple, train before valid before test.
@@ -228,7 +224,7 @@ class KnowledgeGraph:
         found = ids.get(name)
         if found is None:
             near = nearest_names(name, names) or "."
-            raise UserError(f"The graph '{self.name}' has no {kind} '{name}'{near}")
+            raise UserError(f"The graph '{self.name}' has no {kind} '{shown(name)}'{near}")
         return found
 
     def _checked(self, given: npt.ArrayLike | None, what: str, width: int) -> Ids:
@@ -268,5 +264,7 @@ def distinct(triples: Ids, num_entities: int, num_relations: int) -> Ids:
     ordered = np.sort(keys)
     if not (ordered[1:] == ordered[:-1]).any():
         return triples
+    del ordered
     first = np.unique(keys, return_index=True)[1]
-    return np.ascontiguousarray(triples[np.sort(first)])
+    first.sort()
+    return np.ascontiguousarray(triples[first])

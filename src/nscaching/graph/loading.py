@@ -1,4 +1,4 @@
-"""One door for every source: a data set's name, a folder, or a file."""
+"""Graphs from every kind of source: a data set's name, a folder, a file, or what is in memory."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from nscaching.errors import UserError, nearest_names
+from nscaching.errors import NSCachingError, UserError, nearest_names, shown
 from nscaching.graph.datasets import fetch_dataset, known_dataset, list_datasets
-from nscaching.graph.delimited import read_delimited
-from nscaching.graph.files import kind_of, stem_of, unreadable
-from nscaching.graph.folders import folder_files
-from nscaching.graph.knowledge_graph import SPLITS, KnowledgeGraph
-from nscaching.graph.ntriples import read_ntriples
+from nscaching.graph.delimited import fast_columns, read_delimited
+from nscaching.graph.files import Source, folder_files, kind_of, stem_of, unreadable
+from nscaching.graph.knowledge_graph import KnowledgeGraph
+from nscaching.graph.names import SPLITS, NamedTriples, Reading, encode
 from nscaching.graph.openke import load_openke
-from nscaching.graph.parquet import read_parquet
-from nscaching.graph.rdf import RDF_KINDS, read_rdf
-from nscaching.graph.reading import Reading
-from nscaching.graph.remarks import remarks
+from nscaching.graph.rdf import RDF_KINDS, read_ntriples, read_rdf
 from nscaching.graph.splitting import split_triples
-from nscaching.graph.vocabulary import NamedTriples, encode
-from nscaching.graph.world import load_world
+from nscaching.graph.statistics import with_remarks
+from nscaching.graph.tables import read_parquet
 
 
 class Frame(Protocol):
@@ -33,18 +30,19 @@ class Frame(Protocol):
         """Hand the table over."""
 
 
-#: What stands for a graph: itself, a place or a name, a table, or (head, relation, tail) by name.
+#: What stands for a graph: itself, a path or a name, a table, or (head, relation, tail) by name.
 GraphSource = KnowledgeGraph | str | Path | Frame | Sequence[Sequence[Any]] | np.ndarray
 
 
 def load_graph(source: GraphSource, *, split: float = 0.0, seed: int = 0) -> KnowledgeGraph:
-    """Load a knowledge graph from a folder, a file or the name of a data set.
+    """Load a knowledge graph from the name of a data set, a folder or a file.
 
-    An existing path wins over a name; a graph is returned as it is. A data frame, or a list or
-    array of (head, relation, tail) names, is made a graph by :meth:`KnowledgeGraph.from_dataframe`
-    or :meth:`KnowledgeGraph.from_triples`; whole numbers in it are names. ``split`` holds out
-    that share of the triples for valid and the same again for test, for sources with training
-    triples only.
+    A string that is a data set's name means the data set, whatever lies in the working folder;
+    ``./NAME`` or a :class:`~pathlib.Path` means the file or folder. A graph is returned as it is. A
+    data frame, or a list or array of (head, relation, tail) names, is made a graph by
+    :meth:`KnowledgeGraph.from_dataframe` or :meth:`KnowledgeGraph.from_triples`; whole numbers in
+    it are names. ``split`` holds out that share of the triples for valid and the same again for
+    test, for sources with training triples only.
     """
     if not 0 <= split < 0.5:
         raise UserError(
@@ -69,9 +67,7 @@ def as_graph(source: Any) -> KnowledgeGraph:
             "a graph with KnowledgeGraph.from_triples, from_dataframe, from_networkx or another "
             "of its from_ methods."
         )
-    graph = KnowledgeGraph.from_triples([_with_names(row) for row in source])
-    graph.notes.extend(remarks(graph))
-    return graph
+    return with_remarks(KnowledgeGraph.from_triples([_with_names(row) for row in source]))
 
 
 def _with_names(row: Any) -> Any:
@@ -82,19 +78,26 @@ def _with_names(row: Any) -> Any:
 
 
 def _load(source: str | Path) -> KnowledgeGraph:
-    """Load a path if there is one, else a data set of that name."""
+    """Load the data set of that name, else the file or folder."""
     path = Path(source).expanduser()
-    if _exists(path):
+    there = _exists(path)
+    info = known_dataset(str(source))
+    if info is not None and (isinstance(source, str) or not there):
+        folder = fetch_dataset(info.name)
+        graph = _load_world(folder) if info.bundled else _load_folder(folder, info.name)
+        if there:
+            graph.notes.append(
+                f"'{source}' is the data set, not the {'folder' if path.is_dir() else 'file'} of "
+                f"that name here; write ./{source} for that."
+            )
+    elif there:
         graph = _load_folder(path, path.resolve().name) if path.is_dir() else _load_file(path)
     else:
-        info = known_dataset(str(source))
-        if info is None:
-            near = nearest_names(str(source), [known.name for known in list_datasets()]) or "."
-            raise UserError(f"There is no file or folder {source}, and no data set so named{near}")
-        path = fetch_dataset(info.name)
-        graph = load_world(path) if info.bundled else _load_folder(path, info.name)
-    graph.notes.extend(remarks(graph))
-    return graph
+        near = nearest_names(str(source), [known.name for known in list_datasets()]) or "."
+        raise UserError(
+            f"There is no file or folder {shown(source, 200)}, and no data set so named{near}"
+        )
+    return with_remarks(graph)
 
 
 def _exists(path: Path) -> bool:
@@ -143,6 +146,19 @@ def _load_file(path: Path) -> KnowledgeGraph:
     return assemble({"train": _read(path)}, {}, stem_of(path))
 
 
+def _load_world(path: Path) -> KnowledgeGraph:
+    """Read the bundled file of four tab-separated columns: split, head, relation, tail."""
+    columns = fast_columns(Source(path), "\t", 4)
+    if columns is None:
+        raise NSCachingError(f"{path} is damaged; install the package again.")
+    split, *names = columns
+    readings = {
+        part: Reading(NamedTriples(*(column.filter(pc.equal(split, part)) for column in names)))
+        for part in SPLITS
+    }
+    return assemble(readings, {}, "world")
+
+
 def assemble(plain: dict[str, Reading], labelled: dict[str, Reading], name: str) -> KnowledgeGraph:
     """Turn what the readers returned, by split, into one graph."""
     nothing = NamedTriples.from_tuples([])
@@ -159,7 +175,7 @@ def assemble(plain: dict[str, Reading], labelled: dict[str, Reading], name: str)
 def _held_out(graph: KnowledgeGraph, share: float, seed: int) -> KnowledgeGraph:
     """Return the graph with valid and test taken out of its training triples; ids stay."""
     if len(graph.valid) or len(graph.test) or graph.labelled:
-        raise UserError(f"'{graph.name}' has valid or test triples of its own; leave split out.")
+        raise UserError(f"'{graph.name}' has valid or test triples of its own; use split 0.")
     train, valid, test = split_triples(
         graph.train, graph.num_entities, graph.num_relations, share, seed
     )

@@ -1,11 +1,13 @@
 """OpenKE folders: triples as ids, with the names in files of their own.
 
 Every file starts with a line that counts the rest. ``entity2id.txt`` and ``relation2id.txt`` hold a
-name and its id; ``train2id.txt`` and its kin hold head, tail and relation, in that order.
+name and its id; ``train2id.txt``, ``valid2id.txt`` and ``test2id.txt`` hold head, tail and
+relation, in that order.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from nscaching.errors import UserError
-from nscaching.graph.files import arrow_reader, read_bytes
-from nscaching.graph.knowledge_graph import SPLITS, KnowledgeGraph
+from nscaching.errors import UserError, shown
+from nscaching.graph.files import arrow_reader, not_utf8, read_bytes
+from nscaching.graph.knowledge_graph import KnowledgeGraph
+from nscaching.graph.names import SPLITS, Ids
 
-Ids = npt.NDArray[np.int32]
+_NUMBER = re.compile(rb"\s*(-?[0-9]{1,18})\s*")
 
 
 def load_openke(folder: Path, name: str) -> KnowledgeGraph:
@@ -37,15 +40,25 @@ def load_openke(folder: Path, name: str) -> KnowledgeGraph:
     return KnowledgeGraph(entities, relations, *splits, name=name)
 
 
+def _number(text: bytes) -> int | None:
+    """Return a whole number of at most 18 digits, or None."""
+    found = _NUMBER.fullmatch(text)
+    return int(found[1]) if found else None
+
+
+def _quoted(line: bytes) -> str:
+    return f"'{shown(line.decode('utf-8', errors='replace'), 60)}'"
+
+
 def _lines(path: Path) -> tuple[int, bytes]:
     """Return the count of the first line and the bytes after it."""
     first, _, rest = read_bytes(path).replace(b"\r\n", b"\n").partition(b"\n")
-    try:
-        return int(first), rest
-    except ValueError:
+    count = _number(first)
+    if count is None or count < 0:
         raise UserError(
-            f"Line 1 of {path} is {first[:40]!r}; expected the number of lines that follow."
-        ) from None
+            f"Line 1 of {path} is {_quoted(first)}; expected the number of lines that follow."
+        )
+    return count, rest
 
 
 def _check_count(path: Path, promised: int, found: int) -> None:
@@ -53,7 +66,7 @@ def _check_count(path: Path, promised: int, found: int) -> None:
     if promised != found:
         raise UserError(
             f"Line 1 of {path} promises {promised:,} lines but {found:,} follow; the file may be "
-            "cut off, or the number is wrong."
+            "truncated, or the number is wrong."
         )
 
 
@@ -61,25 +74,32 @@ def _read_names(path: Path) -> list[str]:
     """Return names by id; the ids must be 0, 1, 2, ... in any order."""
     promised, rest = _lines(path)
     names: dict[int, str] = {}
-    count = 0
+    lines: dict[str, int] = {}
     for number, line in enumerate(rest.split(b"\n"), 2):
         if not line.strip():
             continue
-        count += 1
         place = f"Line {number} of {path}"
-        try:
-            parts = line.decode("utf-8").rstrip().rsplit("\t" if b"\t" in line else " ", 1)
-        except UnicodeDecodeError as error:
-            raise UserError(f"{place} is not UTF-8 text; save the file as UTF-8.") from error
-        if len(parts) != 2 or not parts[0] or not parts[1].strip().isdecimal():
-            raise UserError(f"{place} is {line[:60]!r}; expected a name, a tab and an id.")
-        identifier = int(parts[1])
-        if identifier >= promised:
+        name, _, last = line.rstrip().rpartition(b"\t" if b"\t" in line else b" ")
+        identifier = _number(last)
+        if not name or b"\r" in name or identifier is None:
+            raise UserError(f"{place} is {_quoted(line)}; expected a name, a tab and an id.")
+        if not 0 <= identifier < promised:
             raise UserError(f"{place} has the id {identifier}; ids go from 0 to {promised - 1}.")
         if identifier in names:
-            raise UserError(f"{place} has the id {identifier}, which '{names[identifier]}' has.")
-        names[identifier] = parts[0]
-    _check_count(path, promised, count)
+            raise UserError(
+                f"{place} has the id {identifier}, which '{shown(names[identifier])}' has."
+            )
+        try:
+            names[identifier] = name.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise not_utf8(path, number, name[error.start]) from error
+        before = lines.setdefault(names[identifier], number)
+        if before != number:
+            raise UserError(
+                f"{place} has the name '{shown(names[identifier])}', as line {before} has; names "
+                "must be distinct."
+            )
+    _check_count(path, promised, len(names))
     return [names[identifier] for identifier in range(promised)]
 
 
@@ -88,21 +108,21 @@ def _read_ids(path: Path, limits: tuple[int, int, int]) -> Ids:
     promised, rest = _lines(path)
     rows = _read_fast(rest)
     if rows is None or ((rows < 0) | (rows >= np.array(limits))).any():
-        rows = _read_slowly(rest, path, limits)
+        rows = _read_by_line(rest, path, limits)
     _check_count(path, promised, len(rows))
     return np.ascontiguousarray(rows[:, [0, 2, 1]], dtype=np.int32)
 
 
 def _read_fast(data: bytes) -> npt.NDArray[np.int64] | None:
     """Parse with Arrow; None when a line is not simply three numbers."""
+    names = ["head", "tail", "relation"]
     try:
         table = pacsv.read_csv(
             arrow_reader(data.replace(b"\t", b" ")),
-            read_options=pacsv.ReadOptions(column_names=["head", "tail", "relation"]),
+            read_options=pacsv.ReadOptions(column_names=names),
             parse_options=pacsv.ParseOptions(delimiter=" ", quote_char=False),
             convert_options=pacsv.ConvertOptions(
-                column_types=dict.fromkeys(("head", "tail", "relation"), pa.int64()),
-                null_values=[],
+                column_types=dict.fromkeys(names, pa.int64()), null_values=[]
             ),
         )
     except pa.ArrowInvalid:
@@ -110,7 +130,7 @@ def _read_fast(data: bytes) -> npt.NDArray[np.int64] | None:
     return np.column_stack([column.to_numpy() for column in table.columns])
 
 
-def _read_slowly(data: bytes, path: Path, limits: tuple[int, int, int]) -> npt.NDArray[np.int64]:
+def _read_by_line(data: bytes, path: Path, limits: tuple[int, int, int]) -> npt.NDArray[np.int64]:
     """Parse line by line, tolerating extra spaces, and name the first bad line."""
     rows: list[list[int]] = []
     for number, line in enumerate(data.split(b"\n"), 2):
@@ -118,9 +138,9 @@ def _read_slowly(data: bytes, path: Path, limits: tuple[int, int, int]) -> npt.N
         if not parts:
             continue
         place = f"Line {number} of {path}"
-        if len(parts) != 3 or not all(part.lstrip(b"-").isdigit() for part in parts):
-            raise UserError(f"{place} is {line[:60]!r}; expected three ids: head tail relation.")
-        row = [int(part) for part in parts]
+        row = [value for value in map(_number, parts) if value is not None]
+        if len(parts) != 3 or len(row) != 3:
+            raise UserError(f"{place} is {_quoted(line)}; expected three ids: head tail relation.")
         for kind, value, limit in zip(("head", "tail", "relation"), row, limits, strict=True):
             if not 0 <= value < limit:
                 raise UserError(

@@ -1,4 +1,4 @@
-"""RDF through pyoxigraph: Turtle, RDF/XML and their kin, and SPARQL over them.
+"""RDF: N-Triples line by line; Turtle, RDF/XML and others, and SPARQL, through pyoxigraph.
 
 An embedding knows entities and relations: a statement whose object is a literal, or another
 statement, is dropped and counted.
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, shown
 from nscaching.extras import need
-from nscaching.graph.files import kind_of, no_triples, read_bytes
-from nscaching.graph.reading import Reading
-from nscaching.graph.vocabulary import NamedTriples
+from nscaching.graph.delimited import text_lines
+from nscaching.graph.files import Source, kind_of, no_triples, read_bytes
+from nscaching.graph.names import ColumnBuilder, NamedTriples, Reading
 
-#: Extensions read here, with the name pyoxigraph has for the format.
+#: Extensions read through pyoxigraph, with its name for the format.
 RDF_KINDS = {
     ".ttl": "TURTLE",
     ".turtle": "TURTLE",
@@ -28,16 +28,33 @@ RDF_KINDS = {
     ".trig": "TRIG",
     ".jsonld": "JSON_LD",
 }
-#: N-Triples has a reader of its own, and comes here only for a query.
+#: N-Triples has a reader of its own, and needs pyoxigraph only for a query.
 _QUERY_KINDS = {**RDF_KINDS, ".nt": "N_TRIPLES"}
 #: What pyoxigraph calls a node without a label: other digits each time it reads a file.
 _ANONYMOUS = re.compile("[0-9a-f]{20,32}")
+
+_IRI = r"<([^\x00-\x20<>]+)>"  # Wider than the standard: real files hold | and ^ and quotes.
+_NODE = r"(_:[^\s<>\"#]*[^\s<>\"#.])"
+_LITERAL = r'("(?:[^"\\\r\n]|\\.)*"(?:\^\^<[^>\s]*>|@[A-Za-z0-9-]+)?)'
+_LINE = re.compile(
+    rf"[ \t]*(?:(?:{_IRI}|{_NODE})[ \t]*{_IRI}[ \t]*(?:{_IRI}|{_NODE}|{_LITERAL})[ \t]*\.[ \t]*)?"
+    r"(?:#.*)?"
+)
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))")
+
+#: Names of subject, predicate and object; None for what is no entity.
+_Statement = tuple[str | None, str | None, str | None]
+
+
+def read_ntriples(path: Path) -> Reading:
+    """Read IRIs and blank nodes; triples whose object is a literal are counted and dropped."""
+    return _reading(_ntriples(Source(path)), path)
 
 
 def read_rdf(path: Path) -> Reading:
     """Read the triples between entities of one file; named graphs are read as one."""
     oxigraph = need("pyoxigraph", "rdf", f"Reading {kind_of(path)}")
-    return _reading((quad.triple for quad in _statements(oxigraph, path)), path)
+    return _reading(_named(quad.triple for quad in _quads(oxigraph, path)), path)
 
 
 def query_rdf(source: Any, query: str) -> Reading:
@@ -50,19 +67,18 @@ def query_rdf(source: Any, query: str) -> Reading:
     what: object = "The store"
     if isinstance(source, Path):
         store, what = oxigraph.Store(), source
-        store.bulk_extend(_statements(oxigraph, source))
+        store.bulk_extend(_quads(oxigraph, source))
     try:
-        answer = store.query(query, use_default_graph_as_union=True)
+        result = store.query(query, use_default_graph_as_union=True)
     except SyntaxError as error:
         raise UserError(f"The query is not SPARQL: {error}.") from error
-    if isinstance(answer, oxigraph.QueryTriples):
-        return _reading(answer, what)
-    if not isinstance(answer, oxigraph.QuerySolutions) or len(answer.variables) != 3:
+    solutions = isinstance(result, oxigraph.QuerySolutions) and len(result.variables) == 3
+    if not solutions and not isinstance(result, oxigraph.QueryTriples):
         raise UserError(
             "The query gives no triples; write CONSTRUCT, or SELECT with three variables "
             "(head, relation, tail)."
         )
-    return _reading(answer, what)
+    return _reading(_named(result), what)
 
 
 def rdf_format(path: Path) -> str:
@@ -73,33 +89,19 @@ def rdf_format(path: Path) -> str:
     return _QUERY_KINDS[kind]
 
 
-def _statements(oxigraph: Any, path: Path) -> Iterator[Any]:
-    """Yield the quads of a file."""
-    kind = getattr(oxigraph.RdfFormat, rdf_format(path))
-    try:
-        yield from oxigraph.parse(input=read_bytes(path), format=kind)
-    except SyntaxError as error:
-        place = f"Line {error.lineno} of {path}" if error.lineno else f"{path}"
-        raise UserError(f"{place} is not well-formed: {error.msg}.") from error
-
-
-def _reading(statements: Iterable[Any], what: object) -> Reading:
-    """Take (subject, predicate, object) in any form; keep those between entities."""
-    names = _Names()
-    columns: tuple[list[str], list[str], list[str]] = ([], [], [])
+def _reading(statements: Iterable[_Statement], what: object) -> Reading:
+    """Keep the statements between entities, and count the others."""
+    built = ColumnBuilder()
     dropped = 0
-    for subject, predicate, target in statements:
-        parts = names.of(subject), names.of(predicate), names.of(target)
-        if None in parts:
+    for head, relation, tail in statements:
+        if head is None or relation is None or tail is None:
             dropped += 1
-            continue
-        for column, name in zip(columns, parts, strict=True):
-            column.append(str(name))
-    if not columns[0]:
-        if dropped:
-            raise UserError(
-                f"{what} holds no triples between entities: the objects are all literals."
-            )
+        else:
+            built.append((head, relation, tail))
+    triples = NamedTriples(*built.columns())
+    if len(triples) == 0 and dropped:
+        raise UserError(f"{what} holds no triples between entities: the objects are all literals.")
+    if len(triples) == 0:
         raise no_triples(what) if isinstance(what, Path) else UserError(f"{what} gave no triples.")
     notes = []
     if dropped:
@@ -107,17 +109,62 @@ def _reading(statements: Iterable[Any], what: object) -> Reading:
         file = what.name if isinstance(what, Path) else "the store"
         verb = "was" if dropped == 1 else "were"
         notes.append(f"{counted} of {file} with a literal as object {verb} dropped.")
-    return Reading(NamedTriples.from_columns(*columns), notes=notes)
+    return Reading(triples, notes=notes)
 
 
-class _Names:
-    """Names of nodes; those without a label are numbered, so that a file reads alike each time."""
+def _ntriples(source: Source) -> Iterator[_Statement]:
+    """Yield the statements of an N-Triples file; a literal is None."""
+    for number, line in text_lines(source):
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise UserError(
+                f"Line {number} of {source.path} is not an N-Triples statement; expected "
+                "'<subject> <predicate> <object> .'"
+            )
+        subject, subject_node, predicate, target, target_node, literal = found.groups()
+        if predicate is None:
+            continue
+        if "\\" in line and literal is None:
+            place = f"Line {number} of {source.path}"
+            subject, predicate = _unescape(subject, place), _unescape(predicate, place)
+            target = _unescape(target, place)
+        yield subject or subject_node, predicate, target or target_node
 
-    def __init__(self) -> None:
-        self._anonymous: dict[str, str] = {}
 
-    def of(self, node: Any) -> str | None:
-        """Return the name of an IRI or a blank node, and None for everything else."""
+def _unescape(name: str | None, place: str) -> str:
+    """Decode the numeric escapes of an IRI."""
+
+    def character(found: re.Match[str]) -> str:
+        digits = found[1] or found[2]
+        code = int(digits, 16) if digits else -1
+        if not 0 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF or chr(code) in "\r\n":
+            raise UserError(
+                f"{place} has the escape {shown(found[0])} in an IRI; expected \\uXXXX or "
+                "\\UXXXXXXXX for a character other than a line break."
+            )
+        return chr(code)
+
+    return _ESCAPE.sub(character, name) if name else ""
+
+
+def _quads(oxigraph: Any, path: Path) -> Iterator[Any]:
+    """Yield the quads of a file."""
+    kind = getattr(oxigraph.RdfFormat, rdf_format(path))
+    try:
+        yield from oxigraph.parse(input=read_bytes(path), format=kind)
+    except SyntaxError as error:
+        place = f"Line {error.lineno} of {path}" if error.lineno else f"{path}"
+        raise UserError(f"{place} is not well-formed: {shown(error.msg, 200)}.") from error
+
+
+def _named(statements: Iterable[Any]) -> Iterator[_Statement]:
+    """Yield the names of IRIs and blank nodes, and None for everything else.
+
+    Nodes without a label are numbered, so that a file gives the same names each time it is read.
+    """
+    anonymous: dict[str, str] = {}
+
+    def name(node: Any) -> str | None:
         kind = type(node).__name__
         if kind == "NamedNode":
             return str(node.value)
@@ -125,5 +172,8 @@ class _Names:
             return None
         label = str(node.value)
         if _ANONYMOUS.fullmatch(label):
-            label = self._anonymous.setdefault(label, f"anonymous{len(self._anonymous) + 1}")
+            label = anonymous.setdefault(label, f"anonymous{len(anonymous) + 1}")
         return f"_:{label}"
+
+    for subject, predicate, target in statements:
+        yield name(subject), name(predicate), name(target)

@@ -1,13 +1,18 @@
-"""How many tails a head has and how many heads a tail has, for each relation."""
+"""What a graph is like: tails per head and heads per tail of each relation, and remarks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.graph.rows import PairRows, TrainingRows
+from nscaching.graph.names import SPLITS, Ids
+from nscaching.graph.pairs import PairRows, TrainingRows, triple_keys
+
+if TYPE_CHECKING:
+    from nscaching.graph.knowledge_graph import KnowledgeGraph
 
 MANY = 1.5
 """From this average on, a side of a relation counts as N (the paper's threshold)."""
@@ -18,7 +23,7 @@ CARDINALITIES = ("1-1", "1-N", "N-1", "N-N", "no training fact")
 
 @dataclass(frozen=True)
 class RelationStatistics:
-    """Averages over the distinct training triples; one entry for each relation."""
+    """Averages over the distinct training triples; one entry per relation."""
 
     tails_per_head: npt.NDArray[np.float64]
     """Average number of tails of a head; 0 for a relation that training does not have."""
@@ -50,3 +55,40 @@ def _answers_per_pair(rows: PairRows, num_relations: int) -> npt.NDArray[np.floa
     average = np.zeros(num_relations)
     np.divide(answers, pairs, out=average, where=pairs > 0)
     return average
+
+
+def with_remarks(graph: KnowledgeGraph) -> KnowledgeGraph:
+    """Add sentences on duplicates, unseen entities and leaked triples to the notes of a graph."""
+    notes = graph.notes
+    for split in SPLITS:
+        copies = graph.duplicates[split]
+        if copies:
+            lines = "1 duplicate line" if copies == 1 else f"{copies:,} duplicate lines"
+            notes.append(f"{lines} of {split} {'was' if copies == 1 else 'were'} dropped.")
+    held_out = np.concatenate([graph.valid, graph.test])
+    for one, many, columns, count in (
+        ("entity", "entities", [0, 2], graph.num_entities),
+        ("relation", "relations", [1], graph.num_relations),
+    ):
+        missing = np.zeros(count, dtype=bool)
+        missing[held_out[:, columns]] = True
+        for column in columns:
+            missing[graph.train[:, column]] = False
+        unseen = int(missing.sum())
+        if unseen:
+            word, verb = (one, "does") if unseen == 1 else (many, "do")
+            notes.append(f"{unseen:,} {word} of valid and test {verb} not occur in train.")
+    leaked = _leaked(graph, held_out)
+    if leaked:
+        triples = "1 triple" if leaked == 1 else f"{leaked:,} triples"
+        notes.append(f"{triples} of valid and test {'is' if leaked == 1 else 'are'} also in train.")
+    return graph
+
+
+def _leaked(graph: KnowledgeGraph, held_out: Ids) -> int:
+    """Count the held-out triples that are training triples too."""
+    if len(held_out) == 0:
+        return 0
+    both = np.concatenate([held_out, graph.train])
+    keys = triple_keys(both, graph.num_entities, graph.num_relations)
+    return int(np.isin(keys[: len(held_out)], keys[len(held_out) :]).sum())

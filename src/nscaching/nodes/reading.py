@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nscaching.errors import UserError
-from nscaching.graph.delimited import fast_columns
+from nscaching.graph.delimited import ROLES, fast_columns
 from nscaching.graph.files import read_bytes, stem_of
-from nscaching.graph.headers import ROLES
-from nscaching.graph.vocabulary import number_names
+from nscaching.graph.names import number_names
 from nscaching.nodes.graph import NodeGraph, graph_of_edges
 
 _SOURCES, _TARGETS = ROLES[0] | {"src", "node1", "u"}, ROLES[2] | {"dst", "node2", "v"}

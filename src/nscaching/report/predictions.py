@@ -9,7 +9,7 @@ import torch
 
 from nscaching.evaluation.ranking import Filter
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.rows import PairRows
+from nscaching.graph.pairs import PairRows
 from nscaching.graph.statistics import MANY
 from nscaching.models import Side
 from nscaching.runs.run import Prediction, Run

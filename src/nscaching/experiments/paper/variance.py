@@ -17,7 +17,7 @@ from nscaching.evaluation import score_triples
 from nscaching.experiments.paper.rows import Row
 from nscaching.experiments.paper.training import POINTS
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.keys import triple_keys
+from nscaching.graph.pairs import triple_keys
 from nscaching.models import Side
 from nscaching.report.thinning import thinned
 from nscaching.runs.api import make_trainer
