@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.keys import triple_keys
+from nscaching.graph.pairs import triple_keys
 
 #: The share of the facts of both relations that must have a counterpart under the other.
 STRONG = 0.5
