@@ -6,67 +6,51 @@ import argparse
 import json
 from pathlib import Path
 
-from nscaching.report.drawing import figure, line_look, save
+from nscaching.report.charts import Bars, Chart, Series
+from nscaching.report.pictures import write_svg
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def bars(axes, names, seconds, title, ours=0):
-    axes.barh(
-        names, seconds, color=["#1b1b3a" if i == ours else "#8a8d91" for i in range(len(names))]
-    )
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xlim(min(seconds) / 2, max(seconds) * 6)
-    for place, value in enumerate(seconds):
-        note = (
-            f" {value:.3g} s" if place == ours else f" {value:.3g} s, {value / seconds[ours]:.1f} x"
-        )
-        axes.text(value, place, note, va="center")
-    axes.set_title(title)
-    axes.grid(visible=False)
+def bars(title, seconds):
+    """Return bars of seconds by name; the first is ours, and the others say how many times it."""
+    ours = next(iter(seconds.values()))
+    rows = [
+        (name, value, f"{value:.3g} s" + (f", {value / ours:.1f} x" if value != ours else ""))
+        for name, value in seconds.items()
+    ]
+    return Bars(title, rows, log=True)
 
 
 def side_by_side(out):
     """Training and evaluation against eager PyTorch and PyKEEN, in one process run."""
     found = json.loads((RESULTS / "wn18rr-simple-2-cores.json").read_text())
     pykeen = found["pykeen"]
-    with figure(8, 3.2) as drawn:
-        left, right = drawn.subplots(1, 2)
-        epochs = [found["ours"], found["eager"], pykeen]
-        names = ["ours, NSCaching", "eager, NSCaching", "PyKEEN, Bernoulli"]
-        bars(left, names, [row["epoch_seconds"] for row in epochs], "One epoch, WN18RR, SimplE")
-        tests = [pykeen["ours_evaluation_seconds"], pykeen["evaluation_seconds"]]
-        bars(right, ["ours", "PyKEEN"], tests, "Filtered test split")
-        save(drawn, out / "side-by-side.png")
+    epochs = {
+        "ours, NSCaching": found["ours"]["epoch_seconds"],
+        "eager, NSCaching": found["eager"]["epoch_seconds"],
+        "PyKEEN, Bernoulli": pykeen["epoch_seconds"],
+    }
+    tests = {"ours": pykeen["ours_evaluation_seconds"], "PyKEEN": pykeen["evaluation_seconds"]}
+    charts = [bars("One epoch, WN18RR, SimplE", epochs), bars("Filtered test split", tests)]
+    write_svg(out / "side-by-side.svg", charts)
 
 
 def growth(out):
     """Time and memory of larger and larger graphs, with what was planned."""
-    files = sorted(RESULTS.glob("growth-*.json"))
-    with figure(8, 3.2) as drawn:
-        time, memory = drawn.subplots(1, 2)
-        for place, file in enumerate(files):
-            rows = json.loads(file.read_text())["rows"]
-            triples = [row["triples"] for row in rows]
-            name = file.stem.removeprefix("growth-").replace("-", " ")
-            seconds = [row["epoch_seconds"] for row in rows]
-            time.plot(triples, seconds, label=name, **line_look(place))
-            peaks = [row["peak_bytes"] / 1e9 for row in rows]
-            memory.plot(triples, peaks, label=f"{name}, peak", **line_look(2 * place))
-            planned = [row["planned_bytes"] / 1e9 for row in rows]
-            memory.plot(triples, planned, label=f"{name}, --dry-run", **line_look(2 * place + 1))
-        for axes, title in ((time, "Seconds an epoch"), (memory, "Gigabytes")):
-            axes.set(xscale="log", yscale="log", xlabel="training triples")
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g} M")
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.yaxis.set_minor_formatter(
-                lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else ""
-            )
-            axes.xaxis.set_minor_formatter(lambda value, _: "")
-            axes.set_title(title)
-            axes.legend()
-        save(drawn, out / "growth.png")
+    time, memory = [], []
+    for file in sorted(RESULTS.glob("growth-*.json")):
+        rows = json.loads(file.read_text())["rows"]
+        triples = [row["triples"] for row in rows]
+        name = file.stem.removeprefix("growth-").replace("-", " ")
+        time.append(Series(name, triples, [row["epoch_seconds"] for row in rows]))
+        for kind, key in (("peak", "peak_bytes"), ("--dry-run", "planned_bytes")):
+            memory.append(Series(f"{name}, {kind}", triples, [row[key] / 1e9 for row in rows]))
+    charts = [
+        Chart(title, lines, "training triples", x_scale="log", y_scale="log")
+        for title, lines in (("Seconds per epoch", time), ("Gigabytes", memory))
+    ]
+    write_svg(out / "growth.svg", charts)
 
 
 def main():

@@ -108,7 +108,7 @@ def report(asked: argparse.Namespace) -> None:
     reference = ("NSCaching, default numbers", default) if default else None
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     for over in ("trials", "epochs"):
-        picture = asked.out.with_name(f"{asked.out.stem}-{over}.png")
+        picture = asked.out.with_name(f"{asked.out.stem}-{over}.svg")
         curves_picture(curves, picture, over=over, reference=reference)
     tests = asked.work / "tests.json"
     result = {

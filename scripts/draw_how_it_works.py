@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import nscaching as ns
 from nscaching.interop.tracking import Tracker
-from nscaching.report.drawing import COLOURS, figure, line_look, save
+from nscaching.report.charts import Chart, Series
+from nscaching.report.markup import Html, tag
+from nscaching.report.numbers import percent
+from nscaching.report.pictures import write_svg
+from nscaching.training.tracing.pictures import ccdf_chart
 
 ROW, TRIPLE = "France|neighbour of|?", "France|neighbour of|Spain"
 SETTINGS: dict[str, Any] = {"scoring": "transd", "dim": 50, "margin": 4, "lr": 3e-3, "epochs": 30}
 WATCHED: dict[str, Any] = {"trace": True, "trace_triple": (TRIPLE,), "trace_every": 5}
-DARK, WARM, COOL, GREY = COLOURS[:4]
+#: Styles of report/assets/style.css.
+DARK, WARM, COOL, GREY, ARROW = 0, 1, 2, 3, 7
 
 
 def traced_runs() -> dict[str, tuple[list[dict[str, Any]], dict[int, float]]]:
@@ -28,13 +34,13 @@ def traced_runs() -> dict[str, tuple[list[dict[str, Any]], dict[int, float]]]:
     }
     found = {}
     for label, options in own.items():
-        curve = Curve()
+        curve = ValidMrr()
         run = ns.train("world", track=curve, progress="lines", **SETTINGS, **WATCHED, **options)
         found[label] = (run.trace, curve.mrr)
     return found
 
 
-class Curve(Tracker):
+class ValidMrr(Tracker):
     """Keeps the validation MRR of a run."""
 
     def __init__(self) -> None:
@@ -46,119 +52,115 @@ class Curve(Tracker):
             self.mrr[epoch] = values["mrr"]
 
 
+@dataclass
+class Drawing:
+    """A picture put together by hand, in units of 10 pixels."""
+
+    size: tuple[int, int]
+    drawn: list[Html] = field(default_factory=list)
+    title: ClassVar[str] = ""
+
+    def parts(self) -> list[Html]:
+        """Return what was drawn so far."""
+        return self.drawn
+
+    def legend(self) -> list[tuple[Html, str]]:
+        """Return nothing: everything is named where it stands."""
+        return []
+
+    def text(self, x: float, y: float, said: str, anchor: str = "start", **more: Any) -> None:
+        """Write lines below each other, the first at y."""
+        for number, line in enumerate(said.split("\n")):
+            place = {"x": 10 * x, "y": 10 * y + 15 * number, "text_anchor": anchor}
+            self.drawn.append(tag("text", line, **place, **more))
+
+    def box(self, x: float, y: float, width: float, said: str, style: int) -> None:
+        """Draw a box with two lines of text."""
+        place = {"x": 10 * x, "y": 10 * y, "width": 10 * width, "height": 52, "rx": 8}
+        self.drawn.append(tag("rect", **place, class_=f"mark s{style}"))
+        self.text(x + width / 2, y + 2.2, said, "middle")
+
+    def arrow(self, start: tuple[float, float], end: tuple[float, float], said: str = "") -> None:
+        """Draw an arrow, with words above its middle."""
+        (x1, y1), (x2, y2) = ((10 * x, 10 * y) for x, y in (start, end))
+        self.drawn.append(tag("path", d=f"M{x1} {y1}L{x2} {y2}", class_=f"mark s{ARROW}"))
+        back = -9 if x2 > x1 or y2 > y1 else 9
+        tip = f"l{back} -4v8z" if y1 == y2 else f"l-4 {back}h8z"
+        self.drawn.append(tag("path", d=f"M{x2} {y2}{tip}", class_=f"bars s{ARROW}"))
+        lines = said.count("\n")
+        self.text((x1 + x2) / 20, y1 / 10 - 0.6 - 1.5 * lines, said, "middle")
+
+
 def draw_scheme(path: Path) -> None:
     """One cache row, and what happens to it in a step."""
-    with figure(8.4, 3.3) as drawn:
-        axes = drawn.subplots()
-        axes.set(xlim=(-1, 101), ylim=(4, 45))
-        axes.set_axis_off()
-        _box(axes, 0, 29, 22, 9, "positive triple\n(France, neighbour of, Spain)", GREY)
-        _box(axes, 33, 29, 30, 9, "cache row of (France, neighbour of, ?)\nN1 entities", DARK)
-        _box(axes, 76, 29, 24, 9, "negative triple\n(France, neighbour of, Laos)", WARM)
-        _box(axes, 33, 6, 30, 9, "N1 + N2 candidates,\nscored by the model of now", COOL)
-        _box(axes, 0, 6, 22, 9, "N2 fresh entities,\nuniform", GREY)
-        _box(axes, 76, 6, 24, 9, "loss of the pair,\nstep of Adam", GREY)
-        _arrow(axes, (22, 33.5), (33, 33.5), "look up")
-        _arrow(axes, (63, 33.5), (76, 33.5), "draw one\n$\\alpha_2$")
-        _arrow(axes, (88, 29), (88, 15), "")
-        _arrow(axes, (22, 10.5), (33, 10.5), "join")
-        _arrow(axes, (43, 29), (43, 15), "")
-        _arrow(axes, (54, 15), (54, 29), "")
-        axes.text(42, 22, "the old row\nis offered too", ha="right", va="center", fontsize=8)
-        axes.text(
-            55, 22, "keep N1 by softmax\nof $\\alpha_3$ score", ha="left", va="center", fontsize=8
-        )
-        axes.text(0, 42, "Sample", weight="bold", fontsize=10)
-        axes.text(0, 18, "Update", weight="bold", fontsize=10)
-        save(drawn, path)
-
-
-def _box(
-    axes: Any, x: float, y: float, width: float, height: float, text: str, colour: str
-) -> None:
-    from matplotlib.patches import FancyBboxPatch
-
-    style = "round,pad=0,rounding_size=1.2"
-    axes.add_patch(
-        FancyBboxPatch((x, y), width, height, boxstyle=style, fc="white", ec=colour, lw=1.6)
-    )
-    axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=8)
-
-
-def _arrow(axes: Any, start: tuple[float, float], end: tuple[float, float], text: str) -> None:
-    look = {"arrowstyle": "-|>", "color": "#3d3d3d", "lw": 1.2, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", end, start, arrowprops=look)
-    middle = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
-    axes.text(middle[0], middle[1] + 0.8, text, ha="center", va="bottom", fontsize=8)
+    drawn = Drawing((1000, 300))
+    drawn.text(0, 1.5, "Sample", class_="heading")
+    drawn.box(0, 4, 24, "positive triple\n(France, neighbour of, Spain)", GREY)
+    drawn.box(34, 4, 32, "cache row of (France, neighbour of, ?)\nN1 entities", DARK)
+    drawn.box(76, 4, 24, "negative triple\n(France, neighbour of, Laos)", WARM)
+    drawn.arrow((24, 6.6), (34, 6.6), "look up")
+    drawn.arrow((66, 6.6), (76, 6.6), "draw one\nby α2")
+    drawn.text(0, 19, "Update", class_="heading")
+    drawn.box(0, 21.5, 24, "N2 fresh entities,\nuniform", GREY)
+    drawn.box(34, 21.5, 32, "N1 + N2 candidates,\nscored by the model of now", COOL)
+    drawn.box(76, 21.5, 24, "loss of the pair,\nstep of the optimiser", GREY)
+    drawn.arrow((24, 24.1), (34, 24.1), "join")
+    drawn.arrow((88, 9.2), (88, 21.5))
+    drawn.arrow((45, 9.2), (45, 21.5))
+    drawn.arrow((55, 21.5), (55, 9.2))
+    drawn.text(44, 15, "the old row\nis offered too", "end")
+    drawn.text(56, 15, "keep N1 by softmax\nof α3 score")
+    write_svg(path, [drawn])
 
 
 def draw_row(trace: list[dict[str, Any]], path: Path) -> None:
-    """The hardest entities of the row at each look; countries are dark."""
+    """The hardest entities of the row in each snapshot; countries are bold."""
     graph = ns.load_graph("world")
     continent = graph.relation_id("in continent")
     facts = [
         triple for split in ("train", "valid", "test") for triple in graph.split(split).tolist()
     ]
     countries = {graph.entities[head] for head, relation, _ in facts if relation == continent}
-    looks = [line for line in trace if line["event"] == "row"]
-    with figure(9.6, 3.0) as drawn:
-        axes = drawn.subplots()
-        axes.set_axis_off()
-        axes.set(xlim=(0, len(looks)), ylim=(-9.2, 0.8))
-        for column, look in enumerate(looks):
-            axes.text(column, 0.2, f"epoch {look['epoch']}", weight="bold", fontsize=9)
-            for place, entry in enumerate(look["hardest"][:8]):
-                known = entry["entity"] in countries
-                axes.text(
-                    column,
-                    -1.0 - place,
-                    shortened(entry["entity"]) + (" *" if entry["split"] else ""),
-                    color=DARK if known else WARM,
-                    weight="bold" if known else "normal",
-                    fontsize=8,
-                )
-        axes.text(
-            0, -9.1, "bold: a country   plain: anything else   *: a held-out fact", fontsize=8
-        )
-        save(drawn, path)
+    snapshots = [line for line in trace if line["event"] == "row"]
+    drawn = Drawing((150 * len(snapshots), 210))
+    for column, snapshot in enumerate(snapshots):
+        drawn.text(15 * column, 1.5, f"epoch {snapshot['epoch']}", class_="heading")
+        for place, entry in enumerate(snapshot["hardest"][:8]):
+            name = shortened(entry["entity"]) + (" *" if entry["split"] else "")
+            style = "title" if entry["entity"] in countries else None
+            drawn.text(15 * column, 4 + 1.9 * place, name, class_=style)
+    drawn.text(0, 20.5, "bold: a country   plain: anything else   *: a held-out fact")
+    write_svg(path, [drawn])
 
 
 def shortened(name: str) -> str:
     """Keep a name within its column."""
-    return name if len(name) <= 17 else f"{name[:16]}…"
+    return name if len(name) <= 15 else f"{name[:14]}…"
 
 
 def draw_curves(runs: dict[str, Any], path: Path) -> None:
     """How many negatives still teach, and what becomes of it."""
-    with figure(9.6, 3.0) as drawn:
-        norms, share, quality = drawn.subplots(1, 3)
-        looks = [
-            line
-            for line in runs["Bernoulli"][0]
-            if line["event"] == "gradients" and line["side"] == "tail"
-        ]
-        for place, look in enumerate([looks[1], looks[3], looks[-1]]):
-            x, y = zip(*look["ccdf"], strict=True)
-            norms.plot(
-                x,
-                y,
-                label=f"epoch {look['epoch']}",
-                drawstyle="steps-pre",
-                **{**line_look(place), "marker": ""},
-            )
-        norms.set(title="All tails for France - Spain", xlabel="gradient norm x")
-        norms.set(ylabel="share with norm ≥ x", yscale="log")
-        for place, (label, (trace, mrr)) in enumerate(runs.items()):
-            look = {**line_look(1 - place), "markevery": 5}
-            epochs = [line for line in trace if line["event"] == "epoch"]
-            x, y = ([line[key] for line in epochs] for key in ("epoch", "nonzero_loss"))
-            share.plot(x, y, label=label, **look)
-            quality.plot([*mrr], [*mrr.values()], label=label, **line_look(1 - place))
-        share.set(title="Negatives with a loss", xlabel="epoch", ylim=(0, 1))
-        quality.set(title="MRR on valid", xlabel="epoch", ylim=(0, None))
-        for axes in (norms, share, quality):
-            axes.legend()
-        save(drawn, path)
+    snapshots = [
+        line
+        for line in runs["Bernoulli"][0]
+        if line["event"] == "gradients" and line["side"] == "tail"
+    ]
+    norms = {
+        f"epoch {line['epoch']}": zip(*line["ccdf"], strict=True)
+        for line in (snapshots[1], snapshots[3], snapshots[-1])
+    }
+    share, quality = [], []
+    for label, (trace, mrr) in reversed(runs.items()):
+        epochs = [line for line in trace if line["event"] == "epoch"]
+        x, y = ([line[key] for line in epochs] for key in ("epoch", "nonzero_loss"))
+        share.append(Series(label, x, y))
+        quality.append(Series(label, [*mrr], [*mrr.values()]))
+    charts = [
+        ccdf_chart("All tails for France - Spain", norms),
+        Chart("Negatives with a loss", share, say=percent, percent=True),
+        Chart("MRR on valid", quality),
+    ]
+    write_svg(path, charts, columns=3)
 
 
 def main() -> None:
@@ -167,10 +169,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    draw_scheme(out / "cache-scheme.png")
+    draw_scheme(out / "cache-scheme.svg")
     runs = traced_runs()
-    draw_row(runs["NSCaching"][0], out / "cache-row.png")
-    draw_curves(runs, out / "cache-curves.png")
+    draw_row(runs["NSCaching"][0], out / "cache-row.svg")
+    draw_curves(runs, out / "cache-curves.svg")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,6 @@ EXTRAS = {
     extra.name: extra
     for extra in (
         Extra("tune", ("smac",), "search for the numbers of the cache: nscaching tune"),
-        Extra("plot", ("matplotlib",), "pictures of a search"),
         Extra("rdf", ("pyoxigraph",), "read Turtle and RDF/XML, ask SPARQL"),
         Extra("networkx", ("networkx",), "graphs of NetworkX"),
         Extra("pyg", ("torch_geometric",), "data for PyTorch Geometric"),

@@ -1,7 +1,6 @@
 """``nscaching compare``: JSON, the table, mistakes."""
 
 import json
-import sys
 
 import pytest
 
@@ -47,14 +46,6 @@ def test_a_table_for_people(made):
     for word in ("transe", "uniform", "MRR", "Hits@10", "accuracy", "s/epoch", "±", "seeds 3, 4"):
         assert word in shown
     assert str(made[0] / "compare.json") in shown.replace("\n", "")
-
-
-def test_without_matplotlib_the_table_is_there_all_the_same(made, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    outcome = invoke("compare", "--resume", "--out", made[0], "--json")
-    assert outcome.code == 0
-    assert "pip install 'nscaching[plot]'" in outcome.stderr
-    assert json.loads(outcome.stdout)["picture"] is None
 
 
 def test_failures_are_said_and_only_when_all_fail_the_code_is_1(data, tmp_path):

@@ -1,7 +1,6 @@
 """``nscaching trace``: of a run, of data that is trained first, and its refusals."""
 
 import json
-import sys
 
 import pytest
 
@@ -61,15 +60,12 @@ def test_train_takes_several_rows(data, tmp_path):
 
 
 def test_a_picture_is_drawn(traced, tmp_path):
-    pytest.importorskip("matplotlib")
-    picture = tmp_path / "trace.png"
+    picture = tmp_path / "trace.svg"
     assert invoke("trace", traced, "--plot", picture).code == 0
-    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-
-
-def test_without_matplotlib_the_remedy_is_said(traced, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert "nscaching[plot]" in complaint("trace", traced, "--plot", tmp_path / "trace.png")
+    drawn = picture.read_text()
+    assert drawn.startswith("<svg")
+    assert "Negatives that have a loss" in drawn
+    assert "end trace.png in .svg" in complaint("trace", traced, "--plot", tmp_path / "trace.png")
 
 
 def test_what_cannot_be_shown_is_refused(traced, run):

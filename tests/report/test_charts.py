@@ -70,3 +70,19 @@ def test_what_is_pointed_at_is_told_and_names_are_escaped():
 def test_a_chart_without_points_is_left_out():
     assert draw(Chart("t", [Series("a", [], [])])) == ""
     assert Reading(row([Chart("t", [])])).count("svg") == 0
+
+
+def test_a_logarithmic_axis_has_equal_steps_for_equal_factors_and_drops_what_it_cannot_show():
+    line = Series("a", [1, 2, 3, 4], [1.0, 10.0, 0.0, 100.0])
+    (path,) = paths(draw(Chart("t", [line], y_scale="log")), "line")
+    at = points(path)
+    assert len(at) == 3
+    assert at[0][1] - at[1][1] == pytest.approx(at[1][1] - at[2][1], abs=0.2)
+
+
+def test_a_symmetric_logarithmic_axis_shows_zero_first():
+    line = Series("a", [0, 0.1, 1, 10], [1, 2, 3, 4])
+    (path,) = paths(draw(Chart("t", [line], x_scale="symlog")), "line")
+    x = [px for px, _ in points(path)]
+    assert x == sorted(set(x))
+    assert x[3] - x[2] == pytest.approx(x[2] - x[1], rel=0.15)

@@ -6,8 +6,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from nscaching.report.entity_map import MOST_ROLES, entity_map, principal_plane, roles_of
-from nscaching.report.map_drawing import HEIGHT, WIDTH, draw_map
+from nscaching.report.entity_map import (
+    HEIGHT,
+    MOST_ROLES,
+    WIDTH,
+    draw_map,
+    entity_map,
+    principal_plane,
+    roles_of,
+)
 from nscaching.runs.run import Run
 from nscaching.training import TrainConfig
 

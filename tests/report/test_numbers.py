@@ -4,7 +4,17 @@ import itertools
 
 import pytest
 
-from nscaching.report.numbers import percent, plural, rank, share, short, tick_text, ticks
+from nscaching.report.numbers import (
+    log_ticks,
+    percent,
+    plural,
+    rank,
+    share,
+    short,
+    thinned,
+    tick_text,
+    ticks,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,3 +42,18 @@ def test_numbers_as_a_reader_likes_them():
     assert (percent(0), percent(0.5), percent(0.00002)) == ("0 %", "50.0 %", "0.0020 %")
     assert (short(True), short(0.001), short("x"), short(3)) == ("yes", "0.001", "x", "3")
     assert (plural(1, "run"), plural(1200, "run")) == ("1 run", "1,200 runs")
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 1), (0.3, 0.4), (1.5, 80), (1e-9, 1e6), (2, 9)])
+def test_logarithmic_ticks_cover_the_range_and_are_few(low, high):
+    found = log_ticks(low, high)
+    assert found[0] <= low
+    assert found[-1] >= high
+    assert found == sorted(set(found))
+    assert 2 <= len(found) <= 8
+
+
+def test_thinning_keeps_both_ends():
+    assert thinned([1, 2, 3], 5) == [1, 2, 3]
+    some = thinned(range(100), 5)
+    assert (some[0], some[-1], len(some)) == (0, 99, 5)

@@ -161,7 +161,7 @@ def export(
 @friendly
 def picture(
     run: EmbeddingFolder,
-    to: Annotated[Path, typer.Argument(help="Picture to write: .png, .svg or .pdf.")],
+    to: Annotated[Path, typer.Argument(help="Picture to write, an .svg file.")],
     as_json: JsonFlag = False,
 ) -> None:
     """Draw the embedding in two dimensions, coloured by class."""

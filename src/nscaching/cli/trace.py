@@ -12,7 +12,7 @@ from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import JsonFlag, QuietFlag, print_json, stdout, table
 from nscaching.cli.train import resumable
 from nscaching.errors import UserError
-from nscaching.report.thinning import thinned
+from nscaching.report.numbers import thinned
 from nscaching.runs.api import make_config, make_trainer
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.folder import default_out
@@ -47,7 +47,7 @@ def trace_command(
     ] = None,
     plot: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="Draw the counters and gradient norms into this PNG file."),
+        typer.Option(help="Draw the counters and gradient norms into this SVG file."),
     ] = None,
     out: Annotated[
         Optional[Path],  # noqa: UP045

@@ -100,7 +100,7 @@ class NodeEmbedding:
         return export_embeddings(Path(path), self.graph.nodes, self.vectors, format)
 
     def picture(self, path: str | Path, *, seed: int = 0) -> Path:
-        """Draw the embedding in two dimensions, coloured by class; needs the extra ``plot``."""
+        """Draw the embedding in two dimensions as SVG, coloured by class."""
         from nscaching.nodes.picture import draw_picture
 
         return draw_picture(self, Path(path), seed=seed)

@@ -1,4 +1,4 @@
-"""A picture of an embedding: every node a point, every class a colour."""
+"""A picture of an embedding: every node a point, every class a colour and a shape."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nscaching.errors import UserError
-from nscaching.report.drawing import figure, save
+from nscaching.report.charts import Scatter
+from nscaching.report.pictures import write_svg
 
 if TYPE_CHECKING:
     from nscaching.nodes.embedding import NodeEmbedding
 
-_SUFFIXES = (".png", ".svg", ".pdf")
 #: More nodes than this are not all drawn: t-SNE would take hours, and a picture shows no more.
 MOST_POINTS = 10_000
+#: Classes with a style of their own, the most frequent ones.
+MOST_CLASSES = 20
 
 
 def draw_picture(embedding: NodeEmbedding, path: Path, *, seed: int = 0) -> Path:
-    """Lay the nodes out with t-SNE (cosine) and draw them; isolated nodes are left out."""
-    if path.suffix.lower() not in _SUFFIXES:
-        raise UserError(f"Cannot draw {path}: end it in {', '.join(_SUFFIXES)}.")
+    """Lay the nodes out with t-SNE (cosine) and draw them as SVG, without isolated nodes."""
+    if path.suffix.lower() != ".svg":
+        raise UserError(f"Cannot draw {path}: pictures are SVG, so end it in .svg.")
     if not path.parent.is_dir():
         raise UserError(f"There is no folder {path.parent}; make it first.")
     graph = embedding.graph
@@ -30,32 +32,26 @@ def draw_picture(embedding: NodeEmbedding, path: Path, *, seed: int = 0) -> Path
         shown = np.sort(np.random.default_rng(seed).choice(shown, MOST_POINTS, replace=False))
     if len(shown) < 4:
         raise UserError("A picture needs at least 4 nodes with an edge.")
+    group, groups = _classes(embedding, shown)
+    title = f"{graph.name}: {embedding.config.model}, {embedding.config.sampler}"
     places = _layout(embedding.vectors[shown], seed)
-    with figure(7, 6) as drawn:
-        from matplotlib import colormaps
+    return write_svg(path, [Scatter(title, places, group, groups, (840, 720))])
 
-        axes, colours = drawn.subplots(), colormaps["tab20"]
-        labels = graph.labels
-        classes = np.full(len(shown), -1) if labels is None else labels.of_node[shown]
-        for number in np.unique(classes):
-            chosen = places[classes == number]
-            name = labels.classes[number] if labels is not None and number >= 0 else "no class"
-            colour = "lightgrey" if number < 0 else colours(int(number) % 20)
-            axes.scatter(
-                chosen[:, 0],
-                chosen[:, 1],
-                s=5,
-                color=colour,
-                label=name.replace("_", " "),
-                linewidths=0,
-            )
-        config = embedding.config
-        axes.set_title(f"{graph.name}: {config.model}, {config.sampler}")
-        axes.set_axis_off()
-        if labels is not None and len(labels.classes) <= 20:
-            axes.legend(loc="upper left", bbox_to_anchor=(1, 1), markerscale=3)
-        save(drawn, path)
-    return path
+
+def _classes(embedding: NodeEmbedding, shown: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Return the group of each node and the names of the groups, the largest class first."""
+    labels = embedding.graph.labels
+    if labels is None:
+        return np.zeros(len(shown), dtype=np.int64), ["node"]
+    classes = labels.of_node[shown]
+    found, counts = np.unique(classes[classes >= 0], return_counts=True)
+    chosen = found[np.argsort(-counts, kind="stable")][:MOST_CLASSES]
+    group = np.full(len(labels.classes) + 1, len(chosen))
+    group[chosen] = np.arange(len(chosen))
+    names = [labels.classes[number].replace("_", " ") for number in chosen]
+    rest = "no class" if len(chosen) == len(found) else "other classes"
+    of_node = group[classes]
+    return of_node, [*names, rest] if (of_node == len(chosen)).any() else names
 
 
 def _layout(vectors: np.ndarray, seed: int) -> np.ndarray:

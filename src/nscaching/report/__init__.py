@@ -1,1 +1,1 @@
-"""Results to look at: pages of HTML, and the picture of a comparison (extra ``plot``)."""
+"""Results to look at: pages of HTML and SVG pictures, one stack for both."""

@@ -7,8 +7,7 @@ from typing import Any
 
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.markup import Column, Html, breakable, join, paragraph, table, tag
-from nscaching.report.numbers import percent
-from nscaching.report.thinning import thinned
+from nscaching.report.numbers import percent, thinned
 from nscaching.training.tracing.counters import LEAST_LOGISTIC_LOSS
 from nscaching.training.tracing.looks import Line
 

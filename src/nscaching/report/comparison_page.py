@@ -1,33 +1,54 @@
-"""The page of a comparison: who did best under one budget, and how each got there."""
+"""The page and the picture of a comparison: who did best under one budget, and how."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nscaching.models import SCORING
 from nscaching.report.charts import Chart, Series, row
-from nscaching.report.comparison import AXES, METRICS, Band
 from nscaching.report.markup import Column, Html, bar, command, facts, paragraph, table, tag, tiles
 from nscaching.report.numbers import count, plural, share, short
-from nscaching.report.page import FILE_NAME, Section, render, write
-from nscaching.report.repeating import command_line, repeating
+from nscaching.report.page import FILE_NAME, Section, command_line, render, repeating, write
+from nscaching.report.pictures import write_svg
 from nscaching.training import TrainConfig
 
 if TYPE_CHECKING:
     from nscaching.experiments.compare import Comparison
 
+METRICS = {"mrr": "MRR on valid", "hits@10": "Hits@10 on valid"}
+AXES = {"seconds": "seconds of training", "epochs": "epochs"}
 _COLUMNS = (
     Column("sampler", "text"),
     Column("MRR"),
     Column("Hits@10"),
     Column("accuracy", minor=True),
-    Column("an epoch"),
+    Column("per epoch"),
     Column("extra parameters", minor=True),
     Column("best epoch", minor=True),
 )
+
+
+@dataclass(frozen=True)
+class Band:
+    """Several runs as one line: the mean, and the lowest and highest. Shapes: (n,)."""
+
+    label: str
+    epochs: np.ndarray
+    seconds: np.ndarray
+    mean: dict[str, np.ndarray]  #: by metric, ``mrr`` and ``hits@10``
+    low: dict[str, np.ndarray]
+    high: dict[str, np.ndarray]
+
+
+def draw_comparison(path: Path, title: str, bands: Sequence[Band]) -> Path:
+    """Write the charts of a comparison into an SVG file."""
+    return write_svg(path, comparison_charts(bands), title=title)
 
 
 def write_comparison_page(comparison: Comparison, bands: Sequence[Band]) -> Path:
@@ -105,7 +126,12 @@ def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> list[Html
 def _curves(bands: Sequence[Band]) -> list[Html]:
     if not bands:
         return [paragraph("No run validated, so there are no curves.")]
-    charts = [
+    return [tag("div", row(comparison_charts(bands)), class_="large")]
+
+
+def comparison_charts(bands: Sequence[Band]) -> list[Chart]:
+    """Return each metric against seconds and against epochs."""
+    return [
         Chart(
             f"{name}, against {axis_name}",
             [_series(band, axis, metric) for band in bands],
@@ -115,7 +141,6 @@ def _curves(bands: Sequence[Band]) -> list[Html]:
         for metric, name in METRICS.items()
         for axis, axis_name in AXES.items()
     ]
-    return [tag("div", row(charts), class_="large")]
 
 
 def _series(band: Band, axis: str, metric: str) -> Series:

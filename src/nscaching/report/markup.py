@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Literal
 
 #: Elements that have no content and no end.
@@ -115,3 +116,8 @@ def bar(share: float, shown: str) -> Html:
     """Return a number with a bar before it; ``share`` is between 0 and 1."""
     width = f"--share: {max(0.0, min(1.0, share)):.3f}"
     return tag("span", tag("i", style=width, aria_hidden="true"), shown, class_="bar")
+
+
+def asset(name: str) -> str:
+    """Return a file of ``assets/`` as text."""
+    return (resources.files(__package__) / "assets" / name).read_text(encoding="utf-8")

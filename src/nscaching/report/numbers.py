@@ -1,9 +1,12 @@
-"""Numbers as a reader likes them, and the ticks of an axis."""
+"""Numbers as a reader likes them, the ticks of an axis, and some of many points."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def share(value: float | None) -> str:
@@ -60,3 +63,22 @@ def tick_text(value: float, step: float) -> str:
     """Return a tick with the digits that its step needs."""
     digits = next((n for n in range(9) if math.isclose(round(step, n), step, rel_tol=1e-6)), 9)
     return f"{value:,.{digits}f}"
+
+
+def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Return powers of ten that cover a range above 0; over few decades also 2 and 5 of each."""
+    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    if last - first <= 1:
+        found = [float(f"{by}e{first}") for by in (1, 2, 5, 10)]
+        below = [tick for tick in found if tick <= low * (1 + 1e-9)]
+        return [tick for tick in found if tick >= below[-1]] or found
+    step = -(-(last - first) // (most - 1))
+    return [float(f"1e{power}") for power in range(first, last + step, step)]
+
+
+def thinned(points: Sequence[T], most: int) -> list[T]:
+    """Return at most so many of the points, evenly, with the first and the last."""
+    if len(points) <= most:
+        return list(points)
+    last = len(points) - 1
+    return [points[round(place * last / (most - 1))] for place in range(most)]

@@ -12,15 +12,12 @@ from nscaching.graph.datasets import known_dataset
 from nscaching.models import SCORING, Side
 from nscaching.report.cache_section import inside_the_cache
 from nscaching.report.charts import Chart, Series, row
-from nscaching.report.entity_map import entity_map
-from nscaching.report.map_drawing import draw_map
+from nscaching.report.entity_map import draw_map, entity_map
 from nscaching.report.markup import Column, Html, breakable, facts, paragraph, table, tag, tiles
-from nscaching.report.numbers import count, percent, plural, rank, share, short
-from nscaching.report.page import FILE_NAME, Section, render, write
+from nscaching.report.numbers import count, percent, plural, rank, share, short, thinned
+from nscaching.report.page import FILE_NAME, Section, command_line, render, repeating, write
 from nscaching.report.predictions import unknown_triples
 from nscaching.report.quality import quality
-from nscaching.report.repeating import command_line, repeating
-from nscaching.report.thinning import thinned
 from nscaching.runs.run import Run
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.folder import training_seconds

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nscaching.report.charts import Chart, Series, row
+from nscaching.experiments.tune.pictures import curves_chart, effect_charts
+from nscaching.report.charts import row
 from nscaching.report.markup import (
     Column,
     Html,
@@ -20,12 +20,10 @@ from nscaching.report.markup import (
     tiles,
 )
 from nscaching.report.numbers import count, plural, share, short
-from nscaching.report.page import FILE_NAME, Section, render, write
-from nscaching.report.repeating import command_line, repeating
+from nscaching.report.page import FILE_NAME, Section, command_line, render, repeating, write
 from nscaching.training.progress import duration
 
 if TYPE_CHECKING:
-    from nscaching.experiments.tune.importance import Importance
     from nscaching.experiments.tune.result import SearchResult
 
 #: Trials in the table, the best ones.
@@ -74,20 +72,14 @@ def _best(result: SearchResult) -> list[Html]:
 
 
 def _curve(result: SearchResult) -> list[Html]:
-    name = f"{result.measure.name} on valid"
-    three = [point for point in result.curve if point.top3 is not None]
-    charts = []
-    for over in ("trials", "epochs"):
-        lines = [
-            Series("best", *_columns(result.curve, over, "top1")),
-            Series("mean of the best three", *_columns(three, over, "top3")),
-        ]
-        charts.append(Chart(f"{name}, against {over}", lines, x_name=over, steps=True, zero=False))
-    return [row(charts)]
-
-
-def _columns(points: Sequence[Any], *names: str) -> tuple[list[float], ...]:
-    return tuple([getattr(point, name) for point in points] for name in names)
+    """Return the best trial so far, against trials and against epochs."""
+    curves = {result.method: result.curve}
+    charts = [
+        curves_chart(curves, over=over, measure=result.measure.name)
+        for over in ("trials", "epochs")
+    ]
+    said = "top1 is the best trial so far, top3 the mean of the best three."
+    return [paragraph(said, class_="quiet"), row(charts)]
 
 
 def _importance(result: SearchResult) -> list[Html]:
@@ -108,31 +100,8 @@ def _importance(result: SearchResult) -> list[Html]:
             class_="quiet",
         ),
         tag("div", table("Share of the variance", columns, rows), class_="narrow"),
-        row(_effects(found, result.measure.name)),
+        row(effect_charts(found, result.measure.name)),
     ]
-
-
-def _effects(found: Importance, measure: str) -> list[Chart]:
-    """Draw each over its range, which is often logarithmic; all on one scale, to compare."""
-    drawable = [each for each in found.effects if len(each.score) > 1]
-    scores = [score for each in drawable for score in each.score]
-    charts = []
-    for each in drawable:
-        places = [place / (len(each.score) - 1) for place in range(len(each.score))]
-        title = f"Predicted {measure} over {each.name}"
-        ends = f"from {short(each.values[0])} to {short(each.values[-1])}"
-        charts.append(
-            Chart(
-                title,
-                [Series(each.name, places, each.score)],
-                x_name=ends,
-                x_numbers=False,
-                whole=False,
-                zero=False,
-                also=(min(scores), max(scores)),
-            )
-        )
-    return charts
 
 
 def _trials(result: SearchResult) -> list[Html]:

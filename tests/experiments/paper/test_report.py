@@ -46,7 +46,8 @@ def test_the_page_shows_cells_marks_settings_and_failures(tmp_path):
     results = tmp_path / "results"
     missing = {"dataset": "YAGO3-10", "error": "not at hand", "missing": True}
     Book(results).keep("table-7", [row(0.4478), row(0.4, **missing)])
-    (results / "figure-4.png").write_bytes(b"")
+    (results / "figure-4.png").write_bytes(b"")  # of an earlier version
+    (results / "figure-4.svg").write_bytes(b"")
     Book(results).keep("figure-4", [row(0.4478)])
     page = write_report(results, tmp_path / "docs" / "page.md").read_text()
     assert "0.4361, **0.4478**, +0.0117 🟢" in page
@@ -55,8 +56,8 @@ def test_the_page_shows_cells_marks_settings_and_failures(tmp_path):
     assert "YAGO3-10 simple: nscaching: not at hand" in page
     assert " tried; by valid MRR" in page
     assert "A GPU" in page
-    assert "](images/figure-4.png)" in page
-    assert (tmp_path / "docs" / "images" / "figure-4.png").exists()
+    assert "](images/figure-4.svg)" in page
+    assert (tmp_path / "docs" / "images" / "figure-4.svg").exists()
 
 
 def test_smoke_runs_are_not_on_the_page(tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -64,7 +65,7 @@ def test_files_say_what_the_result_says(whole):
         rows = list(csv.DictReader(file))
     assert [float(row["valid_mrr"]) for row in rows] == [trial.mrr for trial in whole.trials]
     for picture in whole.pictures:
-        assert open(picture, "rb").read(8) == b"\x89PNG\r\n\x1a\n"  # noqa: PTH123, SIM115
+        assert Path(picture).read_text().startswith("<svg")
     assert len(whole.pictures) == 2
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nscaching.report.comparison import Band
+from nscaching.report.comparison_page import Band
 from nscaching.training.folder import training_seconds
 
 

@@ -21,8 +21,7 @@ from nscaching.experiments.compare.results import Comparison, RunResult, read_co
 from nscaching.experiments.compare.single import changes, finished, make_run
 from nscaching.files import explained_writes, write_text
 from nscaching.graph import GraphSource, KnowledgeGraph
-from nscaching.report.comparison import Band, draw_comparison
-from nscaching.report.comparison_page import write_comparison_page
+from nscaching.report.comparison_page import Band, draw_comparison, write_comparison_page
 from nscaching.report.page import try_to_write
 from nscaching.runs.api import make_config, merged_options, refuse_both, resumed_config
 from nscaching.sampling import SAMPLERS
@@ -230,16 +229,12 @@ class _Work:
         return bands
 
     def _draw(self, bands: list[Band]) -> None:
-        """Draw the picture; without matplotlib say so, the numbers are there all the same."""
+        """Write the picture, where a run validated."""
         if not bands:
             return
         title = f"{_stem(self.entries[0].settings.data)}, {self.comparison.scoring}"
-        try:
-            draw_comparison(self.comparison.out / "compare.png", title, bands)
-        except UserError as error:
-            self.progress.say(f"No picture: {error}")
-            return
-        self.comparison = replace(self.comparison, picture="compare.png")
+        draw_comparison(self.comparison.out / "compare.svg", title, bands)
+        self.comparison = replace(self.comparison, picture="compare.svg")
 
 
 def _earlier(out: str | Path | None) -> Comparison | None:

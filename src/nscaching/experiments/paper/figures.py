@@ -1,4 +1,4 @@
-"""Figures from rows: each way to draw takes the panels of a definition and writes one picture."""
+"""Figures from rows: each way to draw turns the panels of a definition into charts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import numpy as np
 from nscaching.experiments.paper.cells import Cell
 from nscaching.experiments.paper.definitions import Definition
 from nscaching.experiments.paper.rows import Row, identity, is_smoke
-from nscaching.experiments.paper.searches import draw_searches
-from nscaching.report.drawing import figure, line_look, save
+from nscaching.experiments.tune.curves import CurvePoint
+from nscaching.experiments.tune.pictures import curves_picture
+from nscaching.report.charts import Chart, Series
+from nscaching.report.pictures import write_svg
+from nscaching.training.tracing.pictures import ccdf_chart
 
 #: A cell with its row; a panel is a list of them under a title.
 Pair = tuple[Cell, Row]
@@ -20,8 +23,6 @@ Panels = dict[str, list[Pair]]
 Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 #: A first stretch that is so many times as slow as the others was spent compiling.
 _COMPILING = 3
-#: More lines than this have their legend below the panel, where it hides none of them.
-_MOST_BESIDE = 4
 
 
 def draw(
@@ -38,10 +39,11 @@ def draw(
     smoke = any(is_smoke(row) for row in rows)
     stem = f"smoke-{definition.name}" if smoke else definition.name
     if definition.draw == "searches":
-        return draw_searches(panels, stem, out)
+        return _searches(panels, stem, out)
     drawn = _WAYS[definition.draw](panels)
     title = f"Smoke run, no result: {definition.title}" if smoke else definition.title
-    return [_picture(out / f"{stem}.png", title, drawn)] if drawn else []
+    columns = 4 if len(drawn) % 4 == 0 else 3
+    return [write_svg(out / f"{stem}.svg", drawn, title=title, columns=columns)] if drawn else []
 
 
 def panels_of(cells: Iterable[Cell], rows: Iterable[Row]) -> Panels:
@@ -56,11 +58,26 @@ def panels_of(cells: Iterable[Cell], rows: Iterable[Row]) -> Panels:
     return panels
 
 
-class Panel:
-    """What one part of a figure shows."""
+def _chart(title: str, lines: Lines, x: str, y: str, **axes: Any) -> Chart:
+    series = [Series(name, *columns) for name, columns in lines.items()]
+    return Chart(f"{title}: {y}", series, x, say=lambda value: f"{value:.4g}", whole=False, **axes)
 
-    def __init__(self, title: str, lines: Lines, x: str, y: str, **axes: Any) -> None:
-        self.title, self.lines, self.x, self.y, self.axes = title, lines, x, y, axes
+
+def _searches(panels: Panels, stem: str, out: Path) -> list[Path]:
+    """Draw SMAC and random search on the same axes, one picture per data set, over trials."""
+    pictures = []
+    for pairs in panels.values():
+        curves = {
+            cell.mode: [CurvePoint(**point) for point in row["search"]["curve"]]
+            for cell, row in pairs
+            if "search" in row
+        }
+        plain = [row for cell, row in pairs if cell.kind == "train"]
+        reference = ("NSCaching as set", plain[0]["valid"]["mrr"]) if plain else None
+        if curves:
+            file = out / f"{stem}-{pairs[0][0].dataset}.svg"
+            pictures.append(curves_picture(curves, file, reference=reference))
+    return pictures
 
 
 def _named(pairs: Sequence[Pair]) -> list[tuple[str, Row]]:
@@ -74,7 +91,7 @@ def _named(pairs: Sequence[Pair]) -> list[tuple[str, Row]]:
     return [(name or cell.label, row) for name, (cell, row) in zip(names, pairs, strict=True)]
 
 
-def _curves(panels: Panels) -> list[Panel]:
+def _curves(panels: Panels) -> list[Chart]:
     """Draw MRR above, Hits@10 below, each against seconds of training."""
     shown = []
     for measure, field in (("MRR on valid", "mrr"), ("Hits@10 on valid", "hits_at_10")):
@@ -83,7 +100,7 @@ def _curves(panels: Panels) -> list[Panel]:
                 name: (_steady_seconds(row["curve"]), row["curve"][field])
                 for name, row in _named(pairs)
             }
-            shown.append(Panel(title, lines, "seconds of training, not compiling", measure))
+            shown.append(_chart(title, lines, "seconds of training, not compiling", measure))
     return shown
 
 
@@ -101,7 +118,7 @@ def _steady_seconds(curve: Mapping[str, Sequence[float]]) -> list[float]:
     return np.cumsum(speeds * epochs).tolist()  # type: ignore[no-any-return]
 
 
-def _sweep(panels: Panels) -> list[Panel]:
+def _sweep(panels: Panels) -> list[Chart]:
     """Draw test MRR against the option that names the panel, a line for each other value."""
     shown = []
     for option, pairs in panels.items():
@@ -111,13 +128,13 @@ def _sweep(panels: Panels) -> list[Panel]:
             name = ", ".join(f"{k} = {v}" for k, v in others.items())
             points.setdefault(name, []).append((cell.options[option], row["test"]["mrr"]))
         lines = {name: _columns(sorted(each)) for name, each in points.items()}
-        scale = {"xscale": ("symlog", {"linthresh": 0.01 if option == "alpha1" else 0.1})}
-        shown.append(Panel(f"impact of {option}", lines, option, "MRR on test", **scale))
+        name = f"impact of {option}"
+        shown.append(_chart(name, lines, option, "MRR on test", x_scale="symlog", zero=False))
     return shown
 
 
-def _relative(panels: Panels) -> list[Panel]:
-    """Draw MRR and time an epoch over n, as shares of those of n = 0."""
+def _relative(panels: Panels) -> list[Chart]:
+    """Draw MRR and time per epoch over n, as shares of those of n = 0."""
     shown = []
     for title, pairs in panels.items():
         first = next((row for cell, row in pairs if cell.options["lazy"] == 0), None)
@@ -126,42 +143,42 @@ def _relative(panels: Panels) -> list[Panel]:
         x = [float(cell.options["lazy"]) for cell, _ in pairs]
         lines = {
             "MRR on test": (x, [r["test"]["mrr"] / first["test"]["mrr"] for _, r in pairs]),
-            "time an epoch": (
+            "time per epoch": (
                 x,
                 [r["seconds_per_epoch"] / first["seconds_per_epoch"] for _, r in pairs],
             ),
         }
-        shown.append(Panel(title, lines, "n: epochs without an update", "relative to n = 0"))
+        shown.append(_chart(title, lines, "n: epochs without an update", "relative to n = 0"))
     return shown
 
 
-def _gradient_norms(panels: Panels) -> list[Panel]:
+def _gradient_norms(panels: Panels) -> list[Chart]:
     return [
-        Panel(
+        _chart(
             title,
             {name: _traced(row, "gradient_norm") for name, row in _named(pairs)},
             "epoch",
             "norm of the batch gradient",
-            yscale="log",
+            y_scale="log",
         )
         for title, pairs in panels.items()
     ]
 
 
-def _losses(panels: Panels) -> list[Panel]:
+def _losses(panels: Panels) -> list[Chart]:
     return [
-        Panel(
+        _chart(
             title,
             {name: _columns(row["losses"]) for name, row in _named(pairs)},
             "epoch",
             "mean training loss",
-            yscale="log",
+            y_scale="log",
         )
         for title, pairs in panels.items()
     ]
 
 
-def _false_negatives(panels: Panels) -> list[Panel]:
+def _false_negatives(panels: Panels) -> list[Chart]:
     """Draw the share of held-out facts in the cache and among the sampled; the variances."""
     shown = []
     for title, pairs in panels.items():
@@ -176,33 +193,33 @@ def _false_negatives(panels: Panels) -> list[Panel]:
                 lines[f"cache, {size}"] = _traced(row, "false_cached")
                 lines[f"sampled, {size}"] = _traced(row, "false_sampled")
         y_name = "mean variance of scores" if title == "variance" else "share"
-        shown.append(Panel(title, lines, "epoch", y_name))
+        shown.append(_chart(title, lines, "epoch", y_name))
     return shown
 
 
-def _ccdf(panels: Panels) -> list[Panel]:
+def _ccdf(panels: Panels) -> list[Chart]:
     """Draw one triple at several epochs, then all triples at the last; tails are replaced."""
     shown = []
     for pairs in panels.values():
-        looks = [
-            look
+        snapshots = [
+            line
             for _, row in pairs
-            for look in row.get("looks", [])
-            if look["event"] == "gradients" and look["side"] == "tail"
+            for line in row.get("looks", [])
+            if line["event"] == "gradients" and line["side"] == "tail"
         ]
-        if not looks:
+        if not snapshots:
             continue
-        one, last = looks[0]["triple"], max(look["epoch"] for look in looks)
-        over = {f"epoch {k['epoch']}": _columns(k["ccdf"]) for k in looks if k["triple"] == one}
-        final = [look for look in looks if look["epoch"] == last]
-        each = {f"triple {n + 1}": _columns(look["ccdf"]) for n, look in enumerate(final)}
+        one, last = snapshots[0]["triple"], max(line["epoch"] for line in snapshots)
+        of_one = [line for line in snapshots if line["triple"] == one]
+        over = {f"epoch {line['epoch']}": _columns(line["ccdf"]) for line in of_one}
+        final = [line for line in snapshots if line["epoch"] == last]
+        each = {f"triple {n + 1}": _columns(line["ccdf"]) for n, line in enumerate(final)}
         for title, lines in (("one triple", over), (f"triples, epoch {last}", each)):
-            shown.append(Panel(title, lines, "gradient norm x", "share ≥ x", yscale="log"))
+            shown.append(ccdf_chart(title, lines))
     return shown
 
 
-_BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncol": 2}
-_WAYS: dict[str, Callable[[Panels], list[Panel]]] = {
+_WAYS: dict[str, Callable[[Panels], list[Chart]]] = {
     "curves": _curves,
     "sweep": _sweep,
     "relative": _relative,
@@ -220,29 +237,3 @@ def _traced(row: Row, counter: str) -> tuple[list[float], list[float]]:
 
 def _columns(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
     return [point[0] for point in points], [point[1] for point in points]
-
-
-def _picture(path: Path, title: str, panels: Sequence[Panel]) -> Path:
-    columns = min(4, len(panels)) if len(panels) % 4 == 0 else min(3, len(panels))
-    height = -(-len(panels) // columns)
-    most = max(len(panel.lines) for panel in panels)
-    below = 0.22 * -(-most // 2) if most > _MOST_BESIDE else 0.0
-    with figure(max(5.0, 3.6 * columns), (3.4 + below) * height + 0.6) as drawn:
-        places = list(drawn.subplots(height, columns, squeeze=False).flat)
-        for place, panel in zip(places, panels, strict=False):
-            for number, (name, (x, y)) in enumerate(panel.lines.items()):
-                every = max(1, len(x) // 8)
-                place.plot(x, y, label=name, markevery=every, **line_look(number))
-            scaled = {k: v for k, v in panel.axes.items() if isinstance(v, str)}
-            place.set(title=panel.title, xlabel=panel.x, ylabel=panel.y, **scaled)
-            if "xscale" in panel.axes:
-                kind, details = panel.axes["xscale"]
-                place.set_xscale(kind, **details)
-            if panel.lines:
-                where = {} if len(panel.lines) <= _MOST_BESIDE else _BELOW
-                place.legend(fontsize="x-small", handlelength=3.5, **where)
-        for place in places[len(panels) :]:
-            place.set_axis_off()
-        drawn.suptitle(title, x=0.01, ha="left")
-        save(drawn, path)
-    return path

@@ -48,8 +48,10 @@ def _section(definition: Definition, rows: Sequence[Row], folder: Path, page: Pa
         "",
         f"In the paper: `{definition.label}`.",
     ]
-    for picture in sorted(folder.glob(f"{definition.name}*.png")):
-        if picture.stem == definition.name or picture.stem.startswith(f"{definition.name}-"):
+    kinds = ("png", "svg")  # earlier versions drew PNG
+    drawn = {at.stem: at for kind in kinds for at in folder.glob(f"{definition.name}*.{kind}")}
+    for stem, picture in sorted(drawn.items()):
+        if stem == definition.name or stem.startswith(f"{definition.name}-"):
             lines += ["", f"![{definition.title}]({_kept_beside(page, picture)})"]
     groups = same_cell(rows)
     compared = [(group, beside(definition.draw, group)) for group in groups]

@@ -104,7 +104,7 @@ def reproduce(
         return made
     _announce(made, shown)
     rows, file = _run(made, request, book, sources, shown)
-    return _drawn(replace(made, rows=rows, file=file), cells, shown)
+    return _drawn(replace(made, rows=rows, file=file), cells)
 
 
 def _announce(made: Reproduction, shown: Progress) -> None:
@@ -209,10 +209,6 @@ _MAKERS: dict[str, Maker] = {
 }
 
 
-def _drawn(made: Reproduction, cells: list[Cell], shown: Progress) -> Reproduction:
-    """Draw what is a figure; without matplotlib say so, the rows are there all the same."""
-    try:
-        return replace(made, pictures=tuple(draw(made.definition, cells, made.rows, made.out)))
-    except UserError as error:
-        shown.say(f"No picture: {error}")
-        return made
+def _drawn(made: Reproduction, cells: list[Cell]) -> Reproduction:
+    """Draw what is a figure."""
+    return replace(made, pictures=tuple(draw(made.definition, cells, made.rows, made.out)))

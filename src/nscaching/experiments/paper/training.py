@@ -14,7 +14,7 @@ from nscaching.experiments.compare.single import make_run
 from nscaching.experiments.paper.cells import Cell
 from nscaching.experiments.paper.rows import Row
 from nscaching.graph import KnowledgeGraph
-from nscaching.report.thinning import thinned
+from nscaching.report.numbers import thinned
 from nscaching.runs.api import make_config
 from nscaching.training import Progress, RunFolder
 

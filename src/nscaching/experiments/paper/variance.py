@@ -19,7 +19,7 @@ from nscaching.experiments.paper.training import POINTS
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.pairs import triple_keys
 from nscaching.models import Side
-from nscaching.report.thinning import thinned
+from nscaching.report.numbers import thinned
 from nscaching.runs.api import make_trainer
 from nscaching.sampling.cache import PADDING
 from nscaching.sampling.nscaching import NSCachingSampler

@@ -158,7 +158,7 @@ def _result(
         importance=measure(search.space, trials, config.seed),
         seconds=seconds,
     )
-    result = replace(result, pictures=pictures.draw(result, search.progress))
+    result = replace(result, pictures=pictures.draw(result))
     page = try_to_write(lambda: write_search_page(result), search.progress.say)
     result = replace(result, report=None if page is None else str(page))
     result.write()

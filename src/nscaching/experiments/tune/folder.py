@@ -40,7 +40,8 @@ _TRIAL = [
 #: All that a search writes, as patterns below its folder.
 _OWN = (
     *("search.yaml", "trials.jsonl", "best.yaml", "trials.csv", "result.json", "report.html"),
-    *("curve.png", "importance.png"),
+    *("curve.svg", "importance.svg"),
+    *("curve.png", "importance.png"),  # of earlier versions
     *(f"smac/[0-9]*/{name}.json" for name in ("configspace", "intensifier", "optimization")),
     *(f"smac/[0-9]*/{name}.json" for name in ("runhistory", "scenario")),
     *(f"base/{name}" for name in _TRIAL),

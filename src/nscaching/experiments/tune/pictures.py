@@ -1,33 +1,57 @@
-"""The pictures of a search: the incumbent's curve, and what mattered. Needs matplotlib."""
+"""The pictures of a search: how its best score rises, and which hyperparameters mattered."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nscaching.experiments.tune.curves import CurvePoint
-from nscaching.experiments.tune.importance import Importance
-from nscaching.experiments.tune.progress import SearchProgress
-from nscaching.report.drawing import COLOURS, figure, save
+from nscaching.report.charts import Bars, Chart, Picture, Series
+from nscaching.report.numbers import share, short
+from nscaching.report.pictures import write_svg
 
 if TYPE_CHECKING:
+    from nscaching.experiments.tune.curves import CurvePoint
+    from nscaching.experiments.tune.importance import Importance
     from nscaching.experiments.tune.result import SearchResult
 
+_AXES = {"epochs": "training epochs, all trials", "seconds": "training seconds, all trials"}
 
-def draw(result: SearchResult, progress: SearchProgress) -> list[str]:
-    """Draw what there is to see; without matplotlib say how to get it, and draw nothing."""
-    if importlib.util.find_spec("matplotlib") is None:
-        progress.say("No pictures: they need matplotlib (pip install 'nscaching[plot]').")
-        return []
+
+def draw(result: SearchResult) -> list[str]:
+    """Write the pictures of a search into its folder."""
     folder, measure = result.folder.path, result.measure.name
     curves = {result.method: result.curve}
-    drawn = [curves_picture(curves, folder / "curve.png", measure=measure)]
+    drawn = [curves_picture(curves, folder / "curve.svg", measure=measure)]
     if result.importance is not None:
-        path = folder / "importance.png"
+        path = folder / "importance.svg"
         drawn.append(importance_picture(result.importance, path, measure=measure))
     return [str(path) for path in drawn]
+
+
+def curves_chart(
+    curves: Mapping[str, Sequence[CurvePoint]],
+    *,
+    over: str = "trials",
+    measure: str = "MRR",
+    reference: tuple[str, float] | None = None,
+) -> Chart:
+    """Return the best trial (top1) and the mean of the best three (top3) of some searches.
+
+    ``over`` is trials, epochs or seconds; ``reference`` a level to compare with.
+    """
+    lines, last = [], 1.0
+    for name, curve in curves.items():
+        for top in ("top1", "top3"):
+            points = [point for point in curve if getattr(point, top) is not None]
+            x = [float(getattr(point, over)) for point in points]
+            last = max([last, *x])
+            lines.append(Series(f"{name}, {top}", x, [getattr(point, top) for point in points]))
+    if reference is not None:
+        lines.append(Series(reference[0], [0.0, last], [reference[1]] * 2))
+    title = f"{measure} on valid, against {over}"
+    x_name = _AXES.get(over, over)
+    return Chart(title, lines, x_name, whole=over != "seconds", steps=True, zero=False, marks=False)
 
 
 def curves_picture(
@@ -38,57 +62,41 @@ def curves_picture(
     measure: str = "MRR",
     reference: tuple[str, float] | None = None,
 ) -> Path:
-    """Draw top1 (solid) and top3 (dashed) of some searches over trials, epochs or seconds."""
-    with figure(6.4, 4.0) as drawn:
-        axes = drawn.subplots()
-        for colour, (name, curve) in zip(COLOURS * len(curves), curves.items(), strict=False):
-            for top, line in (("top1", "-"), ("top3", "--")):
-                points = [point for point in curve if getattr(point, top) is not None]
-                x = [getattr(point, over) for point in points]
-                y = [getattr(point, top) for point in points]
-                axes.step(x, y, where="post", color=colour, linestyle=line, label=f"{name}, {top}")
-        if reference is not None:
-            axes.axhline(reference[1], color="black", linestyle=":", label=reference[0])
-        names = {"epochs": "training epochs, all trials", "seconds": "training seconds, all trials"}
-        axes.set_xlabel(names.get(over, over))
-        axes.set_ylabel(f"validation {measure}")
-        axes.legend(loc="lower right")
-        save(drawn, path)
-    return path
+    """Write :func:`curves_chart` into a file."""
+    return write_svg(path, [curves_chart(curves, over=over, measure=measure, reference=reference)])
 
 
 def importance_picture(importance: Importance, path: Path, *, measure: str = "MRR") -> Path:
-    """Draw the share of each option, and beside it what it does to the score."""
+    """Write the share of each hyperparameter, and what each does to the score."""
     effects = importance.effects
-    with figure(9.0, 0.9 + 0.45 * max(6, len(effects))) as drawn:
-        left, right = drawn.subplots(1, 2)
-        names = [effect.name for effect in reversed(effects)]
-        left.barh(
-            names, [effect.total for effect in reversed(effects)], color="#c9d8de", label="total"
+    pictures: list[Picture] = [
+        Bars(
+            f"Share of the variance, {what}",
+            [(each.name, getattr(each, what), share(getattr(each, what))) for each in effects],
         )
-        left.barh(
-            names,
-            [effect.alone for effect in reversed(effects)],
-            height=0.45,
-            color=COLOURS[0],
-            label="alone",
-        )
-        left.set_xlabel("share of the surrogate's variance")
-        left.legend(loc="lower right")
-        for colour, effect in zip(COLOURS, effects, strict=False):
-            places = [place / max(1, len(effect.score) - 1) for place in range(len(effect.score))]
-            ends = f"{_short(effect.values[0])} to {_short(effect.values[-1])}"
-            right.plot(places, effect.score, color=colour, label=f"{effect.name}: {ends}")
-        right.set_xlabel("position in its range")
-        right.set_ylabel(f"predicted validation {measure}")
-        right.legend(fontsize="small")
-        drawn.suptitle(
-            f"{importance.trials} trials; fit on trials held out: r = {importance.fit:.2f}",
-            fontsize="medium",
-        )
-        save(drawn, path)
-    return path
+        for what in ("total", "alone")
+    ]
+    pictures += effect_charts(importance, measure)
+    said = f"{importance.trials} trials; fit on trials held out: r = {importance.fit:.2f}"
+    return write_svg(path, pictures, title=said)
 
 
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def effect_charts(importance: Importance, measure: str) -> list[Chart]:
+    """Return the effect of each over its range, often logarithmic; all on one scale, to compare."""
+    drawable = [each for each in importance.effects if len(each.score) > 1]
+    scores = [score for each in drawable for score in each.score]
+    charts = []
+    for each in drawable:
+        places = [place / (len(each.score) - 1) for place in range(len(each.score))]
+        charts.append(
+            Chart(
+                f"Predicted {measure} over {each.name}",
+                [Series(each.name, places, each.score)],
+                x_name=f"from {short(each.values[0])} to {short(each.values[-1])}",
+                x_numbers=False,
+                whole=False,
+                zero=False,
+                also=(min(scores), max(scores)),
+            )
+        )
+    return charts

@@ -6,59 +6,60 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nscaching.report.drawing import figure, line_look, save
+from nscaching.report.charts import Chart, Series
+from nscaching.report.numbers import percent, short
+from nscaching.report.pictures import write_svg
 from nscaching.training.tracing.gradients import GradientNorms
-from nscaching.training.tracing.looks import Line
 
-#: Title of a panel, and the counters in it with their labels.
-_PANELS: dict[str, dict[str, str]] = {
-    "negatives with a loss": {"nonzero_loss": "share"},
-    "repeated negatives": {"repeated": "share"},
-    "norm of the batch gradient": {"gradient_norm": "l2"},
-    "false negatives (valid and test)": {
-        "false_cached": "in the cache",
-        "false_sampled": "sampled",
-    },
+#: Title of a chart, and the counters in it with their labels.
+_CHARTS: dict[str, dict[str, str]] = {
+    "Negatives that have a loss": {"nonzero_loss": "share"},
+    "Negatives seen before": {"repeated": "share"},
+    "False negatives": {"false_cached": "in the cache", "false_sampled": "sampled"},
+    "Recall of the hardest": {"recall": "share"},
+    "Norm of the batch gradient": {"gradient_norm": "l2"},
 }
 
 
-def draw_trace(lines: Sequence[Line], path: Path) -> None:
-    """Draw the counters over epochs, and a panel for each side of each traced triple."""
+def counter_charts(lines: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """Return the counters of a trace over epochs, those that it has."""
     epochs = [line for line in lines if line["event"] == "epoch"]
+    charts = []
+    for title, counters in _CHARTS.items():
+        series = []
+        for name, label in counters.items():
+            there = [line for line in epochs if line.get(name) is not None]
+            x, y = ([line[key] for line in there] for key in ("epoch", name))
+            series.append(Series(label, x, y))
+        shares = "gradient_norm" not in counters
+        charts.append(Chart(title, series, say=percent if shares else short, percent=shares))
+    return [chart for chart in charts if chart.lines()]
+
+
+def draw_trace(lines: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    """Write the counters over epochs, and a chart for each side of each traced triple."""
     norms: dict[str, dict[str, Any]] = {}
     for line in lines:
         if line["event"] == "gradients":
             title = f"{line['triple']}, {line['side']} replaced"
             norms.setdefault(title, {})[f"epoch {line['epoch']}"] = zip(*line["ccdf"], strict=True)
-    rows = 2 + (len(norms) + 1) // 2
-    with figure(9.6, 3.2 * rows) as drawn:
-        panels = iter(drawn.subplots(rows, 2, squeeze=False).flat)
-        for title, counters in _PANELS.items():
-            panel = next(panels)
-            for place, (name, label) in enumerate(counters.items()):
-                if all(line[name] is not None for line in epochs):
-                    x, y = ([line[key] for line in epochs] for key in ("epoch", name))
-                    panel.plot(x, y, label=label, **line_look(place))
-            panel.set(title=title, xlabel="epoch", ylim=(0, None))
-            if len(counters) > 1:
-                panel.legend()
-        for title, curves in norms.items():
-            _draw_ccdf(next(panels), title, curves)
-        for panel in panels:
-            panel.set_axis_off()
-        save(drawn, path)
+    ccdfs = [ccdf_chart(title, curves) for title, curves in norms.items()]
+    return write_svg(path, [*counter_charts(lines), *ccdfs])
 
 
-def draw_ccdf(norms: Mapping[str, GradientNorms], path: str | Path) -> None:
-    """Draw P(norm >= x) of some triples, or of one at several epochs, by label."""
-    with figure(4.8, 3.2) as drawn:
-        _draw_ccdf(drawn.subplots(), "", {label: each.ccdf() for label, each in norms.items()})
-        save(drawn, Path(path))
+def draw_ccdf(norms: Mapping[str, GradientNorms], path: str | Path) -> Path:
+    """Write P(norm >= x) of some triples, or of one at several epochs, by label."""
+    curves = {label: each.ccdf() for label, each in norms.items()}
+    return write_svg(path, [ccdf_chart("", curves)])
 
 
-def _draw_ccdf(panel: Any, title: str, curves: Mapping[str, Any]) -> None:
-    for place, (label, (x, share)) in enumerate(curves.items()):
-        look = {**line_look(place), "marker": None}
-        panel.step(x, share, where="pre", label=label, **look)
-    panel.set(title=title, xlabel="gradient norm x", ylabel="share with norm ≥ x", yscale="log")
-    panel.legend(fontsize="small")
+def ccdf_chart(title: str, curves: Mapping[str, Any]) -> Chart:
+    """Return the share of norms from x on, over x, one line per label."""
+    series = []
+    for label, (x, share) in curves.items():
+        values, shares = list(x), list(share)
+        # The share at x holds from the norm before it on, which is a step at that norm.
+        series.append(Series(label, [0.0, *values[:-1]], shares))
+    name = f"{title}: share with norm ≥ x" if title else "Share with norm ≥ x"
+    form: dict[str, Any] = {"whole": False, "steps": True, "marks": False, "y_scale": "log"}
+    return Chart(name, series, "gradient norm x", short, **form)
