@@ -3,14 +3,10 @@
 import gzip
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from nscaching.errors import UserError
 from nscaching.graph import load_graph
-
-from .test_readers import openke
 
 
 def complaint(path):
@@ -69,25 +65,6 @@ def test_bad_files(tmp_path, name, data, words):
     assert "\n" not in said
 
 
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [
-        ({"a": ["x"], "b": ["y"]}, ["columns a, b", "three"]),
-        ({"h": ["x"], "r": ["y"], "t": [""]}, ["Row 1", "empty", "'t'"]),
-        ({"h": ["x", None], "r": ["y", "y"], "t": ["z", "z"]}, ["Row 2", "no value", "'h'"]),
-        ({"h": ["x", "a\nb"], "r": ["y", "y"], "t": ["z", "z"]}, ["Row 2", "line break"]),
-        ({"h": [0.5], "r": ["y"], "t": ["z"]}, ["'h'", "double"]),
-        ({"h": pa.array([], pa.string()), "r": [], "t": []}, ["is empty"]),
-    ],
-)
-def test_bad_parquet(tmp_path, columns, words):
-    path = tmp_path / "x.parquet"
-    pq.write_table(pa.table(columns), path)
-    said = complaint(path)
-    for word in [*words, str(path)]:
-        assert word in said
-
-
 def test_a_missing_file_and_an_unknown_name(tmp_path):
     assert "no file or folder" in complaint(tmp_path / "absent.txt")
     assert "did you mean 'WN18RR'" in complaint("wn18r")
@@ -130,31 +107,3 @@ def test_bad_labels(tmp_path):
     assert "Line 2" in complaint(tmp_path)
     labelled.write_text("a\tr\tb\n")
     assert "3 columns; expected 4" in complaint(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"entity2id": "3\nParis\t1\nRome\t2\n"}, ["entity2id.txt", "promises 3", "2 follow"]),
-        ({"entity2id": "many\n"}, ["Line 1", "number of lines"]),
-        ({"entity2id": "2\nParis\t0\nRome\t5\n"}, ["Line 3", "id 5"]),
-        ({"entity2id": "2\nParis\t0\nRome\t0\n"}, ["Line 3", "'Paris' has"]),
-        ({"entity2id": "2\nParis\t0\nRome\n"}, ["Line 3", "expected a name"]),
-        ({"train2id": "1\n0 1 1\n1 2 0\n"}, ["train2id.txt", "promises 1", "2 follow"]),
-        ({"train2id": "2\n0 1 1\n1 2 2\n"}, ["Line 3", "relation id 2"]),
-        ({"train2id": "2\n0 1 1\n1 -2 0\n"}, ["Line 3", "tail id -2"]),
-        ({"train2id": "2\n0 1 1\n1 2\n"}, ["Line 3", "three ids"]),
-        ({"train2id": "2\n0 1 1\nRome 2 1\n"}, ["Line 3", "three ids"]),
-        ({"train2id": "0\n"}, ["train2id.txt", "no triples"]),
-    ],
-)
-def test_bad_openke(tmp_path, changes, words):
-    said = complaint(openke(tmp_path, **changes))
-    for word in words:
-        assert word in said
-
-
-def test_openke_without_names(tmp_path):
-    openke(tmp_path)
-    (tmp_path / "relation2id.txt").unlink()
-    assert "relation2id.txt" in complaint(tmp_path)

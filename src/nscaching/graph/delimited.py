@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -57,7 +58,9 @@ def read_delimited(path: Path, *, labelled: bool = False) -> Reading:
     header = [] if labelled else _header(source, delimiter)
     chosen = column_order(header) if len(header) > width else None
     found = len(header) if chosen else width
-    columns = fast_columns(source, delimiter, found, chosen, coded=3)
+    columns = None
+    if delimiter != "," or _quotes_fit(source):
+        columns = fast_columns(source, delimiter, found, chosen, coded=3)
     if columns is None or (labelled and not _are_labels(columns[3])):
         columns = _read_lines(source, delimiter, found, chosen)
     notes = []
@@ -87,6 +90,25 @@ def _header(source: Source, delimiter: str) -> list[str]:
         return next(csv.reader([first])) if delimiter == "," else first.split(delimiter)
     except csv.Error:  # no header is that long
         return []
+
+
+def _quotes_fit(source: Source) -> bool:
+    """Say whether quotes open and close only at the edges of fields; Arrow takes any quote."""
+    edge = np.zeros(256, dtype=bool)
+    edge[list(b',\r\n"')] = True
+    inside = 0
+    with source.open() as stream:
+        last, block = b"\n", stream.read(1 << 24)
+        while block:
+            following = stream.read(1 << 24)
+            text = np.frombuffer(last + block + (following[:1] or b"\n"), dtype=np.uint8)
+            quotes = np.flatnonzero(text[1:-1] == ord('"')) + 1
+            opening, closing = quotes[inside::2], quotes[1 - inside :: 2]
+            if not edge[text[opening - 1]].all() or not edge[text[closing + 1]].all():
+                return False
+            inside = (inside + len(quotes)) % 2
+            last, block = block[-1:], following
+    return inside == 0
 
 
 def fast_columns(

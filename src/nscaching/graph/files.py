@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,7 +38,8 @@ def kind_of(path: Path) -> str:
 
 def stem_of(path: Path) -> str:
     """Return the file's name without its extension, looking through .gz."""
-    return Path(path.stem).stem if path.suffix.lower() in _OPENERS else path.stem
+    stem = Path(path.stem).stem if path.suffix.lower() in _OPENERS else path.stem
+    return os.fsencode(stem).decode("utf-8", errors="replace")
 
 
 class Source:
@@ -61,7 +63,9 @@ class Source:
         Arrow's threads may outlive a failed parse. If they held Python's memory they would need
         the interpreter to let go of it, and crash a process that is about to exit.
         """
-        return pa.OSFile(str(self.path)) if self._held is None else pa.BufferReader(self._held)
+        if self._held is not None:
+            return pa.BufferReader(self._held)
+        return pa.OSFile(os.fsencode(self.path))  # Arrow takes names that are no UTF-8 as bytes
 
     def open(self) -> IO[bytes]:
         """Return a stream of the bytes after a byte order mark."""
@@ -118,9 +122,10 @@ def _next_block(stream: Any, path: Path, done: int) -> bytes:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         name = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}[path.suffix.lower()]
+        place = f"after {done:,} bytes: " if done else ""
         raise UserError(
-            f"{path} is not a whole {name} file (after {done:,} bytes: {error}); get it again, or "
-            "unpack it and give the plain file."
+            f"{path} is not a whole {name} file ({place}{error}); get it again, or unpack it and "
+            "give the plain file."
         ) from error
 
 

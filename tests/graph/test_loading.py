@@ -144,15 +144,6 @@ def test_single_letters_in_a_txt_file_are_a_triple(tmp_path):
     assert named(load_graph(tmp_path / "x.txt")) == [("h", "r", "t")]
 
 
-def test_parquet_columns_by_name_and_integers(tmp_path):
-    table = pa.table({"weight": [1.0], "tail": [7], "Head": ["a"], "relation": ["r"]})
-    pq.write_table(table, tmp_path / "x.parquet")
-    assert named(load_graph(tmp_path / "x.parquet")) == [("a", "r", "7")]
-    coded = pa.array(["r", "r"]).dictionary_encode()
-    pq.write_table(pa.table({"x": [1, 2], "y": coded, "z": [2, 3]}), tmp_path / "y.parquet")
-    assert named(load_graph(tmp_path / "y.parquet")) == [("1", "r", "2"), ("2", "r", "3")]
-
-
 def test_ntriples(tmp_path):
     (tmp_path / "x.nt").write_text(
         "# a comment\n\n"
@@ -209,31 +200,6 @@ def test_labelled_files(tmp_path):
     assert graph.labelled["valid"].dtype == np.int32
     assert graph.labelled["valid"].tolist() == [[0, 0, 1, 1], [0, 0, 2, -1]]
     assert graph.entities == ["a", "b", "z"]
-
-
-def openke(folder, **changes):
-    files = {
-        "entity2id": "3\nParis\t1\nNew York\t0\nRome\t2\n",
-        "relation2id": "2\nnear\t0\nfar\t1\n",
-        "train2id": "2\n0 1 1\n1\t2\t0\n",
-        "valid2id": "1\n2 0 1\n",
-    }
-    for name, text in {**files, **changes}.items():
-        (folder / f"{name}.txt").write_text(text)
-    return folder
-
-
-def test_openke(tmp_path):
-    graph = load_graph(openke(tmp_path))
-    assert graph.entities == ["New York", "Paris", "Rome"]
-    assert named(graph) == [("New York", "far", "Paris"), ("Paris", "near", "Rome")]
-    assert named(graph, "valid") == [("Rome", "far", "New York")]
-    assert len(graph.test) == 0
-
-
-def test_openke_with_spaces_all_over(tmp_path):
-    graph = load_graph(openke(tmp_path, train2id="2\r\n0  1 1 \r\n1\t 2\t0\r\n\r\n"))
-    assert named(graph) == [("New York", "far", "Paris"), ("Paris", "near", "Rome")]
 
 
 def test_many_triples_load_without_a_loop_over_them(tmp_path):

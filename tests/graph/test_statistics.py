@@ -1,12 +1,9 @@
-from collections import defaultdict
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.pairs import pair_rows
 
 ENTITIES, RELATIONS = 6, 3
 TRIPLES = st.lists(
@@ -20,35 +17,6 @@ TRIPLES = st.lists(
 def graph_of(triples):
     names = [f"e{i}" for i in range(ENTITIES)]
     return KnowledgeGraph(names, [f"r{i}" for i in range(RELATIONS)], triples)
-
-
-@given(TRIPLES, st.sampled_from(["head", "tail"]))
-def test_rows_agree_with_dictionaries(triples, side):
-    """With repeated triples too, which a graph would have dropped."""
-    array = np.array(triples, dtype=np.int32).reshape(-1, 3)
-    rows = pair_rows(array, side, ENTITIES, RELATIONS)
-    answers = defaultdict(set)
-    for h, r, t in triples:
-        answers[(r, t) if side == "head" else (r, h)].add(h if side == "head" else t)
-    assert len(rows) == len(answers)
-    assert list(zip(rows.relation.tolist(), rows.anchor.tolist(), strict=True)) == sorted(answers)
-    for row, pair in enumerate(sorted(answers)):
-        mine = rows.answers[rows.offsets[row] : rows.offsets[row + 1]].tolist()
-        assert mine == sorted(answers[pair])
-    for number, (h, r, t) in enumerate(triples):
-        row = rows.of_triple[number]
-        assert rows.relation[row] == r
-        assert rows.anchor[row] == (t if side == "head" else h)
-    assert rows.offsets[-1] == len(rows.answers)
-    assert [a.dtype for a in (rows.of_triple, rows.anchor, rows.relation, rows.answers)] == [
-        np.int32
-    ] * 4
-    assert rows.offsets.dtype == np.int64
-
-
-def test_side_is_checked():
-    with pytest.raises(ValueError, match="head"):
-        pair_rows(np.zeros((0, 3), dtype=np.int32), "left", 1, 1)  # type: ignore[arg-type]
 
 
 @given(TRIPLES)

@@ -1,0 +1,74 @@
+import bz2
+import gzip
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+
+from nscaching.graph import files, load_graph
+from nscaching.graph.files import kind_of, stem_of
+
+from .test_bad_input import complaint
+from .test_loading import named
+
+TEXT = b"a\tr\tb\nc\tr\td\n"
+PACKED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "stem"),
+    [
+        ("x.tsv", ".tsv", "x"),
+        ("a.b.CSV.gz", ".csv", "a.b"),
+        ("x.nt.xz", ".nt", "x"),
+        ("x", "", "x"),
+    ],
+)
+def test_kind_and_stem_look_through_packing(name, kind, stem):
+    assert kind_of(Path(name)) == kind
+    assert stem_of(Path(name)) == stem
+
+
+@pytest.mark.parametrize("ending", PACKED)
+def test_a_packed_file_is_read_whole_or_refused(tmp_path, ending):
+    path = tmp_path / f"x.txt{ending}"
+    packed = PACKED[ending](TEXT * 50_000)
+    path.write_bytes(packed)
+    graph = load_graph(path)
+    assert named(graph) == [("a", "r", "b"), ("c", "r", "d")]
+    assert graph.duplicates["train"] == 99_998
+    for length in (0, 1, 10, len(packed) // 2, len(packed) - 1):
+        path.write_bytes(packed[:length])
+        said = complaint(path)
+        assert str(path) in said
+        assert "not a whole" in said or "is empty" in said
+
+
+@pytest.mark.parametrize("ending", PACKED)
+def test_a_file_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path, monkeypatch, ending):
+    monkeypatch.setattr(files, "_ALWAYS_ALLOWED", 10_000)
+    path = tmp_path / f"x.txt{ending}"
+    path.write_bytes(PACKED[ending](TEXT * 100_000))
+    said = complaint(path)
+    assert "unpacks to more than" in said
+    assert str(path) in said
+
+
+def test_a_pipe_is_read_once():
+    reading, writing = os.pipe()
+    os.write(writing, TEXT)
+    os.close(writing)
+    assert named(load_graph(f"/dev/fd/{reading}")) == [("a", "r", "b"), ("c", "r", "d")]
+    os.close(reading)
+
+
+def test_a_path_that_is_not_utf_8(tmp_path):
+    name = os.fsencode(tmp_path) + b"/\xff.tsv"
+    try:
+        Path(os.fsdecode(name)).write_bytes(TEXT)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    graph = load_graph(os.fsdecode(name))
+    assert graph.num_entities == 4
+    assert graph.name.encode("utf-8")
