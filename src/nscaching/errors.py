@@ -31,10 +31,11 @@ class TrainingInterrupted(KeyboardInterrupt):
 
 #: What to do about a folder that is taken, on the command line and in Python.
 CHOOSE_ANOTHER = "choose another folder (--out, out=...)."
-GO_ON_OR_REPLACE = (
-    "Go on with it (--resume, resume=True), replace it (--overwrite, overwrite=True), or "
+RESUME_OR_REPLACE = (
+    "Resume it (--resume, resume=True), replace it (--overwrite, overwrite=True), or "
     + CHOOSE_ANOTHER
 )
+GO_ON_OR_REPLACE = RESUME_OR_REPLACE
 
 #: With more names than this only those that begin alike and are about as long are compared.
 _MANY_NAMES = 20_000

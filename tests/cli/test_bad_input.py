@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 import nscaching as ns
-from nscaching import files
+from nscaching.artefacts import files
 
 from ..training.helpers import run_command, start
 from .helpers import complaint, invoke

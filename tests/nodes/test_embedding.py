@@ -136,37 +136,48 @@ def test_a_folder_is_not_overwritten_by_mistake(tmp_path, embedding):
         load_nodes(tmp_path / "nothing")
 
 
-def test_an_embedding_stays_where_its_replacement_cannot_be_put(tmp_path, embedding, monkeypatch):
-    embedding.save(tmp_path / "E")
-    rename = Path.rename
+def refusing_replace(monkeypatch, refused):
+    replace = Path.replace
 
     def refuse(path, target):
-        if path.name == "whole":
+        if refused(path):
             raise OSError(errno.ENOSPC, "no space")
-        return rename(path, target)
+        return replace(path, target)
 
+    monkeypatch.setattr(Path, "replace", refuse)
+
+
+def test_an_embedding_stays_where_its_replacement_cannot_be_put(tmp_path, embedding, monkeypatch):
+    embedding.save(tmp_path / "E")
     other = embed_nodes(two_cliques(), **QUICK | {"epochs": 1})
-    monkeypatch.setattr(Path, "rename", refuse)
+    refusing_replace(monkeypatch, lambda path: path.name == "model.safetensors")
     with pytest.raises(UserError, match="the disk is full"):
         other.save(tmp_path / "E", overwrite=True)
     assert np.array_equal(load_nodes(tmp_path / "E").vectors, embedding.vectors)
     assert [path.name for path in tmp_path.iterdir()] == ["E"]
+    assert not list((tmp_path / "E").glob(".*"))
 
 
-def test_an_embedding_that_cannot_be_put_back_is_not_removed(tmp_path, embedding, monkeypatch):
+def test_a_replacement_that_broke_off_halfway_is_completed(tmp_path, embedding, monkeypatch):
     embedding.save(tmp_path / "E")
-    rename = Path.rename
+    other = embed_nodes(two_cliques(), **QUICK | {"epochs": 1})
+    refusing_replace(monkeypatch, lambda path: path.parent.name == ".nscaching-moving")
+    with pytest.raises(UserError, match="the disk is full"):
+        other.save(tmp_path / "E", overwrite=True)
+    monkeypatch.undo()
+    assert np.array_equal(load_nodes(tmp_path / "E").vectors, other.vectors)
+    assert not list((tmp_path / "E").glob(".*"))
 
-    def refuse(path, target):
-        if target == tmp_path / "E":
-            raise OSError(errno.EACCES, "no")
-        return rename(path, target)
 
-    monkeypatch.setattr(Path, "rename", refuse)
-    with pytest.raises(UserError, match="move the embedding that was there back from"):
-        embedding.save(tmp_path / "E", overwrite=True)
-    (left,) = tmp_path.glob(".E.*.tmp/replaced")
-    assert np.array_equal(load_nodes(left).vectors, embedding.vectors)
+def test_files_of_others_stay_when_an_embedding_is_replaced(tmp_path, embedding):
+    embedding.save(tmp_path / "E")
+    (tmp_path / "E" / "thesis.tex").write_text("mine")
+    (tmp_path / "E" / "notes").mkdir()
+    (tmp_path / "E" / "notes" / "a.md").write_text("mine")
+    embedding.save(tmp_path / "E", overwrite=True)
+    assert (tmp_path / "E" / "thesis.tex").read_text() == "mine"
+    assert (tmp_path / "E" / "notes" / "a.md").read_text() == "mine"
+    assert np.array_equal(load_nodes(tmp_path / "E").vectors, embedding.vectors)
 
 
 def test_a_mixture_of_two_folders_is_refused(tmp_path, embedding):

@@ -10,7 +10,7 @@ import numpy as np
 from nscaching.errors import TrainingInterrupted
 from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.embedding import NodeEmbedding
-from nscaching.nodes.folder import refuse_occupied
+from nscaching.nodes.folder import NodeFolder
 from nscaching.nodes.loading import load_node_graph
 from nscaching.nodes.tasks import hold_out_edges
 from nscaching.nodes.training import train_nodes
@@ -38,7 +38,7 @@ def embed_nodes(
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     settings = make_node_config(graph, config, options)
     if out is not None:
-        refuse_occupied(Path(out), overwrite)
+        NodeFolder(out).refuse_occupied(overwrite)
     loaded = load_node_graph(graph, labels=labels, directed=settings.directed)
     for note in loaded.notes:
         shown.say(note)

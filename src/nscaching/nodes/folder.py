@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from nscaching.errors import CHOOSE_ANOTHER, UserError
-from nscaching.files import (
-    explained_writes,
+from nscaching.artefacts import ArtefactFolder
+from nscaching.artefacts.files import (
+    read_json,
     read_names,
     read_tensors,
     write_names,
     write_tensors,
     write_text,
 )
+from nscaching.errors import UserError
 from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.embedding import NodeEmbedding
 from nscaching.nodes.graph import Labels, NodeGraph
@@ -31,56 +30,27 @@ _NODES, _SUMMARY = "nodes.txt", "summary.json"
 _GRAPH, _MODEL = "graph.safetensors", "model.safetensors"
 
 
-def refuse_occupied(out: Path, overwrite: bool) -> None:
-    """Raise unless an embedding may be written to this folder."""
-    with explained_writes(out):
-        if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-            return
-    if not (out / _NODES).is_file() or not (out / _MODEL).is_file():
-        raise UserError(f"{out} exists and holds no embedding of nodes; {CHOOSE_ANOTHER}")
-    if not overwrite:
-        raise UserError(
-            f"{out} holds an embedding already. Replace it (--overwrite, "
-            f"overwrite=True), or {CHOOSE_ANOTHER}"
-        )
+class NodeFolder(ArtefactFolder):
+    """The files of one embedding of nodes."""
+
+    kind = "nodes"
+    what = "an embedding of nodes"
+    otherwise = "holds no embedding of nodes"
+    own = (CONFIG_FILE, _NODES, _SUMMARY, _GRAPH, _MODEL)
+    resumable = False
+
+    def looks_like_one(self) -> bool:
+        """Tell whether names and vectors are there."""
+        return (self.path / _NODES).is_file() and (self.path / _MODEL).is_file()
 
 
 def write_folder(embedding: NodeEmbedding, out: Path, *, overwrite: bool = False) -> Path:
-    """Write all files to a temporary folder and rename it into place, or leave what is there."""
-    refuse_occupied(out, overwrite)
-    with explained_writes(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp"))
-    whole, replaced = workshop / "whole", workshop / "replaced"
-    try:
-        with explained_writes(out):
-            whole.mkdir()
-        try:
-            _write(embedding, whole)
-        except UserError as error:  # name the file where it would have been
-            raise UserError(str(error).replace(str(whole), str(out))) from error
-        with explained_writes(out):
-            if out.exists():
-                out.rename(replaced)
-            whole.rename(out)
-    except BaseException:
-        _put_back(replaced, out)
-        raise
-    finally:
-        if out.exists() or not replaced.exists():  # else it holds the only embedding there is
-            shutil.rmtree(workshop, ignore_errors=True)
+    """Write all files, or leave what is there."""
+    folder = NodeFolder(out)
+    folder.refuse_occupied(overwrite)
+    with folder.writing(), folder.replacing(marker={}) as new:
+        _write(embedding, new)
     return out
-
-
-def _put_back(replaced: Path, out: Path) -> None:
-    """Give an embedding its place again where its replacement did not get there."""
-    if replaced.exists() and not out.exists():
-        try:
-            replaced.rename(out)
-        except OSError as error:
-            raise UserError(
-                f"Cannot write {out}; move the embedding that was there back from {replaced}."
-            ) from error
 
 
 def _write(embedding: NodeEmbedding, folder: Path) -> None:
@@ -147,6 +117,7 @@ def read_graph(folder: Path) -> StoredGraph:
 def load_nodes(path: str | Path) -> NodeEmbedding:
     """Read the folder of an embedding back."""
     folder = Path(path)
+    NodeFolder(folder).recover()
     if not (folder / _NODES).is_file():
         what = "holds no embedding of nodes" if folder.exists() else "is not there"
         raise UserError(f"{folder} {what}. Train one with 'nscaching nodes train'.")
@@ -190,7 +161,6 @@ def _graph(names: list[str], arrays: dict[str, Any], details: dict[str, Any]) ->
 
 def _summary(path: Path) -> dict[str, Any]:
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json(path)
+    except UserError:  # it is about the training; the vectors do not need it
         return {}
-    return read if isinstance(read, dict) else {}

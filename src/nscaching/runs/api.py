@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nscaching.errors import CHOOSE_ANOTHER, GO_ON_OR_REPLACE, UserError
+from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.graph import GraphSource, KnowledgeGraph
 from nscaching.interop.tracking import Tracker, Tracking
 from nscaching.models import SCORING
@@ -53,19 +53,20 @@ def train(
     ``["tensorboard:logs", "csv:curve.csv"]``.
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
-    trainer = make_trainer(
-        graph,
-        out=out,
-        config=config,
-        overwrite=overwrite,
-        resume=resume,
-        progress=shown,
-        tracking=Tracking(track, shown.say),
-        **options,
-    )
-    with _ended(trainer.tracking):
-        trainer.run(resume)
-        return _finished(trainer, shown)
+    with contextlib.nullcontext() if out is None else RunFolder(out).writing():
+        trainer = make_trainer(
+            graph,
+            out=out,
+            config=config,
+            overwrite=overwrite,
+            resume=resume,
+            progress=shown,
+            tracking=Tracking(track, shown.say),
+            **options,
+        )
+        with _ended(trainer.tracking):
+            trainer.run(resume)
+            return _finished(trainer, shown)
 
 
 @contextlib.contextmanager
@@ -107,7 +108,7 @@ def make_trainer(
             progress.say(f"There is no run in {folder.path} yet, so one is begun.")
     settings = make_config(graph, merged_options(config, options))
     if folder is not None:
-        _refuse_occupied(folder, overwrite)
+        folder.refuse_occupied(overwrite)
     loaded = open_graph(settings, graph)
     for note in loaded.notes:
         progress.say(note)
@@ -206,15 +207,6 @@ def refuse_both(resume: bool, overwrite: bool) -> None:
             "To resume is to go on with what is there, and to overwrite is to replace it; ask for "
             "one of the two."
         )
-
-
-def _refuse_occupied(folder: RunFolder, overwrite: bool) -> None:
-    if not folder.exists():
-        return
-    if not folder.is_run():
-        raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
-    if not overwrite:
-        raise UserError(f"{folder.path} holds a run already. {GO_ON_OR_REPLACE}")
 
 
 def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from nscaching.artefacts.files import write_atomically, write_text
 from nscaching.errors import UserError
-from nscaching.files import write_atomically, write_text
 
 #: How a file name tells its format.
 _BY_SUFFIX = {".npy": "npy", ".parquet": "parquet", ".txt": "word2vec", ".vec": "word2vec"}

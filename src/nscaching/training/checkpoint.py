@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
+from nscaching.artefacts.files import explained_writes, read_details, read_tensors, write_tensors
 from nscaching.errors import UserError
-from nscaching.files import read_details, read_tensors, write_tensors
 
 FORMAT = 1
 
@@ -43,6 +43,8 @@ class Counters:
 def save(path: Path, counters: Counters, parts: dict[str, dict[str, Tensor]]) -> None:
     """Write counters and named groups of tensors."""
     tensors = {f"{part}/{name}": t for part, group in parts.items() for name, t in group.items()}
+    with explained_writes(path):
+        path.parent.mkdir(exist_ok=True)
     write_tensors(path, tensors, {"format": FORMAT, **asdict(counters)})
 
 

@@ -2,36 +2,33 @@
 
 ``config.yaml`` repeats the run; ``entities.txt`` and ``relations.txt`` name the rows of
 ``model.safetensors``; ``graph.safetensors`` holds the triples by id, so that a run can be
-evaluated and asked without the files it was trained on; ``metrics.jsonl`` has a line an epoch and a
-line an evaluation, ``trace.jsonl`` what ``--trace`` saw; ``checkpoint/`` holds what ``--resume``
+evaluated and asked without the files it was trained on; ``metrics.jsonl`` has a line per epoch and
+per evaluation, ``trace.jsonl`` what ``--trace`` saw; ``checkpoint/`` holds what ``--resume``
 needs; ``report.html`` is a page about it all.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from nscaching.errors import CHOOSE_ANOTHER, UserError
-from nscaching.evaluation import RankingReport
-from nscaching.files import (
+from nscaching.artefacts import MARKER, ArtefactFolder
+from nscaching.artefacts.files import (
     append_json_line,
     explained_writes,
     read_json_lines,
     read_names,
     read_tensors,
-    sweep_temporary,
     write_json_lines,
     write_names,
     write_tensors,
     write_text,
 )
+from nscaching.errors import CHOOSE_ANOTHER, UserError
+from nscaching.evaluation import RankingReport
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel
 from nscaching.training.checkpoint import load_counters
@@ -40,11 +37,20 @@ from nscaching.training.config import TrainConfig
 _SPLITS = ("train", "valid", "test")
 
 
-class RunFolder:
+class RunFolder(ArtefactFolder):
     """The files of one run."""
 
+    kind = "run"
+    what = "a run"
+    otherwise = "is not a run folder"
+    own = (
+        *("config.yaml", "entities.txt", "relations.txt", "graph.safetensors"),
+        *("model.safetensors", "metrics.jsonl", "trace.jsonl", "report.html"),
+        "checkpoint/state.safetensors",
+    )
+
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        super().__init__(path)
         self.config = self.path / "config.yaml"
         self.entities = self.path / "entities.txt"
         self.relations = self.path / "relations.txt"
@@ -53,65 +59,26 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.trace = self.path / "trace.jsonl"
         self.checkpoint = self.path / "checkpoint" / "state.safetensors"
-        self._staging = self.path / ".nscaching-new"
 
-    def exists(self) -> bool:
-        """Tell whether something is there already; what a killed start left does not count."""
-        with explained_writes(self.path):
-            if not self.path.is_dir():
-                return os.path.lexists(self.path)
-            return self.is_run() or (not self._staging.is_dir() and any(self.path.iterdir()))
+    def looks_like_one(self) -> bool:
+        """Tell whether configuration and graph are there."""
+        return self.config.is_file() and self.graph.is_file()
 
     def is_run(self) -> bool:
         """Tell whether the folder holds a run, finished or not."""
-        try:
-            return self.config.is_file() and self.graph.is_file()
-        except OSError:  # no such path can be
-            return False
+        return self.holds_one()
 
     def create(self, config: TrainConfig, graph: KnowledgeGraph) -> None:
-        """Make the folder with what is known before training; an earlier run there is replaced.
-
-        Everything is written below a staging folder first: whatever fails, what was there stays.
-        ``graph.safetensors`` goes first and comes last, so that no mixture of two runs is ever
-        taken for one, and a start that was killed halfway can simply be made again.
-        """
+        """Make the folder with what is known before training; an earlier run there is replaced."""
         if self.exists() and not self.is_run():
             raise UserError(
                 f"{self.path} exists and is not a run folder, so it is not overwritten; "
                 f"{CHOOSE_ANOTHER}"
             )
-        fresh = not self.path.exists()
-        staged = RunFolder(self._staging)
-        try:
-            with explained_writes(self.path):
-                shutil.rmtree(staged.path, ignore_errors=True)
-                staged.path.mkdir(parents=True)
-            try:
-                staged._write(config, graph)
-            except UserError as error:  # name the file where it would have been
-                said = str(error).replace(str(staged.path), str(self.path))
-                raise UserError(said) from error
-        except BaseException:
-            shutil.rmtree(staged.path, ignore_errors=True)
-            if fresh:
-                with contextlib.suppress(OSError):
-                    self.path.rmdir()
-            raise
+        with self.replacing(marker={}) as new:
+            RunFolder(new)._write(config, graph)
         with explained_writes(self.path):
-            for file in (
-                self.graph,
-                self.model,
-                self.metrics,
-                self.trace,
-                self.path / "report.html",
-            ):
-                file.unlink(missing_ok=True)
-            shutil.rmtree(self.checkpoint.parent, ignore_errors=True)
-            self.checkpoint.parent.mkdir()
-            for name in ("metrics", "entities", "relations", "config", "graph"):
-                getattr(staged, name).replace(getattr(self, name))
-            staged.path.rmdir()
+            self.checkpoint.parent.mkdir(exist_ok=True)
 
     def _write(self, config: TrainConfig, graph: KnowledgeGraph) -> None:
         self.clear_metrics()
@@ -130,26 +97,30 @@ class RunFolder:
         """Write ``config.yaml``, which repeats the run."""
         write_text(self.config, config.as_yaml())
 
-    def sweep(self) -> None:
-        """Remove the temporary files that a killed process left."""
-        shutil.rmtree(self._staging, ignore_errors=True)
-        for folder in (self.path, self.checkpoint.parent):
-            sweep_temporary(folder)
-
     def read_config(self) -> TrainConfig:
         """Return the configuration the run was started with."""
         if not self.is_run():
-            missing = self.graph if self.config.is_file() else self.config
-            what = f"is not a run folder: it has no {missing.name}"
-            if not self.path.exists():
-                what = "is not there"
-            raise UserError(f"{self.path} {what}. Train one with 'nscaching train'.")
+            raise UserError(f"{self.path} {self._what_else()}. Train one with 'nscaching train'.")
         if (self.path / "nodes.txt").is_file() and not self.entities.is_file():
-            raise UserError(
-                f"{self.path} is an embedding of nodes, not a run on a knowledge graph; "
-                "'nscaching nodes' has the commands for it, ns.load_nodes reads it."
-            )
+            raise self._nodes()
+        self.read_marker()  # one of a newer version is refused
         return TrainConfig.from_file(self.config)
+
+    def _what_else(self) -> str:
+        if not self.path.exists():
+            return "is not there"
+        if self.read_marker().get("kind") == "nodes":
+            raise self._nodes()
+        if self.looks_like_one():
+            return f"is not a run folder: {MARKER} says that it is something else"
+        missing = self.graph if self.config.is_file() else self.config
+        return f"is not a run folder: it has no {missing.name}"
+
+    def _nodes(self) -> UserError:
+        return UserError(
+            f"{self.path} is an embedding of nodes, not a run on a knowledge graph; "
+            "'nscaching nodes' has the commands for it, ns.load_nodes reads it."
+        )
 
     def read_graph(self) -> KnowledgeGraph:
         """Return the graph the run was trained on."""

@@ -14,16 +14,18 @@ from typing import Any
 
 import yaml
 
-from nscaching.errors import CHOOSE_ANOTHER, GO_ON_OR_REPLACE, UserError
+from nscaching.artefacts import MARKER, ArtefactFolder
+from nscaching.artefacts.files import find_foreign, write_text
+from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.experiments.tune.journal import Journal
 from nscaching.experiments.tune.settings import SearchOptions, read_options
-from nscaching.files import explained_writes, find_foreign, remove_own, write_text
 from nscaching.training.config import read_yaml
 
 #: Every key that ``search.yaml`` has had since the first version.
 _KEYS = {"trials", "method", "space", "planned_trials", "fixed"}
 #: Files of a run or of an embedding of nodes, which are what trials are.
 _TRIAL = [
+    MARKER,
     "config.yaml",
     "entities.txt",
     "relations.txt",
@@ -34,7 +36,6 @@ _TRIAL = [
     "trace.jsonl",
     "summary.json",
     "report.html",
-    "checkpoint",
     "checkpoint/state.safetensors",
 ]
 #: All that a search writes, as patterns below its folder.
@@ -55,11 +56,16 @@ def base_folder(search: Path) -> Path:
     return search / "base"
 
 
-class SearchFolder:
+class SearchFolder(ArtefactFolder):
     """The files of one search."""
 
+    kind = "search"
+    what = "a search"
+    otherwise = "holds no search"
+    own = _OWN
+
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        super().__init__(path)
         self.settings = self.path / "search.yaml"
         self.base = base_folder(self.path)
         self.journal = Journal(self.path / "trials.jsonl")
@@ -68,8 +74,8 @@ class SearchFolder:
         self.table = self.path / "trials.csv"
         self.result = self.path / "result.json"
 
-    def is_search(self) -> bool:
-        """Tell whether a search was begun here; ``search.yaml`` is written last."""
+    def looks_like_one(self) -> bool:
+        """Tell whether a search was begun here."""
         if not self.settings.is_file() or not (self.base / "config.yaml").is_file():
             return False
         try:
@@ -77,29 +83,30 @@ class SearchFolder:
         except UserError:
             return False
 
+    def is_search(self) -> bool:
+        """Tell whether a search was begun here."""
+        return self.holds_one()
+
     def refuse_occupied(self, overwrite: bool) -> None:
         """Refuse a folder that holds something else, or a search that is not to be replaced."""
-        if not self.path.exists():
-            return
-        if self.is_search():
-            if not overwrite and self.journal.path.exists():  # else nothing was trained yet
-                raise UserError(f"{self.path} holds a search already. {GO_ON_OR_REPLACE}")
-            if (foreign := find_foreign(self.path, _OWN)) is not None:
-                raise UserError(
-                    f"{foreign} is no file of a search, so {self.path} is not replaced. Move it "
-                    f"away, or {CHOOSE_ANOTHER}"
-                )
-        elif not self.path.is_dir() or any(each != self.base for each in self.path.iterdir()):
-            raise UserError(f"{self.path} exists and holds no search; {CHOOSE_ANOTHER}")
+        begun = self.is_search()
+        replaced = overwrite or (begun and not self.journal.path.exists())
+        foreign = find_foreign(self.path, self.own) if begun and replaced else None
+        if foreign is not None:
+            raise UserError(
+                f"{foreign} is no file of a search, so {self.path} is not replaced. Move it "
+                f"away, or {CHOOSE_ANOTHER}"
+            )
+        super().refuse_occupied(replaced)
 
     def create(self, record: dict[str, Any], write_base: Callable[[Path], None]) -> None:
         """Begin a search; the files of an earlier one here are removed, by name."""
-        with explained_writes(self.path):
-            if self.is_search():
-                remove_own(self.path, _OWN)
-            self.path.mkdir(parents=True, exist_ok=True)
-        write_base(self.base)
-        write_text(self.settings, yaml.safe_dump(record, sort_keys=False, allow_unicode=True))
+        with self.replacing(marker={}) as new:
+            write_base(base_folder(new))
+            write_text(
+                new / self.settings.name,
+                yaml.safe_dump(record, sort_keys=False, allow_unicode=True),
+            )
 
     def read(self) -> tuple[SearchOptions, dict[str, Any], int]:
         """Return the options of the search, the fixed training options and the planned trials."""

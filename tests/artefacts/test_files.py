@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from nscaching import UserError
-from nscaching.files import (
+from nscaching.artefacts.files import (
     read_tensors,
     sweep_temporary,
     write_atomically,

@@ -1,0 +1,270 @@
+"""Writing files so that what is there is whole, and reading tensors without trusting them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from nscaching.errors import UserError
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full; free some space or choose another folder",
+    errno.EDQUOT: "the disk quota is used up; free some space or choose another folder",
+    errno.EROFS: "it is on a read-only file system; choose another folder",
+    errno.EACCES: "you may not write there; choose another folder or change its permissions",
+    errno.EPERM: "you may not write there; choose another folder or change its permissions",
+    errno.ENOTDIR: "a part of that path is a file, not a folder; choose another folder",
+    errno.EEXIST: "a file of that name is in the way; choose another folder",
+    errno.ENOENT: "there can be no such folder; choose another one",
+    errno.ENAMETOOLONG: "that name is too long; choose a shorter one",
+}
+
+
+@contextlib.contextmanager
+def explained_writes(path: Path) -> Iterator[None]:
+    """Turn the file system's refusals into a :class:`UserError` that names the path."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
+        raise UserError(f"Cannot write {path}: {remedy}.") from error
+    except SafetensorError as error:  # it reports I/O errors as text
+        full = "No space left" in str(error) or "StorageFull" in str(error)
+        remedy = _REMEDIES[errno.ENOSPC] if full else str(error)
+        raise UserError(f"Cannot write {path}: {remedy}.") from error
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` fill a file in a temporary folder beside ``path``, then rename it into place.
+
+    A folder, because some writers have temporary files of their own: a process that is killed
+    leaves them all in one place, for :func:`sweep_temporary`.
+    """
+    with explained_writes(path):
+        workshop = tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        try:
+            temporary = Path(workshop) / path.name
+            write(temporary)
+            with temporary.open("rb+") as written:
+                os.fsync(written.fileno())
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
+        finally:
+            shutil.rmtree(workshop, ignore_errors=True)
+
+
+def sweep_temporary(folder: Path, name: str = "*") -> None:
+    """Remove what killed processes left of unfinished writes of a file, or all, of a folder."""
+    for leftover in folder.glob(f".{name}.*.tmp"):
+        if leftover.is_dir():  # a link is refused by rmtree
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def remove_own(folder: Path, patterns: Iterable[str]) -> None:
+    """Remove the files below a folder that match a pattern, then the subfolders left empty.
+
+    Whatever matches no pattern stays, and so does what lies behind a symbolic link. Patterns are
+    those of ``Path.glob`` and must name only files that this package writes.
+    """
+    subfolders: set[Path] = set()
+    for pattern in patterns:
+        for found in list(folder.glob(pattern)):
+            above = [parent for parent in found.parents if folder in parent.parents]
+            if any(parent.is_symlink() for parent in above) or found.is_symlink():
+                continue
+            subfolders.update(above)
+            if found.is_file():
+                found.unlink()
+            else:
+                subfolders.add(found)
+    for subfolder in sorted(subfolders, key=lambda path: len(path.parts), reverse=True):
+        with contextlib.suppress(OSError):  # it holds something else
+            subfolder.rmdir()
+
+
+def find_foreign(folder: Path, patterns: Iterable[str]) -> Path | None:
+    """Return something in the subfolders of a folder that matches no pattern, if there is any.
+
+    A link counts, whatever it leads to; a subfolder does not: what is in it does.
+    """
+    own = {found for pattern in patterns for found in folder.glob(pattern)}
+    for above, folders, files in os.walk(folder):
+        if Path(above) == folder:
+            continue
+        links = [name for name in folders if (Path(above) / name).is_symlink()]
+        for found in (Path(above) / name for name in (*files, *links)):
+            if found not in own or found.is_symlink():
+                return found
+    return None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically, in UTF-8 and with the line ends as they are."""
+    write_atomically(path, lambda temporary: temporary.write_bytes(text.encode("utf-8")))
+
+
+def write_names(path: Path, names: Iterable[str]) -> None:
+    """Write names atomically, one per line."""
+    write_text(path, "".join(f"{name}\n" for name in names))
+
+
+def read_names(path: Path) -> list[str]:
+    """Read what :func:`write_names` wrote."""
+    text = read_text(path)
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def read_text(path: Path) -> str:
+    """Read a file of ours as UTF-8, line ends as they are; what is no text is named by place."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"{path} cannot be read ({reason}); the folder is damaged.") from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UserError(
+            f"{path}, line {line}: byte {error.start} is not UTF-8 text; the file is damaged. "
+            "Restore it from a copy."
+        ) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file of ours that holds one JSON object."""
+    text = read_text(path)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None)
+        place = f", line {line}" if line else ""
+        raise UserError(f"{path}{place}: {_no_json(error)}. Restore it from a copy.") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} should hold one JSON object. Restore it from a copy.")
+    return content
+
+
+def _no_json(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return f"it is not JSON ({getattr(error, 'msg', None) or str(error)[:80]})"
+
+
+def append_json_line(path: Path, line: Mapping[str, Any]) -> None:
+    """Add one line of JSON to a file."""
+    with explained_writes(path), path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a JSON-lines file, without lines that are damaged or half written."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}).") from error
+    lines = []
+    for line in content.split(b"\n"):
+        with contextlib.suppress(ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+            read = json.loads(line)
+            if isinstance(read, dict):
+                lines.append(read)
+    return lines
+
+
+def write_json_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Write a JSON-lines file atomically."""
+    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], details: Mapping[str, Any] | None = None
+) -> None:
+    """Write tensors, and details that JSON can hold, atomically as a safetensors file.
+
+    A digest of both goes with them, which :func:`read_tensors` checks.
+    """
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    told = json.dumps(details if details is not None else {})
+    metadata = {"details": told, "digest": tensor_digest(whole, told)}
+    write_atomically(path, lambda temporary: save_file(whole, temporary, metadata=metadata))
+
+
+def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read a safetensors file and its details; ``what`` names it in errors.
+
+    One that was written with a digest must still have it; files of 0.1.0 have none.
+    """
+    with _opened_tensors(path, what) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata() or {}
+        details = _details(file)
+        found = tensor_digest(tensors, metadata.get("details", "{}"))
+    if metadata.get("digest", found) != found:
+        raise UserError(
+            f"{path} is damaged: its content does not have the digest it was written with. Restore "
+            f"this {what} from a copy, or train again."
+        )
+    return tensors, details
+
+
+def read_details(path: Path, what: str) -> dict[str, Any]:
+    """Read only the details of a safetensors file."""
+    with _opened_tensors(path, what) as file:
+        return _details(file)
+
+
+@contextlib.contextmanager
+def _opened_tensors(path: Path, what: str) -> Iterator[Any]:
+    """Open a safetensors file; a file that is none is named with what it should be."""
+    if not path.is_file():
+        raise UserError(f"{path} is missing: there is no {what} here.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"{path} is not a whole safetensors file ({error}). It was truncated or is no {what} "
+            "of nscaching: restore it from a copy, or train again."
+        ) from error
+
+
+def _details(file: Any) -> dict[str, Any]:
+    details = json.loads((file.metadata() or {}).get("details", "{}"))
+    if not isinstance(details, dict):
+        raise ValueError("its details are no mapping")
+    return details
+
+
+def tensor_digest(tensors: Mapping[str, Tensor], details: str = "") -> str:
+    """Return a SHA-256 over details and the name, type, shape and bytes of every tensor."""
+
+    def digest(name: str) -> bytes:
+        tensor = tensors[name]
+        told = json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode()
+        content: Any = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
+        return hashlib.sha256(told + hashlib.sha256(content).digest()).digest()
+
+    with ThreadPoolExecutor(2) as pool:  # hashing lets other threads run
+        parts = pool.map(digest, sorted(tensors))
+        return hashlib.sha256(b"".join([details.encode(), *parts])).hexdigest()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
