@@ -39,7 +39,7 @@ def test_a_person_sees_the_trials_the_best_and_what_to_do_next(data, tmp_path):
 def test_a_search_that_is_there_is_not_replaced_unasked(data, tmp_path):
     out = tmp_path / "S"
     assert invoke("tune", data, "--trials", 1, *SMALL, "--out", out).code == 0
-    assert "Go on with it (--resume" in complaint("tune", data, "--trials", 1, *SMALL, "--out", out)
+    assert "Resume it (--resume" in complaint("tune", data, "--trials", 1, *SMALL, "--out", out)
     again = invoke("tune", data, "--trials", 1, *SMALL, "--out", out, "--overwrite")
     assert again.code == 0
 
