@@ -1,4 +1,4 @@
-"""Packages that only some people need: imported when they are used, and asked for by name."""
+"""Optional dependencies: imported when they are used, with the extra to install when missing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Extra:
 EXTRAS = {
     extra.name: extra
     for extra in (
-        Extra("tune", ("smac",), "search for the numbers of the cache: nscaching tune"),
+        Extra("tune", ("smac",), "search for hyperparameters: nscaching tune"),
         Extra("rdf", ("pyoxigraph",), "read Turtle and RDF/XML, ask SPARQL"),
         Extra("networkx", ("networkx",), "graphs of NetworkX"),
         Extra("pyg", ("torch_geometric",), "data for PyTorch Geometric"),
@@ -58,7 +58,7 @@ def need(module: str, extra: str, what: str) -> Any:
         package = module.split(".")[0]
         if is_installed(package):
             raise UserError(
-                f"{what} needs {package}, which is here but does not load: {error}. "
+                f"{what} needs {package}, which is installed but cannot be imported: {error}. "
                 f"Install it again: {EXTRAS[extra].command}"
             ) from error
         raise UserError(f"{what} needs {package}: {EXTRAS[extra].command}") from error

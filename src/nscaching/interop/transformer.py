@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.preprocessing import normalize
 
-from nscaching.errors import UserError, nearest_names
+from nscaching.errors import UserError, nearest_names, shown
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class EntityVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Turn entity names into their embeddings.
 
-    ``run`` is a run or its folder. ``X`` is one column of names, or several, whose vectors then
-    stand side by side: two columns describe a pair of entities. ``unknown`` says what becomes of a
-    name the run does not know: ``"error"``, or ``"zero"`` for a vector of zeros. ``unit`` makes all
-    vectors one long.
+    ``run`` is a run or its folder. ``X`` is one column of names, or several, whose vectors are then
+    concatenated: two columns describe a pair of entities. ``unknown`` says what is done with a name
+    that the run does not have: ``"error"``, or ``"zero"`` for a vector of zeros. ``unit`` scales
+    all vectors to length one.
     """
 
     def __init__(self, run: Run | str | Path, *, unknown: str = "error", unit: bool = False):
@@ -31,7 +31,7 @@ class EntityVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.unit = unit
 
     def fit(self, X: Any, y: Any = None) -> EntityVectors:
-        """Look the embeddings up; nothing is learnt from ``X`` but how many columns it has."""
+        """Get the embeddings; nothing is learnt from ``X`` but the number of its columns."""
         if self.unknown not in ("error", "zero"):
             raise UserError(f"unknown must be 'error' or 'zero', not {self.unknown!r}.")
         from nscaching.runs.api import load_run
@@ -58,14 +58,16 @@ class EntityVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.unknown == "error" and (places < 0).any():
             name = str(names.reshape(-1)[int(np.argmax(places < 0))])
             hint = nearest_names(name, self.places_) or "."
-            raise UserError(f"The run has no entity '{name}'{hint} unknown='zero' lets it pass.")
+            raise UserError(
+                f"The run has no entity '{shown(name)}'{hint} With unknown='zero' it gets zeros."
+            )
         vectors: npt.NDArray[np.float32] = np.where(
             (places < 0)[:, None], np.float32(0), self.vectors_[places]
         )
         return vectors.reshape(len(names), -1)
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
-        """Return a name for each number of a vector, such as ``entity0_12``."""
+        """Return one name per component of a vector, such as ``entity0_12``."""
         width = self.vectors_.shape[1]
         names = [
             f"entity{column}_{i}" for column in range(self.n_features_in_) for i in range(width)
@@ -82,5 +84,5 @@ def _columns(X: Any) -> npt.NDArray[Any]:
     if names.ndim == 1:
         names = names[:, None]
     if names.ndim != 2:
-        raise UserError(f"X must be a column of names or a few, not of shape {names.shape}.")
+        raise UserError(f"X must be one or more columns of names, not of shape {names.shape}.")
     return names

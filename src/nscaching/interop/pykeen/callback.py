@@ -1,8 +1,8 @@
-"""The training callback: it gives the sampler its model, and the checkpoint the caches.
+"""The training callback: gives the sampler its model, and stores the caches in checkpoints.
 
 PyKEEN's checkpoint has no place for a sampler. It stores the optimiser's ``state_dict``, though,
 and an optimiser keeps entries of a parameter group that it does not know. While training runs, a
-hook adds the caches there; when a checkpoint was loaded, they are taken out again.
+hook adds the caches there; when a checkpoint is loaded, they are removed again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from nscaching.errors import UserError
 from nscaching.interop.pykeen.sampler import NSCachingNegativeSampler
 
-#: Under this name the caches stand in the first parameter group of a checkpoint.
+#: The entry of the caches in the first parameter group of a checkpoint.
 _ENTRY = "nscaching"
 
 
@@ -37,7 +37,7 @@ class NSCachingTrainingCallback(TrainingCallback):  # type: ignore[misc]
         if isinstance(hint, NSCachingNegativeSampler):
             raise UserError(
                 "Give negative_sampler by its name 'nscaching' or its class, with "
-                "negative_sampler_kwargs: PyKEEN makes one for each search of a batch size."
+                "negative_sampler_kwargs: PyKEEN makes a new one when it searches for a batch size."
             )
         ours = hint is not None and not isinstance(hint, NegativeSampler)
         if not ours or not issubclass(
@@ -45,12 +45,12 @@ class NSCachingTrainingCallback(TrainingCallback):  # type: ignore[misc]
         ):
             raise UserError(
                 "The callback 'nscaching' belongs to the sLCWA training loop with "
-                "negative_sampler='nscaching'; leave the callback out, or choose that sampler."
+                "negative_sampler='nscaching'; drop the callback, or choose that sampler."
             )
         given = training_loop.negative_sampler_kwargs or {}
         training_loop.negative_sampler_kwargs = {**given, "callback": self}
         self._unhook()
-        self._kept = _taken_out(training_loop.optimizer)
+        self._kept = _popped(training_loop.optimizer)
 
     def adopt(self, sampler: NSCachingNegativeSampler) -> None:
         """Give a new sampler the model; the last one made is the one that trains."""
@@ -58,7 +58,7 @@ class NSCachingTrainingCallback(TrainingCallback):  # type: ignore[misc]
         self._sampler = sampler
 
     def pre_batch(self, **kwargs: Any) -> None:
-        """Have the caches in checkpoints from now on; a look for a batch size has no callbacks."""
+        """Store the caches in checkpoints from now on; a search for a batch size skips this."""
         if self._hooks:
             return
         self._kept = {}
@@ -82,7 +82,7 @@ class NSCachingTrainingCallback(TrainingCallback):  # type: ignore[misc]
             state["param_groups"][0][_ENTRY] = self._sampler.state()
 
     def _take_out(self, optimizer: Any) -> None:
-        _taken_out(optimizer)
+        _popped(optimizer)
 
     def _unhook(self) -> None:
         for hook in self._hooks:
@@ -90,10 +90,10 @@ class NSCachingTrainingCallback(TrainingCallback):  # type: ignore[misc]
         self._hooks = []
 
 
-def _taken_out(optimizer: Any) -> dict[str, Tensor]:
-    """Take the caches of a checkpoint out of the optimiser that loaded it."""
-    taken: dict[str, Tensor] = optimizer.param_groups[0].pop(_ENTRY, {})
-    return taken
+def _popped(optimizer: Any) -> dict[str, Tensor]:
+    """Remove and return the caches of a checkpoint from the optimiser that loaded it."""
+    caches: dict[str, Tensor] = optimizer.param_groups[0].pop(_ENTRY, {})
+    return caches
 
 
 callback_resolver.register(NSCachingTrainingCallback)

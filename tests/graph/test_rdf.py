@@ -5,8 +5,7 @@ import gzip
 import pytest
 
 from nscaching import KnowledgeGraph, UserError, load_graph
-
-from .helpers import named
+from tests.interop.helpers import named
 
 pyoxigraph = pytest.importorskip("pyoxigraph")
 
