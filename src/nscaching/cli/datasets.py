@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import numpy as np
 import typer
+from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
+from nscaching.errors import shown
 from nscaching.graph import (
     DatasetInfo,
     dataset_info,
@@ -24,7 +27,7 @@ app = typer.Typer(no_args_is_help=True, help="List, describe and fetch the named
 @app.command("list")
 @friendly
 def list_command(as_json: JsonFlag = False) -> None:
-    """List the named data sets and whether they are on this machine."""
+    """List the named data sets, and whether each is on this machine."""
     infos = list_datasets()
     if as_json:
         print_json({"datasets": [_described(info) for info in infos]})
@@ -42,14 +45,15 @@ def info_command(
     data: Annotated[str, typer.Argument(help="A named data set, a folder or a file.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Describe a data set: its counts and, where it is here, each relation."""
+    """Describe a graph: its counts, remarks on the data, and each relation."""
     graph = load_graph(data)
     counts = {split: len(graph.split(split)) for split in ("train", "valid", "test")}
     statistics = graph.statistics
+    sizes = np.bincount(graph.train[:, 1], minlength=graph.num_relations)
     relations = [
         {
             "relation": name,
-            "train": int((graph.train[:, 1] == index).sum()),
+            "train": int(sizes[index]),
             "tails_per_head": float(statistics.tails_per_head[index]),
             "heads_per_tail": float(statistics.heads_per_tail[index]),
             "cardinality": statistics.cardinality[index],
@@ -57,20 +61,25 @@ def info_command(
         for index, name in enumerate(graph.relations)
     ]
     if as_json:
-        sizes = {"entities": graph.num_entities, "relations": graph.num_relations, **counts}
-        duplicates = sum(graph.duplicates.values())
         print_json(
-            {"name": graph.name, **sizes, "duplicates": duplicates, "per_relation": relations}
+            {
+                "name": graph.name,
+                "entities": graph.num_entities,
+                "relations": graph.num_relations,
+                **counts,
+                "duplicates": sum(graph.duplicates.values()),
+                "per_relation": relations,
+            }
         )
         return
     console = stdout()
     console.print(repr(graph), highlight=False, soft_wrap=True)
     for note in graph.notes:
         console.print(note, highlight=False, soft_wrap=True)
-    made = table("\nRelations", "", "train", "tails a head", "heads a tail", "class")
+    made = table("\nRelations", "", "train", "tails per head", "heads per tail", "class")
     for row in sorted(relations, key=lambda row: -int(str(row["train"])))[:40]:
         made.add_row(
-            str(row["relation"]),
+            shown(row["relation"]),
             f"{row['train']:,}",
             f"{row['tails_per_head']:.2f}",
             f"{row['heads_per_tail']:.2f}",
@@ -85,7 +94,9 @@ def info_command(
 @friendly
 def fetch_command(
     name: Annotated[str, typer.Argument(help="A named data set.")],
-    force: Annotated[bool, typer.Option("--force", help="Download it again.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Download it again even if it is here.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Download a data set into the user's cache folder, checked by its SHA-256 sums."""
@@ -98,9 +109,9 @@ def fetch_command(
             BarColumn(),
             DownloadColumn(),
             TimeRemainingColumn(),
-            console=_stderr(),
+            console=Console(stderr=True),
         ) as bars:
-            path = str(fetch_dataset(info.name, force=force, progress=_shown_on(bars)))
+            path = str(fetch_dataset(info.name, force=force, progress=_callback(bars)))
     if as_json:
         print_json({"name": info.name, "path": path})
     else:
@@ -125,13 +136,8 @@ def _here(info: DatasetInfo) -> bool:
     return info.bundled or find_dataset(info.name) is not None
 
 
-def _stderr() -> Any:
-    from rich.console import Console
-
-    return Console(stderr=True)
-
-
-def _shown_on(bars: RichProgress) -> Any:
+def _callback(bars: RichProgress) -> Any:
+    """Return a callback that shows one bar per file."""
     tasks: dict[str, Any] = {}
 
     def show(done: int, total: int | None, label: str) -> None:

@@ -1,4 +1,4 @@
-"""Triplet classification: is a triple true? Answered by a threshold for each relation."""
+"""Triplet classification: is a triple true? Decided by one threshold per relation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLOCK = 1 << 15
 
 
 class Verdicts(NamedTuple):
-    """What a run says of triples: whether each is true, and by how much."""
+    """Whether each triple is true by its threshold, and by how much."""
 
     labels: npt.NDArray[np.bool_]  #: (n,)
     margins: npt.NDArray[np.float64]  #: (n,) score minus threshold; true from 0 on
@@ -33,12 +33,12 @@ class LabelledTriples:
     triples: npt.NDArray[np.int32]  #: (n, 3)
     true: npt.NDArray[np.bool_]  #: (n,)
     seeded: bool  #: whether the negatives were drawn, and are not the data set's own
-    notes: tuple[str, ...] = ()  #: sentences on negatives that could not be as they should
+    notes: tuple[str, ...] = ()  #: sentences on negatives that break the rule
 
 
 @dataclass(frozen=True)
 class RelationAccuracy:
-    """How well the triples of one relation are told apart."""
+    """How well facts and negatives of one relation are told apart."""
 
     accuracy: float
     count: int  #: triples, facts and negatives together
@@ -52,7 +52,7 @@ class RelationAccuracy:
 
 @dataclass(frozen=True)
 class ClassificationReport:
-    """Accuracy on the facts and negatives of a split, overall and by relation."""
+    """Accuracy on the facts and negatives of a split, overall and per relation."""
 
     accuracy: float  #: NaN for no triple
     count: int  #: triples, facts and negatives together
@@ -81,7 +81,7 @@ class ClassificationReport:
 def labelled_triples(
     graph: KnowledgeGraph, split: str, drawing: Drawing | None = None
 ) -> LabelledTriples:
-    """Return the labelled triples of a split: the data set's own, else each fact and a negative."""
+    """Return the labelled triples of a split: the data set's, else each fact and one negative."""
     facts = graph.split(split)
     if split in graph.labelled:
         rows = graph.labelled[split]
@@ -90,13 +90,13 @@ def labelled_triples(
     notes = []
     if drawn.out_of_place:
         notes.append(
-            f"{drawn.out_of_place:,} negatives of {split} have an entity that their relation never "
-            "has at that place: all that it has make known facts."
+            f"{drawn.out_of_place:,} negatives of {split} have an entity that never occurs on that "
+            "side of the relation: all that do would make known facts."
         )
     if drawn.missing:
         notes.append(
-            f"{drawn.missing:,} facts of {split} have no negative: every other entity makes a "
-            "known fact too."
+            f"{drawn.missing:,} facts of {split} have no negative: every other entity would make a "
+            "known fact."
         )
     return LabelledTriples(
         np.concatenate([facts, drawn.triples]),
@@ -146,18 +146,18 @@ def classification_report(
     split: str,
     drawing: Drawing,
 ) -> ClassificationReport:
-    """Classify the facts and negatives of a split; relations without a triple are left out."""
+    """Classify the facts and negatives of a split; relations without a triple are omitted."""
     given = labelled_triples(graph, split, drawing)
     relations = given.triples[:, 1]
     right = classify_triples(model, thresholds, given.triples).labels == given.true
     counts = np.bincount(relations, minlength=graph.num_relations)
     hits = np.bincount(relations, weights=right, minlength=graph.num_relations)
     notes = list(given.notes)
-    lent = int(((counts > 0) & ~thresholds.own).sum())
-    if lent:
+    shared = int(((counts > 0) & ~thresholds.own).sum())
+    if shared:
         notes.append(
-            f"{lent:,} of {int((counts > 0).sum()):,} relations have no triple in valid; the best "
-            "threshold of all relations together stands in for theirs."
+            f"{shared:,} of {int((counts > 0).sum()):,} relations have no triple in valid; they "
+            "use the best single threshold of all relations."
         )
     return ClassificationReport(
         accuracy=float(right.mean()) if len(right) else float("nan"),

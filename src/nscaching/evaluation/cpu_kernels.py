@@ -14,9 +14,9 @@ Array = np.ndarray[Any, Any]
 def count_better(
     scores: Array, target: Array, offsets: Array, answers: Array, better: Array, equal: Array
 ) -> None:
-    """Count, for each query, the entities that score above and like its target.
+    """Count, per query, the entities that score above its target, and the same as it.
 
-    Known answers, the target among them, do not count. Shapes: scores (b, n); target, better,
+    Known positives, the target among them, do not count. Shapes: scores (b, n); target, better,
     equal (b,); offsets (b + 1,) into answers.
     """
     for i in prange(scores.shape[0]):

@@ -1,4 +1,4 @@
-"""Ranking metrics: MRR, MR, AMRI and Hits@k, overall and for parts of the triples."""
+"""Ranking metrics: MRR, MR, AMRI and Hits@k, overall and per side, relation and class."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RankingMetrics:
 
     @classmethod
     def of(cls, rank: np.ndarray, among: np.ndarray) -> RankingMetrics:
-        """Compute the metrics of ranks, each among so many entities; all NaN for no rank."""
+        """Compute the metrics of ranks, each among ``among`` entities; all NaN for no rank."""
         if len(rank) == 0:
             nan = float("nan")
             return cls(nan, nan, nan, nan, nan, nan, 0)
@@ -86,7 +86,7 @@ class RankingReport(RankingMetrics):
         split: str,
         seconds: float,
     ) -> RankingReport:
-        """Break ranks down; relations and classes without a triple are left out."""
+        """Break ranks down; relations and classes without a triple are omitted."""
         rank = np.stack([ranks[side].rank for side in Side])
         among = np.stack([ranks[side].among for side in Side])
         relations = triples[:, 1]

@@ -1,4 +1,4 @@
-"""One fixed negative for each fact of a split, for data sets that come without any.
+"""One fixed negative per fact of a split, for data sets that come without any.
 
 They are made like the negatives that FB13 comes with (Socher et al. 2013), which the paper's source
 (Wang et al. 2014) follows: the tail is replaced by another entity that the relation has as a tail
@@ -31,7 +31,7 @@ class Drawing:
     """How negatives are drawn: the seed, and the side that is replaced."""
 
     seed: int = 0
-    replaced: str = "tail"  #: ``"tail"``, ``"head"`` or ``"either"``, a fair coin for each fact
+    replaced: str = "tail"  #: ``"tail"``, ``"head"`` or ``"either"``, a fair coin per fact
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -44,21 +44,23 @@ class Drawing:
 
 @dataclass(frozen=True)
 class SeededNegatives:
-    """Negatives of a split, and how often the rule had to give way."""
+    """Negatives of a split, and for how many facts the rule could not be kept."""
 
-    triples: npt.NDArray[np.int32]  #: (n, 3), in the order of the split; facts without one left out
-    out_of_place: int  #: negatives whose entity the relation never has at that place
-    missing: int  #: facts for which any other entity makes a known fact too
+    triples: npt.NDArray[
+        np.int32
+    ]  #: (n, 3), in the order of the split; some facts have none
+    out_of_place: int  #: negatives whose entity the relation never has on that side
+    missing: int  #: facts for which every other entity makes a known fact
 
 
 def seeded_negatives(
     graph: KnowledgeGraph, split: str, drawing: Drawing | None = None
 ) -> SeededNegatives:
-    """Draw a negative for each fact of a split, the same for the same graph and drawing.
+    """Draw one negative per fact of a split, the same for the same graph and drawing.
 
-    The entity is uniform among those that the relation has at that place, in any split, and that
+    The entity is uniform among those that the relation has on that side, in any split, and that
     make no known fact of any split. Where there is none, the other side is replaced. Where that
-    cannot be either, any entity will do that makes no known fact; a fact without such an entity
+    fails too, any entity that makes no known fact is taken; a fact without such an entity
     gets no negative.
     """
     drawing = drawing or Drawing()
@@ -95,8 +97,8 @@ def seeded_negatives(
 class _Pool:
     """The entities that may replace one side of a fact, relation by relation.
 
-    Relation r has ``size[r]`` of ``entities``, from ``start[r]`` on, ascending. ``places`` says
-    where in the pool of its relation every answer of ``pairs`` stands: those are left out.
+    Relation r has ``size[r]`` of ``entities``, from ``start[r]`` on, ascending. ``places`` is the
+    place in its relation's pool of every answer of ``pairs``: known positives, never drawn.
     """
 
     pairs: PairRows
@@ -112,9 +114,9 @@ class _Pool:
         return self.size[self.pairs.relation] - np.diff(self.pairs.offsets)
 
     def draw(self, rows: _Longs, share: npt.NDArray[np.float64]) -> _Longs:
-        """Return the free entity of each row that stands at this share, in [0, 1), of them."""
+        """Return one free entity per row: the one at this share, in [0, 1), of the free ones."""
         nth = (share * self.free[rows]).astype(np.int64)
-        # An answer stands before the nth free entity if at most n free ones stand before it.
+        # An answer comes before the nth free entity if at most n free ones come before it.
         place = np.searchsorted(self._keys, rows * self._width + nth, side="right")
         answers_before = place - self.pairs.offsets[rows]
         return self.entities[self.start[self.pairs.relation[rows]] + nth + answers_before]
@@ -125,7 +127,7 @@ class _Pool:
 
     @cached_property
     def _keys(self) -> _Longs:
-        """For every answer its row and how many free entities stand before it, as one number."""
+        """For every answer its row and the number of free entities before it, as one number."""
         row = np.repeat(np.arange(len(self.pairs)), np.diff(self.pairs.offsets))
         free_before = self.places - (np.arange(len(row)) - self.pairs.offsets[row])
         return row * self._width + free_before

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.pairs import fact_keys, pair_keys
+from nscaching.graph.pairs import SideName, pair_keys, pair_rows
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.models import EmbeddingModel, Side
 
@@ -24,23 +24,22 @@ DEFAULT_MEMORY_MB = 512
 
 @dataclass(frozen=True)
 class Ranks:
-    """Ranks of one side, one for each triple, and how many entities each was ranked among."""
+    """Ranks of one side, one per triple, and how many entities each was ranked among."""
 
     rank: np.ndarray  #: float64 (n,)
     among: np.ndarray  #: int64 (n,) entities left after filtering, the true one included
 
 
 class Filter:
-    """For every query of one side, all its true answers in the graph and in what is ranked."""
+    """The known positives of every query of one side, in the graph and in what is ranked."""
 
     def __init__(self, graph: KnowledgeGraph, side: Side, ranked: np.ndarray) -> None:
+        self.num_entities = graph.num_entities
         triples = np.concatenate([graph.train, graph.valid, graph.test, ranked])
-        self.num_relations = graph.num_relations
-        pairs = self._pairs(triples, side)
-        answers = triples[:, 0 if side is Side.HEAD else 2]
-        facts = fact_keys(pairs, answers, graph.num_entities, graph.num_relations)
-        once = np.unique(facts, return_index=True)[1]
-        self.keys, self.answers = pairs[once], answers[once].astype(np.int32)
+        name: SideName = "head" if side is Side.HEAD else "tail"
+        rows = pair_rows(triples, name, graph.num_entities, graph.num_relations)
+        self.pairs = pair_keys(rows.relation, rows.anchor, graph.num_entities)
+        self.offsets, self.answers = rows.offsets, rows.answers
 
     @classmethod
     def of(cls, graph: KnowledgeGraph, side: Side, ranked: np.ndarray) -> Filter:
@@ -53,20 +52,19 @@ class Filter:
         return kept[side]
 
     def answers_of(self, triples: np.ndarray, side: Side) -> tuple[np.ndarray, np.ndarray]:
-        """Return all true answers of the triples' queries as (position of triple, entity) lists."""
-        keys = self._pairs(triples, side)
-        start = np.searchsorted(self.keys, keys, side="left")
-        count = np.searchsorted(self.keys, keys, side="right") - start
+        """Return the known positives of the triples' queries as (position of triple, entity)."""
+        keys = pair_keys(
+            triples[:, 1], triples[:, 2 if side is Side.HEAD else 0], self.num_entities
+        )
+        row = np.searchsorted(self.pairs, keys, side="left")
+        count = np.searchsorted(self.pairs, keys, side="right") - row  # 0 or 1 pair
+        start, count = self.offsets[row], self.offsets[row + count] - self.offsets[row]
         position = np.repeat(np.arange(len(triples)), count)
         first = np.repeat(start - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
         return position, self.answers[first + np.arange(len(position))]
 
-    def _pairs(self, triples: np.ndarray, side: Side) -> np.ndarray:
-        anchors = triples[:, 2 if side is Side.HEAD else 0]
-        return pair_keys(anchors, triples[:, 1], self.num_relations)
 
-
-#: The filters of graphs that are still in use: every validation of a run needs the same.
+#: The filters of graphs in use: every validation of a run needs the same.
 _FILTERS: WeakKeyDictionary[KnowledgeGraph, dict[Side, Filter]] = WeakKeyDictionary()
 
 
@@ -81,8 +79,8 @@ def rank_triples(
 ) -> dict[Side, Ranks]:
     """Rank the head and the tail of each triple, filtered by all splits of the graph.
 
-    ``memory_mb`` bounds the tables of scores; ``progress`` is told the queries done since it was
-    last called. A score that is not a number ranks last.
+    ``memory_mb`` bounds the tables of scores; ``progress`` is called with the number of queries
+    done since its last call. A score that is not a number ranks last.
     """
     if ties not in TIES:
         raise UserError(f"ties must be one of {', '.join(TIES)}, not '{ties}'.")
@@ -90,7 +88,7 @@ def rank_triples(
     ranks = {}
     for side in Side:
         known = Filter.of(graph, side, triples)
-        # Queries of one relation stand together, so that relational views are shared.
+        # Queries of one relation come together, so that they share the view of the entities.
         order = np.argsort(triples[:, 1], kind="stable")
         rank = np.empty(len(triples))
         among = np.empty(len(triples), dtype=np.int64)
@@ -132,7 +130,7 @@ def _rank_chunk(
 def _count(
     scores: Tensor, true: Tensor, position: np.ndarray, entity: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Count the unfiltered entities that score above and like the true one, with plain torch."""
+    """Count the unfiltered entities that score above the true one, and the same as it."""
     place = (
         torch.from_numpy(position).to(scores.device),
         torch.from_numpy(entity).to(scores.device).long(),
@@ -145,7 +143,7 @@ def _count(
 def _count_on_cpu(
     scores: Tensor, target: Tensor, filtered: np.ndarray, entity: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Do the same in one fused pass."""
+    """Do the same in one pass over the scores."""
     from nscaching.evaluation import cpu_kernels
 
     offsets = np.concatenate([[0], np.cumsum(filtered)])

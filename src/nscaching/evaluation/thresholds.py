@@ -1,4 +1,4 @@
-"""From which score on a triple counts as true: a threshold for each relation."""
+"""From which score on a triple counts as true: one threshold per relation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Limits = np.finfo(np.float32)
 
 @dataclass(frozen=True)
 class Thresholds:
-    """A threshold for each relation; a triple is taken as true from its threshold on."""
+    """One threshold per relation; a triple is taken as true from its threshold on."""
 
     values: _Floats  #: (relations,), ``overall`` for a relation that had nothing to learn from
     own: npt.NDArray[np.bool_]  #: (relations,), whether the relation has a threshold of its own
@@ -33,8 +33,8 @@ def fit_thresholds(
 ) -> Thresholds:
     """Return the thresholds of highest accuracy on labelled triples. Shapes: (n,) three times.
 
-    The optimum is exact: every cut between two different scores is compared. The threshold stands
-    in the middle of its cut. Of equally good cuts a relation takes the one nearest to the best
+    The optimum is exact: every cut between two different scores is compared. The threshold is
+    the middle of its cut. Of equally good cuts a relation takes the one nearest to the best
     threshold overall, which so decides where the relation's own triples do not.
     """
     finite = _finite(scores)
@@ -57,8 +57,8 @@ def _best_cuts(
 ) -> _Floats:
     """Return the best threshold of each group that occurs, in the order of the groups.
 
-    A cut stands before each triple of a group in the order of scores, and one after the last. With
-    all of the group taken as true, moving the cut over a triple wins one where it is false and
+    There is a cut before each triple of a group in the order of scores, and one after the last.
+    With all of the group taken as true, moving the cut over a triple wins one where it is false and
     loses one where it is true.
     """
     order = np.lexsort((scores, groups))
