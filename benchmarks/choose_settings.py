@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 import nscaching as ns
-from nscaching.experiments.paper.settings import chosen
+from nscaching.experiments.paper.definitions import chosen
 from nscaching.models import SCORING
 from nscaching.runs.api import make_trainer
 from nscaching.training import Progress

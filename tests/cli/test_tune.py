@@ -90,7 +90,7 @@ def test_tune_itself_takes_the_space_of_nodes(edges, tmp_path):
     outcome = invoke("tune", edges, *told, "--json")
     assert outcome.code == 0, outcome
     said = json.loads(outcome.stdout)
-    assert said["measure"] == "auc"  # the nodes have no classes
+    assert said["metric"] == "auc"  # the nodes have no classes
     assert set(said["best"]["config"]) >= {"negatives", "alpha2", "alpha3"}
     refused = complaint("tune", edges, *told[:-1], tmp_path / "T", "--scoring", "transe")
     assert "unknown option 'scoring'" in refused

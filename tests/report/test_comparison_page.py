@@ -3,7 +3,7 @@
 import pytest
 
 import nscaching as ns
-from nscaching.experiments.compare.results import Comparison, RunResult
+from nscaching.experiments.compare import Comparison, RunResult
 from nscaching.report.comparison_page import comparison_page
 
 from ..training.helpers import ring

@@ -1,6 +1,7 @@
 """The page of a search."""
 
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,8 @@ pytest.importorskip("smac")
 
 import nscaching as ns
 from nscaching.experiments.tune.folder import SearchFolder
+from nscaching.experiments.tune.importance import Effect, Importance
+from nscaching.report.search_page import search_page
 
 from ..cli.helpers import invoke
 from ..experiments.tune.helpers import untimed_result
@@ -40,10 +43,18 @@ def test_every_trial_and_the_best_settings_are_there(result, found):
     assert found.count("tr") >= 1 + 8
 
 
-def test_what_mattered_is_drawn_on_one_scale(result, found):
-    assert result.importance is not None
-    titles = [f"Predicted MRR over {effect.name}" for effect in result.importance.effects]
-    assert all(title in found.words for title in titles)
+def test_what_mattered_is_drawn_on_one_scale(result):
+    effects = [Effect(name, 0.2, 0.3, [0, 1], [0.1, 0.2]) for name in ("alpha1", "alpha3")]
+    fitted = replace(result, importance=Importance(effects, 0.4, 8, 2), importance_note=None)
+    found = read(search_page(fitted))
+    assert all(f"Predicted MRR over {effect.name}" in found.words for effect in effects)
+    assert "0.40 of the variance (cross-validated R²)" in found.words
+
+
+def test_what_the_fit_does_not_support_is_a_sentence(result):
+    page = search_page(replace(result, importance=None, importance_note="It cannot be told."))
+    assert "It cannot be told." in read(page).words
+    assert "Predicted MRR over" not in read(page).words
 
 
 @pytest.mark.parametrize("alpha3", [1.0, 4.0], ids=["flags", "base"])

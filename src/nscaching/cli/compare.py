@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
+from rich.table import Table
 
 from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import (
@@ -38,7 +39,8 @@ def compare_command(
     seeds: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="Seeds with commas between them; several give mean and spread.", show_default="0"
+            help="Seeds with commas between them; several give mean and spread.",
+            show_default="0; 0,1,2 for a graph of fewer than 20,000 training triples",
         ),
     ] = None,
     max_seconds: Annotated[
@@ -108,6 +110,8 @@ def _show(comparison: Comparison) -> None:
             ", ".join(map(str, row["best_epoch"])),
         )
     console.print(made)
+    if any(row["mrr_interval"] for row in comparison.rows):
+        console.print(_intervals_table(comparison.rows))
     for row in comparison.rows:
         for error in row["errors"]:
             console.print(f"{row['sampler']} failed, {error}", highlight=False, soft_wrap=True)
@@ -115,9 +119,25 @@ def _show(comparison: Comparison) -> None:
     if len(comparison.seeds) > 1:
         seeds = ", ".join(map(str, comparison.seeds))
         console.print(f"Mean ± standard deviation over seeds {seeds}.", highlight=False)
+    for remark in comparison.remarks:
+        console.print(remark, highlight=False, soft_wrap=True)
     names = ("compare.json", comparison.picture, comparison.report)
     files = [comparison.out / name for name in names if name]
     console.print(f"Written: {', '.join(map(str, files))}", highlight=False, soft_wrap=True)
+
+
+def _intervals_table(rows: list[dict[str, Any]]) -> Table:
+    made = table("\nMRR: 95 % intervals over test facts", "sampler", "interval", "to the best")
+    made.columns[0].overflow = "fold"
+    for row in (row for row in rows if row["mrr_interval"]):
+        low, high = row["mrr_interval"]
+        difference = row["difference"]
+        shown = "best"
+        if difference is not None:
+            shown = f"{difference['mrr']:+.4f}"
+            shown += ", within noise" if difference["within_noise"] else ""
+        made.add_row(row["sampler"], f"{low:.4f} to {high:.4f}", shown)
+    return made
 
 
 def _mean(row: dict[str, Any], name: str, form: str) -> str:

@@ -18,10 +18,10 @@ from nscaching.cli.output import (
 )
 from nscaching.errors import UserError
 from nscaching.experiments.paper import Reproduction, definitions, reproduce
-from nscaching.experiments.paper.planning import DONE, MISSING, Request
-from nscaching.experiments.paper.report import write_report
-from nscaching.experiments.paper.rows import label_of
-from nscaching.experiments.paper.tables import Beside, beside, same_cell
+from nscaching.experiments.paper.cells import cell_of
+from nscaching.experiments.paper.plan import MISSING, Request
+from nscaching.experiments.paper.report import Beside, beside, same_cell, write_report
+from nscaching.experiments.runner import DONE
 from nscaching.training import Progress
 from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.progress import duration
@@ -164,7 +164,7 @@ def _show(made: Reproduction) -> None:
     listed.columns[0].min_width = 20
     for row, found in compared:
         by_name = {each.measure: each for each in found}
-        where = " ".join(filter(None, (row["dataset"], row["scoring"], label_of(row))))
+        where = " ".join(filter(None, (row["dataset"], row["scoring"], cell_of(row).label)))
         if row["error"] and not found:
             where += ": no data" if row["missing"] else ": failed"
         listed.add_row(where, *(_cell(by_name.get(name)) for name in names))

@@ -1,4 +1,4 @@
-"""``nscaching tune`` and ``nodes tune``: search the numbers of the cache; options are flags."""
+"""``nscaching tune`` and ``nodes tune``: search hyperparameters; options are flags."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import JsonFlag, QuietFlag, print_json, stdout, table
 from nscaching.experiments.tune import SearchResult, tune
+from nscaching.experiments.tune.importance import Importance
 from nscaching.experiments.tune.settings import NodeSearchOptions, SearchOptions
 from nscaching.nodes import NodeConfig
 from nscaching.training import Progress, TrainConfig
@@ -38,10 +39,10 @@ def tune_command(
     ] = None,
     labels: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="For node embedding: file with a node and its class a line."),
+        typer.Option(help="For node embedding: file with one node and its class per line."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the search in --out where it stopped.")
+        bool, typer.Option("--resume", help="Resume the search in --out where it stopped.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the search in --out.")
@@ -64,9 +65,10 @@ def tune_command(
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:
-    """Search the numbers of the cache, or the model's, for the best validation MRR.
+    """Search hyperparameters of the cache, or of the model, for the best validation metric.
 
-    A training option given as a flag is used in every trial and not searched. When it is done:
+    The first trial is the configuration as it is. A training option given as a flag is used in
+    every trial and not searched. OUT/best.yaml is the best so far, from the first trial on:
     nscaching train --config OUT/best.yaml
     """
     given = {name: value for name, value in options.items() if value is not None}
@@ -92,11 +94,11 @@ def tune_command(
 
 @functools.wraps(tune_command, assigned=())
 def tune_nodes_command(*, resume: bool, **options: Any) -> None:
-    """Search the numbers of the cache for embeddings of nodes.
+    """Search hyperparameters of the cache for embeddings of nodes.
 
     Trials are compared by micro-F1 on validation nodes, or by the AUC of held-out edges where nodes
-    have no classes. An option given as a flag is used in every trial and not searched. When it is
-    done: nscaching nodes train --config OUT/best.yaml
+    have no classes. An option given as a flag is used in every trial and not searched.
+    OUT/best.yaml is the best so far: nscaching nodes train --config OUT/best.yaml
     """
     if not resume and options["space"] is None:
         options["space"] = NodeSearchOptions.space
@@ -105,22 +107,24 @@ def tune_nodes_command(*, resume: bool, **options: Any) -> None:
 
 def _show(result: SearchResult) -> None:
     console = stdout()
-    names = list(result.best.config)
-    measure = f"valid {result.measure.name}"
-    made = table(f"{result.method}, {result.space}: trials", "", measure, "epochs", *names)
+    names = result.searched
+    metric = f"valid {result.metric.name}"
+    made = table(f"{result.method}, {result.space}: trials", "", metric, "epochs", *names)
     for trial in result.trials:
         score = "failed" if trial.score is None else f"{trial.score:.4f}"
-        cells = [_cell(trial.config[name]) for name in names]
+        cells = [_cell(trial.config.get(name, "–")) for name in names]
         mark = f"{trial.number} *" if trial is result.best else str(trial.number)
         made.add_row(mark, score, str(trial.epochs), *cells)
     console.print(made)
     if result.importance is not None:
-        _show_importance(result)
-    settings = ", ".join(f"{name} {_cell(result.best.config[name])}" for name in names)
+        _show_importance(result.importance)
+    else:
+        console.print(f"\n{result.importance_note}", highlight=False, soft_wrap=True)
+    settings = ", ".join(f"{name} {_cell(value)}" for name, value in result.best.config.items())
     for line in (
-        f"\nBest: trial {result.best.number}, {measure} {result.best.score:.4f} with {settings}.",
+        f"\nBest: trial {result.best.number}, {metric} {result.best.score:.4f} with {settings}.",
         f"{len(result.trials)} trials, {result.epochs} epochs, {duration(result.seconds)}. "
-        f"Train it: {result.subject.train_command} --config {result.folder.best}",
+        f"Train it: {result.objective.train_command} --config {result.folder.best}",
     ):
         console.print(line, highlight=False, soft_wrap=True)
     if result.pictures:
@@ -129,10 +133,11 @@ def _show(result: SearchResult) -> None:
         console.print(f"Report: {result.report}", highlight=False, soft_wrap=True)
 
 
-def _show_importance(result: SearchResult) -> None:
-    importance = result.importance
-    assert importance is not None
-    title = f"\nWhat mattered (surrogate of {importance.trials} trials, fit {importance.fit:.2f})"
+def _show_importance(importance: Importance) -> None:
+    title = (
+        f"\nWhat mattered (surrogate of {importance.trials} trials, cross-validated R² "
+        f"{importance.fit:.2f})"
+    )
     made = table(title, "", "alone", "total")
     for effect in importance.effects:
         made.add_row(effect.name, f"{effect.alone:.2f}", f"{effect.total:.2f}")

@@ -47,12 +47,12 @@ def search_page(result: SearchResult) -> str:
     data = Path(result.base.data).name
     lead = (
         f"{plural(len(result.trials), 'trial')} by {result.method} in the space {result.space}, "
-        f"{plural(result.epochs, 'epoch')} in all. Trials are compared by {result.measure.name} "
+        f"{plural(result.epochs, 'epoch')} in all. Trials are compared by {result.metric.name} "
         "on valid; test stays unseen."
     )
     head = tiles(
         [
-            (f"Best {result.measure.name} on valid", share(result.best.score), ""),
+            (f"Best {result.metric.name} on valid", share(result.best.score), ""),
             ("Found in trial", f"{result.best.number} of {len(result.trials)}", ""),
             ("Epochs trained", count(result.epochs), ""),
             ("Time of training", duration(result.curve[-1].seconds), ""),
@@ -62,7 +62,7 @@ def search_page(result: SearchResult) -> str:
 
 
 def _best(result: SearchResult) -> list[Html]:
-    line = f"{result.subject.train_command} --config {shlex.quote(str(result.folder.best))}"
+    line = f"{result.objective.train_command} --config {shlex.quote(str(result.folder.best))}"
     pairs = [(name, short(value)) for name, value in result.best.config.items()]
     return [
         facts(pairs),
@@ -75,7 +75,7 @@ def _curve(result: SearchResult) -> list[Html]:
     """Return the best trial so far, against trials and against epochs."""
     curves = {result.method: result.curve}
     charts = [
-        curves_chart(curves, over=over, measure=result.measure.name)
+        curves_chart(curves, over=over, metric=result.metric.name)
         for over in ("trials", "epochs")
     ]
     said = "top1 is the best trial so far, top3 the mean of the best three."
@@ -85,7 +85,7 @@ def _curve(result: SearchResult) -> list[Html]:
 def _importance(result: SearchResult) -> list[Html]:
     found = result.importance
     if found is None:
-        return [paragraph("There are too few finished trials to tell which options mattered.")]
+        return [paragraph(result.importance_note or "")]
     columns = [Column("option", "text"), Column("total"), Column("alone")]
     rows = [
         [each.name, bar(each.total, share(each.total)), bar(each.alone, share(each.alone))]
@@ -96,17 +96,17 @@ def _importance(result: SearchResult) -> list[Html]:
             f"A model of the {found.trials} longest trials was asked about thousands of settings. "
             "Alone is the share of its variance that an option explains by itself, total adds what "
             "it does together with others. Believe it as far as it fits: on trials it had not seen "
-            f"its correlation with the truth is {found.fit:.2f}.",
+            f"it explains a share of {found.fit:.2f} of the variance (cross-validated R²).",
             class_="quiet",
         ),
         tag("div", table("Share of the variance", columns, rows), class_="narrow"),
-        row(effect_charts(found, result.measure.name)),
+        row(effect_charts(found, result.metric.name)),
     ]
 
 
 def _trials(result: SearchResult) -> list[Html]:
-    names = list(result.best.config)
-    columns = [Column("trial", "text"), Column(result.measure.name)]
+    names = result.searched
+    columns = [Column("trial", "text"), Column(result.metric.name)]
     columns += [Column("epochs"), Column("best epoch", minor=True)]
     columns += [Column(name, minor=True) for name in names]
     ordered = sorted(result.trials, key=lambda trial: -(trial.score or 0.0))
@@ -117,7 +117,7 @@ def _trials(result: SearchResult) -> list[Html]:
         score: object = "failed"
         if trial.score is not None:
             score = bar(trial.score / most, share(trial.score))
-        settings = [short(trial.config[name]) for name in names]
+        settings = [short(trial.config.get(name)) for name in names]
         rows.append([trial.number, score, trial.epochs, trial.best_epoch, *settings])
     caption = "All trials, the best first"
     if len(shown) < len(ordered):
@@ -128,9 +128,9 @@ def _trials(result: SearchResult) -> list[Html]:
 def _repeat(result: SearchResult) -> list[Html]:
     """Return the command; options that all trials begin with are flags where that says the same."""
     settings, fixed, _ = result.folder.read()
-    base, searched = result.base.as_dict(), result.best.config
+    base, searched = result.base.as_dict(), result.searched
     kinds = (type(settings), type(result.base))
-    verb = result.subject.train_command.removeprefix("nscaching ").replace("train", "tune")
+    verb = result.objective.train_command.removeprefix("nscaching ").replace("train", "tune")
     defaults = type(result.base)().as_dict()
     given = {**fixed, **settings.as_dict(), "data": base["data"]}
     own = {}

@@ -3,8 +3,8 @@
 import copy
 from dataclasses import replace
 
-from nscaching.experiments.paper import definition, reproduce, running
-from nscaching.experiments.paper.planning import Request
+from nscaching.experiments.paper import api, definition, reproduce
+from nscaching.experiments.paper.plan import Request
 
 #: Which part of a definition a smoke test runs: enough for every way a cell is made.
 SLICES = {
@@ -39,5 +39,5 @@ def request(name, out, **asked):
 
 def smoke(monkeypatch, name, out, **asked):
     """Reproduce a thinned slice."""
-    monkeypatch.setattr(running, "definition", thinned)
+    monkeypatch.setattr(api, "definition", thinned)
     return reproduce(name, request(name, out, **asked), progress="none")

@@ -4,9 +4,8 @@ import pytest
 
 from nscaching.errors import UserError
 from nscaching.experiments.paper import definition, definitions
-from nscaching.experiments.paper.numbers import printed, searched
-from nscaching.experiments.paper.settings import chosen, settings_of
-from nscaching.experiments.paper.training import named_traces
+from nscaching.experiments.paper.definitions import chosen, printed, searched, settings_of
+from nscaching.experiments.paper.making import named_traces
 from nscaching.runs.api import make_config
 
 from ...conftest import random_graph

@@ -3,10 +3,8 @@
 import pytest
 
 from nscaching.errors import UserError
-from nscaching.experiments.paper.cells import Cell
-from nscaching.experiments.paper.report import write_report
-from nscaching.experiments.paper.rows import Book, blank_row
-from nscaching.experiments.paper.tables import beside, same_cell
+from nscaching.experiments.paper.cells import Cell, Results, blank_row
+from nscaching.experiments.paper.report import beside, same_cell, write_report
 
 
 def row(mrr, seed=0, **changes):
@@ -45,10 +43,10 @@ def test_seeds_are_averaged_and_failed_ones_left_out():
 def test_the_page_shows_cells_marks_settings_and_failures(tmp_path):
     results = tmp_path / "results"
     missing = {"dataset": "YAGO3-10", "error": "not at hand", "missing": True}
-    Book(results).keep("table-7", [row(0.4478), row(0.4, **missing)])
+    Results(results).keep("table-7", [row(0.4478), row(0.4, **missing)])
     (results / "figure-4.png").write_bytes(b"")  # of an earlier version
     (results / "figure-4.svg").write_bytes(b"")
-    Book(results).keep("figure-4", [row(0.4478)])
+    Results(results).keep("figure-4", [row(0.4478)])
     page = write_report(results, tmp_path / "docs" / "page.md").read_text()
     assert "0.4361, **0.4478**, +0.0117 🟢" in page
     assert "0.4767, **0.4000**, -0.0767 |" in page
@@ -61,7 +59,7 @@ def test_the_page_shows_cells_marks_settings_and_failures(tmp_path):
 
 
 def test_smoke_runs_are_not_on_the_page(tmp_path):
-    Book(tmp_path).keep("table-7", [row(0.9, budget=1), row(0.9, on="world")])
+    Results(tmp_path).keep("table-7", [row(0.9, budget=1), row(0.9, on="world")])
     assert "There are no results yet." in write_report(tmp_path, tmp_path / "p.md").read_text()
 
 
@@ -73,7 +71,7 @@ def test_no_folder_is_one_sentence(tmp_path):
 def test_the_page_lists_what_a_search_found_and_what_the_papers_found(tmp_path):
     best = {"alpha1": 0.5, "alpha2": 0, "alpha3": 6.2, "cache_size": 10, "candidates": 90}
     search = {"method": "smac", "trials": 7, "best": best, "valid_mrr": 0.44, "curve": []}
-    Book(tmp_path).keep("table-9", [row(0.4, mode="smac", kind="search", search=search)])
+    Results(tmp_path).keep("table-9", [row(0.4, mode="smac", kind="search", search=search)])
     page = write_report(tmp_path, tmp_path / "page.md").read_text()
     assert "| WN18RR, ours | 7 | 0.5 | 0 | 6.2 | 10 | 90 | 0.4400 |" in page
     assert "| WN18RR, paper | 50 | 0.013 | 0 | 2.759 | 90 | 50 | – |" in page
@@ -81,5 +79,5 @@ def test_the_page_lists_what_a_search_found_and_what_the_papers_found(tmp_path):
 
 def test_figures_without_numbers_of_the_paper_are_not_tallied(tmp_path):
     plain = row(0.4, options={"lazy": 3})
-    Book(tmp_path).keep("figure-9", [plain])
+    Results(tmp_path).keep("figure-9", [plain])
     assert "At least the paper's" not in write_report(tmp_path, tmp_path / "page.md").read_text()

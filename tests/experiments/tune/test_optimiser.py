@@ -7,10 +7,9 @@ import sys
 import pytest
 
 from nscaching import TrainConfig
-from nscaching.experiments.tune.journal import Answer, Journal, Question
-from nscaching.experiments.tune.optimiser import Optimiser
-from nscaching.experiments.tune.smac_parts import hyperband_rungs
+from nscaching.experiments.tune.optimiser import Optimiser, hyperband_rungs
 from nscaching.experiments.tune.space import SearchSpace
+from nscaching.experiments.tune.trials import Proposal, SearchLog, TrialResult
 
 
 def make(folder, method="smac", trials=8, epochs=9, fixed=None):
@@ -23,7 +22,7 @@ def answer(optimiser, question):
     """Make an MRR up that has its best at alpha3 = 1."""
     alpha3 = optimiser.space.options(question.positions).get("alpha3", 0.0)
     mrr = 0.4 - 0.05 * abs(alpha3 - 1) / (1 + alpha3) + 0.001 * question.epochs
-    return Answer("success", score=mrr, epochs=question.epochs)
+    return TrialResult("success", score=mrr, epochs=question.epochs)
 
 
 def go(optimiser, steps):
@@ -55,9 +54,10 @@ def test_the_same_seed_asks_the_same_in_every_process(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["smac", "random", "smac-mf"])
-def test_the_first_question_is_the_papers(tmp_path, method):
-    first = {"alpha1": 0, "alpha2": 0, "alpha3": 0, "cache_size": 50, "candidates": 50}
-    assert make(tmp_path, method).ask().positions == first
+def test_the_first_proposal_is_the_configuration_that_is_tuned(tmp_path, method):
+    first = {"alpha1": 0, "alpha2": 0, "alpha3": 1.0, "cache_size": 50, "candidates": 50}
+    optimiser = make(tmp_path, method)
+    assert optimiser.space.options(optimiser.ask().positions) == first
 
 
 @pytest.mark.parametrize("method", ["smac", "random", "smac-mf"])
@@ -76,7 +76,7 @@ def test_questions_that_differ_are_learnt_from_all_the_same(tmp_path):
     second = make(tmp_path / "b", "smac")
     assert not second.replay([*events, (waiting, None)])
     second.tell(waiting, answer(second, waiting))
-    assert second.settings == 4
+    assert second.configurations == 4
     asked = {second.ask().trial, second.ask().trial}
     assert asked == {5, 6}
 
@@ -113,13 +113,13 @@ def test_fewer_rungs_keep_the_shortest_trials_longer():
     assert hyperband_rungs(50, 150, min_epochs=6) == 2
 
 
-def test_a_book_that_calls_the_score_mrr_is_read(tmp_path):
-    book = Journal(tmp_path / "trials.jsonl")
-    book.asked(Question(1, {"alpha1": 0.0}, 9))
-    book.answered(Question(1, {"alpha1": 0.0}, 9), Answer("success", score=0.25))
-    book.path.write_text(book.path.read_text().replace('"score"', '"mrr"'))
-    assert book.events()[1][1].score == 0.25
+def test_a_log_that_calls_the_score_mrr_is_read(tmp_path):
+    log = SearchLog(tmp_path / "trials.jsonl")
+    log.asked(Proposal(1, {"alpha1": 0.0}, 9))
+    log.answered(Proposal(1, {"alpha1": 0.0}, 9), TrialResult("success", score=0.25))
+    log.path.write_text(log.path.read_text().replace('"score"', '"mrr"'))
+    assert log.events()[1][1].score == 0.25
 
 
 def test_a_question_knows_its_key():
-    assert Question(3, {}, 9).key == (3, 9)
+    assert Proposal(3, {}, 9).key == (3, 9)

@@ -2,14 +2,16 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 import nscaching as ns
 from nscaching import TrainConfig, TrainingDiverged, TrainingInterrupted, UserError
-from nscaching.experiments.tune import triples
+from nscaching.experiments.tune import objective
 from nscaching.experiments.tune.search import SearchFailed
 from nscaching.training import RunFolder
 
@@ -24,11 +26,11 @@ def whole(tmp_path_factory, graph):
     return search(graph, folder, trials=9, method="random")
 
 
-def test_the_first_trial_is_the_papers_and_all_settings_differ(whole):
+def test_the_first_trial_is_the_default_and_all_configurations_differ(whole):
     assert whole.trials[0].config == {
         "alpha1": 0.0,
         "alpha2": 0.0,
-        "alpha3": 0.0,
+        "alpha3": 1.0,
         "cache_size": 50,
         "candidates": 50,
     }
@@ -40,15 +42,15 @@ def test_trials_are_runs_and_their_mrr_is_the_runs(whole, graph):
         run = ns.load_run(trial.run)
         assert {name: getattr(run.config, name) for name in trial.config} == trial.config
         assert run.graph.fingerprint == graph.fingerprint
-        assert run.evaluate("valid").mrr == pytest.approx(trial.mrr)
+        assert run.evaluate("valid").mrr == pytest.approx(trial.score)
         assert all(line.get("split") != "test" for line in RunFolder(trial.run).read_metrics())
 
 
 def test_the_best_file_repeats_the_best_trial(whole, graph):
-    assert whole.best.mrr == max(trial.mrr for trial in whole.trials)
+    assert whole.best.score == max(trial.score for trial in whole.trials)
     assert TrainConfig.from_file(whole.folder.best) == whole.config
     again = ns.train(graph, config=whole.folder.best, progress="none")
-    assert again.summary["valid"]["mrr"] == whole.best.mrr
+    assert again.summary["valid"]["mrr"] == whole.best.score
 
 
 def test_only_the_best_checkpoint_is_kept(whole):
@@ -59,14 +61,14 @@ def test_only_the_best_checkpoint_is_kept(whole):
 def test_files_say_what_the_result_says(whole):
     stored = json.loads(whole.folder.result.read_text())
     assert stored == json.loads(json.dumps(whole.as_dict()))
-    assert stored["best"]["mrr"] == whole.best.mrr
+    assert stored["best"]["mrr"] == whole.best.score
     assert stored["epochs"] == 9 * SMALL["epochs"]
     with whole.folder.table.open() as file:
         rows = list(csv.DictReader(file))
-    assert [float(row["valid_mrr"]) for row in rows] == [trial.mrr for trial in whole.trials]
+    assert [float(row["valid_mrr"]) for row in rows] == [trial.score for trial in whole.trials]
     for picture in whole.pictures:
         assert Path(picture).read_text().startswith("<svg")
-    assert len(whole.pictures) == 2
+    assert len(whole.pictures) == 1 + (whole.importance is not None)
 
 
 def test_a_search_with_more_trials_goes_on(graph, tmp_path):
@@ -81,14 +83,14 @@ def test_a_search_with_more_trials_goes_on(graph, tmp_path):
 
 def stop_in_trial(number, monkeypatch):
     """Press Ctrl-C when a trial begins to train."""
-    real = triples.make_trainer
+    real = objective.make_trainer
 
     def make_trainer(*given, out, **named):
         if out.name == f"{number:03d}":
             raise KeyboardInterrupt
         return real(*given, out=out, **named)
 
-    monkeypatch.setattr(triples, "make_trainer", make_trainer)
+    monkeypatch.setattr(objective, "make_trainer", make_trainer)
 
 
 @pytest.mark.parametrize("method", ["smac", "smac-mf"])
@@ -118,7 +120,7 @@ def test_multi_fidelity_trains_less_and_ends_as_a_whole_run_would(graph, tmp_pat
     promoted = next(trial for trial in result.trials[:3] if trial.epochs == 9)
     told = {**SMALL, **promoted.config, "epochs": 9}
     straight = ns.train(graph, progress="none", **told)
-    assert promoted.mrr == straight.summary["valid"]["mrr"]
+    assert promoted.score == straight.summary["valid"]["mrr"]
 
 
 ERRORS = {
@@ -130,14 +132,14 @@ ERRORS = {
 
 
 def fail_in(errors, monkeypatch):
-    real = triples.make_trainer
+    real = objective.make_trainer
 
     def make_trainer(*given, out, **named):
         if int(out.name) in errors:
             raise errors[int(out.name)]
         return real(*given, out=out, **named)
 
-    monkeypatch.setattr(triples, "make_trainer", make_trainer)
+    monkeypatch.setattr(objective, "make_trainer", make_trainer)
 
 
 def test_failed_trials_are_recorded_and_the_search_goes_on(graph, tmp_path, monkeypatch):
@@ -260,3 +262,79 @@ def test_a_search_with_foreign_files_inside_is_not_replaced(graph, tmp_path):
         assert sorted(folder.rglob("*")) == before
         note.unlink(missing_ok=True)
     assert (elsewhere / "config.yaml").read_text() == "of another program"
+
+
+def test_the_first_trial_is_what_train_makes_by_default(graph, tmp_path):
+    options = {"alpha3": 0.777, "cache_size": 13, "lr": 0.02}
+    (tmp_path / "base.yaml").write_text("".join(f"{k}: {v}\n" for k, v in options.items()))
+    base = {"base": tmp_path / "base.yaml", "trials": 1, "method": "random"}
+    result = search(graph, tmp_path / "S", **base)
+    plain = ns.train(graph, progress="none", sampler="nscaching", **SMALL, **options)
+    assert result.best.score == plain.summary["valid"]["mrr"]
+    assert result.config == replace(plain.config, data=result.config.data)
+
+
+def test_the_best_file_is_there_from_the_first_trial_on(graph, tmp_path, monkeypatch):
+    stop_in_trial(2, monkeypatch)
+    with pytest.raises(TrainingInterrupted, match=r"1 of 4 trials finished.*\n.*tune --resume"):
+        search(graph, tmp_path / "S", method="random")
+    best = TrainConfig.from_file(tmp_path / "S" / "best.yaml")
+    assert (best.alpha3, best.cache_size, best.dim) == (1.0, 50, SMALL["dim"])
+    monkeypatch.undo()
+    (tmp_path / "S" / "best.yaml").unlink()
+    result = ns.tune(out=tmp_path / "S", resume=True, progress="none")
+    assert TrainConfig.from_file(tmp_path / "S" / "best.yaml") == result.config
+
+
+def test_seconds_bound_a_search_but_never_to_nothing(graph, tmp_path, capsys):
+    long = {"trials": 50, "epochs": 100_000, "patience": 0, "method": "random"}
+    short = search(graph, tmp_path / "S", seconds=1.0, **long)
+    assert len(short.trials) < 50
+    assert short.best.epochs < 100_000
+    assert short.seconds < 30
+    assert RunFolder(short.trials[0].run).read_config().max_seconds <= 1.0
+    assert TrainConfig.from_file(short.folder.best).max_seconds is None
+    none = search(graph, tmp_path / "N", seconds=1e-6, trials=3, method="random")
+    assert len(none.trials) == 1
+    more = ns.tune(out=tmp_path / "N", resume=True, seconds=60.0, progress="lines")
+    assert len(more.trials) == 3
+    assert "used up" not in capsys.readouterr().err
+    ns.tune(out=tmp_path / "N", resume=True, seconds=1e-6, trials=4, progress="lines")
+    assert "used up after 3 of 4 trials. Resume with:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("metric", ["hits@3", "accuracy"])
+def test_trials_are_compared_by_the_metric_that_is_chosen(graph, tmp_path, metric):
+    result = search(graph, tmp_path / "S", select=metric, method="random", trials=3)
+    for trial in result.trials:
+        run = ns.load_run(trial.run)
+        if metric == "accuracy":
+            expected = run.classification("valid").accuracy
+        else:
+            expected = run.evaluate("valid").as_dict()[metric]
+        assert trial.score == pytest.approx(expected)
+    stored = json.loads(result.folder.result.read_text())
+    assert stored["metric"] == metric
+    assert stored["best"][metric] == max(trial[metric] for trial in stored["trials"])
+    with pytest.raises(UserError, match="select must be one of mrr"):
+        search(graph, tmp_path / "T", select="loss")
+
+
+def test_a_search_of_the_first_version_is_resumed_with_the_papers_first_trial(
+    graph, tmp_path, capsys
+):
+    """It had other keys in search.yaml, and began with all temperatures 0 whatever the base had."""
+    first = dict.fromkeys(("alpha1", "alpha2", "alpha3"), 0.0)
+    (tmp_path / "paper.yaml").write_text("".join(f"{name}: {v}\n" for name, v in first.items()))
+    told = {"base": tmp_path / "paper.yaml", "method": "random"}
+    whole = search(graph, tmp_path / "whole", trials=4, **told)
+    short = search(graph, tmp_path / "S", trials=3, **told)
+    stored = yaml.safe_load(short.folder.settings.read_text())
+    for name in ("first", "seconds", "select"):
+        del stored[name]
+    short.folder.settings.write_text(yaml.safe_dump(stored))
+    config = short.folder.base / "config.yaml"
+    config.write_text(config.read_text().replace("alpha3: 0.0", "alpha3: 1.0"))
+    resumed = ns.tune(out=tmp_path / "S", resume=True, trials=4, progress="lines")
+    assert untimed_result(resumed) == untimed_result(whole)
+    assert "does not repeat" not in capsys.readouterr().err

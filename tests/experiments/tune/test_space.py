@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 
 from nscaching import NodeConfig, TrainConfig, UserError
-from nscaching.experiments.tune.smac_parts import configuration_space
-from nscaching.experiments.tune.space import NODE_SPACES, SAMPLER, SPACES, ZERO_SHARE, SearchSpace
+from nscaching.experiments.tune.optimiser import configuration_space
+from nscaching.experiments.tune.space import (
+    HYPERPARAMETERS,
+    NODE_SPACES,
+    SPACES,
+    ZERO_SHARE,
+    Hyperparameter,
+    SearchSpace,
+)
 
 
 def build(name="sampler", fixed=None, **base):
@@ -28,23 +35,26 @@ def test_every_point_of_a_space_of_nodes_is_valid_too(name):
         NodeConfig.from_mapping({**options, "sampler": space.sampler}, "test")
 
 
-def test_the_space_of_nodes_starts_at_the_base_where_it_has_it():
+def test_the_space_of_nodes_starts_at_the_base():
     base = NodeConfig(negatives=2, alpha2=0.5, alpha3=50.0, cache_size=40, fresh="uniform")
     space = SearchSpace.build("nodes+", base, {})
-    first = {each.name: each.first for each in space.parameters}
+    first = {each.name: each.first for each in space.hyperparameters}
     assert (first["negatives"], first["alpha2"], first["fresh"]) == (2, 0.5, "uniform")
-    assert (first["alpha3"], first["cache_size"]) == (1.0, 50)  # the base's are not in the space
+    assert (first["alpha3"], first["cache_size"]) == (50.0, 40)  # they join the space
+    rows = {each.name: each for each in space.hyperparameters}
+    assert rows["cache_size"].values == (10, 30, 40, 50, 70, 90)
+    assert rows["alpha3"].values == (0.01, 50.0)
 
 
-def test_the_first_trial_is_the_papers():
-    space = build()
+def test_the_first_trial_is_the_configuration_that_is_tuned():
+    space = build(alpha2=0.12345, alpha3=float("inf"), cache_size=14)
     default = configuration_space(space, 0).get_default_configuration()
     first = space.options({key: _plain(default[key]) for key in space.names()})
     assert first == {
         "alpha1": 0.0,
-        "alpha2": 0.0,
-        "alpha3": 0.0,
-        "cache_size": 50,
+        "alpha2": 0.12345,
+        "alpha3": float("inf"),
+        "cache_size": 14,
         "candidates": 50,
     }
 
@@ -64,11 +74,11 @@ def test_ranges_are_the_papers_with_zero_reachable():
         assert {row[name] for row in rows} == {10, 30, 50, 70, 90}
 
 
-@pytest.mark.parametrize("parameter", SAMPLER[:3], ids=lambda parameter: parameter.name)
+@pytest.mark.parametrize("parameter", HYPERPARAMETERS[:3], ids=lambda row: row.name)
 def test_a_position_gives_its_value_back(parameter):
     for value in (0.0, 0.25, 1.0):
         assert parameter.value(parameter.position(value)) == pytest.approx(value, rel=1e-3)
-    assert parameter.value(1.0) == parameter.high
+    assert parameter.value(1.0) == parameter.values[1]
 
 
 def test_what_is_given_is_not_searched():
@@ -90,21 +100,39 @@ def test_the_model_space_has_margin_or_l2_as_the_loss_has_it():
     assert build("model").sampler == "bernoulli"
 
 
-def test_the_model_space_starts_at_the_base_where_the_grid_has_it():
-    first = {each.name: each.first for each in build("model", dim=200, lr=0.02).parameters}
-    assert first == {"dim": 200, "lr": 1e-3, "batch_size": 1024, "l2": 0.1}
+def test_the_model_space_starts_at_the_base():
+    base = {"dim": 200, "lr": 0.02, "batch_size": 1024, "l2": 0.05}
+    first = {each.name: each.first for each in build("model", **base).hyperparameters}
+    assert first == base
 
 
 def test_the_model_space_of_a_small_graph_has_small_batches():
-    *_, batches, _ = build("model", batch_size=64).parameters
+    *_, batches, _ = build("model", batch_size=64).hyperparameters
     assert (batches.first, batches.values) == (64, (64, 128, 256))
-    *_, batches, _ = build("model", batch_size=4096).parameters
+    *_, batches, _ = build("model", batch_size=4096).hyperparameters
     assert (batches.first, batches.values) == (4096, (1024, 2048, 4096))
 
 
 def test_another_sampler_than_the_spaces_is_refused():
     with pytest.raises(UserError, match="bernoulli, not nscaching"):
         build("model", fixed={"sampler": "nscaching"})
+
+
+def test_a_hyperparameter_may_depend_on_another_one():
+    loss = Hyperparameter("loss", "choice", ("margin", "logistic"), first="margin")
+    margin = Hyperparameter("margin", "grid", (1, 2), when={"loss": ("margin",)}, first=1)
+    space = SearchSpace((loss, margin), "bernoulli")
+    points = [dict(point) for point in configuration_space(space, 0).sample_configuration(40)]
+    options = [space.options(point) for point in points]
+    assert all(("margin" in each) == (each["loss"] == "margin") for each in options)
+    assert {each["loss"] for each in options} == {"margin", "logistic"}
+
+
+def test_numbers_without_a_zero_use_the_whole_range():
+    row = Hyperparameter("lr", "log", (1e-4, 1.0)).starting_at(0.01)
+    assert [row.value(position) for position in (0.0, 0.25, 0.5, 1.0)] == [1e-4, 1e-3, 0.01, 1.0]
+    assert row.starting_at(10.0).values == (1e-4, 10.0)
+    assert Hyperparameter("l2", "log", (1e-4, 1.0)).starting_at(0.0).value(0.1) == 0.0
 
 
 def _plain(value):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nscaching.experiments.compare.results import Comparison, RunResult
-from nscaching.experiments.compare.running import compare
+from nscaching.experiments.compare.api import compare
+from nscaching.experiments.compare.comparison import Comparison
+from nscaching.experiments.runs import RunResult
 
 __all__ = ["Comparison", "RunResult", "compare"]

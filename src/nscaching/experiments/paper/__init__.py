@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from nscaching.experiments.paper.api import Reproduction, reproduce
 from nscaching.experiments.paper.definitions import Definition, definition, definitions
-from nscaching.experiments.paper.running import Reproduction, reproduce
 
 __all__ = ["Definition", "Reproduction", "definition", "definitions", "reproduce"]

@@ -1,4 +1,4 @@
-"""Tables and figures as data: what is run for each, and how it is shown."""
+"""Tables and figures as data: what is run for each, its settings, and what the paper prints."""
 
 from __future__ import annotations
 
@@ -6,15 +6,31 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
+import yaml
+
 from nscaching.errors import UserError, nearest_names
-from nscaching.experiments.paper.cells import Cell
-from nscaching.experiments.paper.numbers import printed
-from nscaching.experiments.paper.packaged import packaged
+from nscaching.experiments.paper.cells import LENGTHS, Cell
+from nscaching.nodes.compare import PAPER as NODES
+from nscaching.nodes.tasks import SHARES
 
 #: Samplers whose cells are run even where the paper prints no number.
 _ALWAYS = ("bernoulli", "nscaching")
+#: What a search decides, by its space; the settings of its cell must not fix it.
+SEARCHED = ("alpha1", "alpha2", "alpha3", "cache_size", "candidates")
+SEARCHED_TOO: dict[str, tuple[str, ...]] = {
+    "sampler": (),
+    "sampler+": ("rescale", "known_positives"),
+}
+
+
+@cache
+def packaged(name: str) -> Any:
+    """Return the content of a YAML or JSON file of this package; None where there is none."""
+    file = files("nscaching.experiments.paper").joinpath(*name.split("/"))
+    return yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -111,3 +127,84 @@ def definition(name: str) -> Definition:
         near = nearest_names(name, definitions()) or ". See 'nscaching reproduce --list'."
         raise UserError(f"The paper has nothing called '{name}'{near}")
     return found
+
+
+# What the paper prints ----------------------------------------------------------------------------
+
+
+def row_name(sampler: str, mode: str) -> str:
+    """Return how the paper's tables call a sampler in a mode."""
+    if sampler == "bernoulli":
+        return "pretrained" if mode == "pretrained" else "bernoulli"
+    return f"{sampler}-{mode}"
+
+
+def printed(table: str, row: Mapping[str, Any]) -> dict[str, float]:
+    """Return what the paper prints for a result, by measure; nothing where it prints nothing."""
+    sampler, mode, dataset = row["sampler"], row["mode"], row["dataset"]
+    if table == "nodes":
+        of_method = NODES.get(dataset, {}).get(sampler, ())
+        return {
+            f"{share:.0%} {name}": value
+            for share, pair in zip(SHARES, of_method, strict=False)
+            for name, value in zip(("micro_f1", "macro_f1"), pair, strict=True)
+        }
+    if table == "link_prediction" and mode == "smac":  # our own search stands beside the paper's
+        mode = "auto"
+    found = packaged("numbers.json")[table].get(row["scoring"], {})
+    found = found.get(row_name(sampler, mode), {}).get(dataset)
+    if isinstance(found, float):
+        return {"accuracy": found}
+    return {name: value for name, value in (found or {}).items() if value is not None}
+
+
+def searched(dataset: str) -> dict[str, Any]:
+    """Return the values of the cache that the paper's search found for a data set."""
+    found: dict[str, Any] = packaged("numbers.json")["searched"].get(dataset, {})
+    return dict(found)
+
+
+# The settings of a cell ---------------------------------------------------------------------------
+
+
+def chosen(dataset: str, scoring: str) -> dict[str, Any]:
+    """Return the entry of a data set and scoring function: options, and how they were chosen."""
+    entry = (packaged(f"settings/{dataset}.yaml") or {}).get(scoring)
+    if entry is None:
+        raise UserError(f"There are no settings for {scoring} on {dataset} in the package.")
+    found: dict[str, Any] = entry
+    return found
+
+
+def settings_of(cell: Cell, budget: int | None = None) -> dict[str, Any]:
+    """Return the training options of a cell; a budget shortens everything that counts epochs."""
+    assert cell.scoring is not None
+    entry = chosen(cell.dataset, cell.scoring)
+    options = {**entry["options"], **entry.get("samplers", {}).get(cell.sampler, {})}
+    if cell.mode == "pretrain":
+        options["pretrain_epochs"] = entry["pretrain_epochs"]
+    elif cell.mode == "pretrained":
+        options["epochs"] = entry["pretrain_epochs"]
+    elif cell.mode == "auto":
+        # The paper's temperatures are those of rescaled scores.
+        options |= {**searched(cell.dataset), "rescale": "quantile"}
+    if cell.kind == "search":
+        # "space" is the space to search, "trial" has options of the trials alone.
+        options |= entry.get("search", {})
+        found = (*SEARCHED, *SEARCHED_TOO[options.get("space", "sampler")])
+        options = {name: value for name, value in options.items() if name not in found}
+    options |= cell.options
+    options |= {"scoring": cell.scoring, "sampler": cell.sampler, "seed": cell.seed}
+    if cell.sampler == "igan" and "pretrain_epochs" not in options:
+        options["generator_epochs"] = entry["pretrain_epochs"]
+    return options if budget is None else _shortened(options, budget)
+
+
+def _shortened(options: dict[str, Any], budget: int) -> dict[str, Any]:
+    parts = {"pretrain_epochs": budget // 2, "generator_epochs": max(1, budget // 2)}
+    shorter = {
+        name: min(value, parts.get(name, budget)) if name in LENGTHS else value
+        for name, value in options.items()
+    }
+    trial = options.get("trial")
+    return shorter if trial is None else {**shorter, "trial": _shortened(trial, budget)}

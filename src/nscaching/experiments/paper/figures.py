@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from nscaching.experiments.paper.cells import Cell
+from nscaching.experiments.paper.cells import Cell, Row, identity, is_smoke
 from nscaching.experiments.paper.definitions import Definition
-from nscaching.experiments.paper.rows import Row, identity, is_smoke
-from nscaching.experiments.tune.curves import CurvePoint
 from nscaching.experiments.tune.pictures import curves_picture
+from nscaching.experiments.tune.result import CurvePoint
 from nscaching.report.charts import Chart, Series
 from nscaching.report.pictures import write_svg
 from nscaching.training.tracing.pictures import ccdf_chart

@@ -1,19 +1,26 @@
-"""The page of results: every cell with the paper's number, ours and the difference."""
+"""Our numbers beside the paper's, and the page of results with every cell."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nscaching.artefacts.files import write_atomically, write_text
 from nscaching.errors import UserError
-from nscaching.experiments.paper.definitions import Definition, definitions
-from nscaching.experiments.paper.numbers import searched
-from nscaching.experiments.paper.rows import Book, Row, identity, is_smoke
-from nscaching.experiments.paper.settings import SEARCHED, SEARCHED_TOO, chosen
-from nscaching.experiments.paper.tables import Beside, beside, same_cell
-from nscaching.files import write_atomically, write_text
+from nscaching.experiments.paper.cells import Results, Row, identity, is_smoke
+from nscaching.experiments.paper.definitions import (
+    SEARCHED,
+    SEARCHED_TOO,
+    Definition,
+    chosen,
+    definitions,
+    printed,
+    searched,
+)
 from nscaching.training.progress import duration
 
 _HEAD = """# The paper, reproduced
@@ -23,16 +30,80 @@ do not edit it. 🟢 stands where ours is at least the paper's. Models are chose
 and a run ranks the test split once. Several seeds give mean ± standard deviation. Smoke runs (a
 budget, a stand-in) are left out. [How to run them, and what falls short](reproducing.md).
 """
+#: Which numbers of the paper a definition is held against.
+_PRINTED_IN = {
+    "link-table": "link_prediction",
+    "search-table": "link_prediction",
+    "classification-table": "classification",
+    "node-table": "nodes",
+}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One measure of one cell: what we found, what the paper prints."""
+
+    measure: str
+    ours: float
+    spread: float | None  #: standard deviation over seeds
+    paper: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """How much ours is above the paper's."""
+        return None if self.paper is None else self.ours - self.paper
+
+    @property
+    def reached(self) -> bool:
+        """Whether ours is at least the paper's, to the four digits that the paper prints."""
+        return self.difference is not None and round(self.difference, 4) >= 0
+
+
+def same_cell(rows: Iterable[Row]) -> list[list[Row]]:
+    """Group rows that differ in their seed only, in order."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(identity({**row, "seed": 0}), []).append(row)
+    return list(groups.values())
+
+
+def beside(draw: str, seeds: Sequence[Row]) -> list[Beside]:
+    """Return the measures of a cell, means over its seeds, with the paper's numbers."""
+    found = [measures(draw, row) for row in seeds if not row["error"]]
+    if not found:
+        return []
+    first = next(row for row in seeds if not row["error"])
+    table = _PRINTED_IN.get(draw)
+    paper = printed(table, first) if table else {}
+    shown = []
+    for name in found[0]:
+        values = [each[name] for each in found]
+        spread = statistics.stdev(values) if len(values) > 1 else None
+        shown.append(Beside(name, statistics.fmean(values), spread, paper.get(name)))
+    return shown
+
+
+def measures(draw: str, row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers that a definition looks at in a row."""
+    if draw == "node-table":
+        return dict(row["f1"])
+    if draw == "classification-table":
+        return {} if row.get("accuracy") is None else {"accuracy": row["accuracy"]}
+    test = row.get("test") or {}
+    return {name: test[name] for name in ("mrr", "hits@10") if name in test}
+
+
+# The page -----------------------------------------------------------------------------------------
 
 
 def write_report(folder: Path, page: Path) -> Path:
     """Write the page of all results in a folder."""
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder of results; make some with 'nscaching reproduce'.")
-    book = Book(folder)
+    results = Results(folder)
     parts = [_HEAD.format(folder=folder, page=page)]
     for name, each in definitions().items():
-        whole = [row for row in book.files.get(name, []) if not is_smoke(row)]
+        whole = [row for row in results.files.get(name, []) if not is_smoke(row)]
         if whole:
             parts.append(_section(each, whole, folder, page))
     if len(parts) == 1:

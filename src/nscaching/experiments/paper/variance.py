@@ -2,7 +2,7 @@
 
 NSCaching is trained once, and negatives are taken from its last cache. The same run is made again,
 and after each epoch those and the held-out facts are scored; the variances are over the epochs so
-far. Nothing is kept on the way: a study that is stopped begins anew.
+far. Nothing is kept on the way: a study that is stopped starts again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.evaluation import score_triples
-from nscaching.experiments.paper.rows import Row
-from nscaching.experiments.paper.training import POINTS
+from nscaching.experiments.paper.cells import Row
+from nscaching.experiments.paper.making import POINTS
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.pairs import triple_keys
 from nscaching.models import Side

@@ -1,4 +1,4 @@
-"""Searching the numbers that no user should set by hand: spaces, SMAC, random search."""
+"""Hyperparameter search: spaces, SMAC, random search, workers."""
 
 from nscaching.experiments.tune.api import tune
 from nscaching.experiments.tune.result import SearchResult

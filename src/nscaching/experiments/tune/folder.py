@@ -1,9 +1,9 @@
 """The folder of a search.
 
 ``search.yaml`` says what was asked for, ``base/`` holds the graph and the options all trials begin
-with, ``trials.jsonl`` is the book, ``trials/NNN/`` are the trials: ordinary run folders, or the
-scores of embeddings of nodes. ``best.yaml``, ``trials.csv``, ``result.json`` and the
-pictures are the outcome.
+with, ``trials.jsonl`` is the trial log, ``trials/NNN/`` are the trials: ordinary run folders, or
+the scores of embeddings of nodes. ``best.yaml`` is there from the first finished trial on;
+``trials.csv``, ``result.json`` and the pictures are the outcome.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import yaml
 from nscaching.artefacts import MARKER, ArtefactFolder
 from nscaching.artefacts.files import find_foreign, write_text
 from nscaching.errors import CHOOSE_ANOTHER, UserError
-from nscaching.experiments.tune.journal import Journal
-from nscaching.experiments.tune.settings import SearchOptions, read_options
+from nscaching.experiments.tune.settings import AnyOptions, read_options
+from nscaching.experiments.tune.trials import SearchLog
 from nscaching.training.config import read_yaml
 
 #: Every key that ``search.yaml`` has had since the first version.
@@ -68,7 +68,7 @@ class SearchFolder(ArtefactFolder):
         super().__init__(path)
         self.settings = self.path / "search.yaml"
         self.base = base_folder(self.path)
-        self.journal = Journal(self.path / "trials.jsonl")
+        self.log = SearchLog(self.path / "trials.jsonl")
         self.trials = self.path / "trials"
         self.best = self.path / "best.yaml"
         self.table = self.path / "trials.csv"
@@ -90,7 +90,7 @@ class SearchFolder(ArtefactFolder):
     def refuse_occupied(self, overwrite: bool) -> None:
         """Refuse a folder that holds something else, or a search that is not to be replaced."""
         begun = self.is_search()
-        replaced = overwrite or (begun and not self.journal.path.exists())
+        replaced = overwrite or (begun and not self.log.path.exists())
         foreign = find_foreign(self.path, self.own) if begun and replaced else None
         if foreign is not None:
             raise UserError(
@@ -99,8 +99,15 @@ class SearchFolder(ArtefactFolder):
             )
         super().refuse_occupied(replaced)
 
-    def create(self, record: dict[str, Any], write_base: Callable[[Path], None]) -> None:
-        """Begin a search; the files of an earlier one here are removed, by name."""
+    def create(
+        self, options: AnyOptions, fixed: dict[str, Any], write_base: Callable[[Path], None]
+    ) -> None:
+        """Begin a search; the files of an earlier one here are removed, by name.
+
+        The first number of trials shapes the initial design, so it is kept beside the present one.
+        """
+        record = {**options.as_dict(), "planned_trials": options.trials, "fixed": fixed}
+        record["first"] = "base"
         with self.replacing(marker={}) as new:
             write_base(base_folder(new))
             write_text(
@@ -108,7 +115,7 @@ class SearchFolder(ArtefactFolder):
                 yaml.safe_dump(record, sort_keys=False, allow_unicode=True),
             )
 
-    def read(self) -> tuple[SearchOptions, dict[str, Any], int]:
+    def read(self) -> tuple[AnyOptions, dict[str, Any], int]:
         """Return the options of the search, the fixed training options and the planned trials."""
         if not self.settings.is_file():
             raise UserError(
@@ -116,8 +123,13 @@ class SearchFolder(ArtefactFolder):
                 f"{self.path}'."
             )
         record = read_yaml(self.settings)
+        record.pop("first", None)
         fixed, planned = record.pop("fixed", {}), record.pop("planned_trials", 0)
         options = read_options(record, str(self.settings))
         if not isinstance(fixed, dict) or not isinstance(planned, int):
             raise UserError(f"{self.settings} is damaged; restore it, or begin the search again.")
         return options, fixed, planned
+
+    def starts_at_the_paper(self) -> bool:
+        """Tell whether the first trial is the paper's, as in searches of the first version."""
+        return "first" not in read_yaml(self.settings)

@@ -3,8 +3,8 @@
 The random forest is fitted to the trials and asked about thousands of random points. *Alone* is
 the share of its variance that an option explains by itself, the others averaged out (Sobol's first
 order, the main effect of functional ANOVA); *total* adds what it does together with others
-(Jansen's estimate). ``fit`` says how far to believe it: the correlation between scores of trials
-and what forests say that have not seen them.
+(Jansen's estimate). ``fit`` is the cross-validated R² of the forest: the share of the variance of
+scores that forests explain which have not seen them. Without any, there is nothing to read off.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nscaching.experiments.tune.journal import SUCCESS, Trial
 from nscaching.experiments.tune.space import SearchSpace
+from nscaching.experiments.tune.trials import SUCCESS, Trial
 
 #: Fewer trials than this say nothing about importance.
 FEWEST_TRIALS = 8
@@ -38,10 +38,10 @@ class Effect:
     values: list[Any]  #: of the option
     score: list[float]  #: mean prediction at each of them
 
-    def as_dict(self, measure: str) -> dict[str, Any]:
-        """Return the fields as plain values; the score goes by the name of the measure."""
+    def as_dict(self, metric: str) -> dict[str, Any]:
+        """Return the fields as plain values; the score goes by the name of the metric."""
         fields = asdict(self)
-        return {measure if name == "score" else name: value for name, value in fields.items()}
+        return {metric if name == "score" else name: value for name, value in fields.items()}
 
 
 @dataclass(frozen=True)
@@ -49,29 +49,32 @@ class Importance:
     """The effects of all options, the most important first."""
 
     effects: list[Effect]
-    fit: float
+    fit: float  #: cross-validated R² of the surrogate
     trials: int  #: that the surrogate was fitted to
     epochs: int  #: they were all trained at least so long
 
-    def as_dict(self, measure: str) -> dict[str, Any]:
+    def as_dict(self, metric: str) -> dict[str, Any]:
         """Return the fields as plain values."""
         return {
-            "options": {effect.name: effect.as_dict(measure) for effect in self.effects},
+            "options": {effect.name: effect.as_dict(metric) for effect in self.effects},
             "fit": self.fit,
             "trials": self.trials,
             "epochs": self.epochs,
         }
 
 
-def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importance | None:
-    """Return the importance of every option, or None with too few trials to tell."""
+def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importance | str:
+    """Return the importance of every option, or a sentence on why it cannot be told."""
     from ConfigSpace import Configuration
 
-    from nscaching.experiments.tune.smac_parts import configuration_space, surrogate
+    from nscaching.experiments.tune.optimiser import configuration_space, plain, surrogate
 
     chosen, epochs = _comparable(trials)
     if len(chosen) < FEWEST_TRIALS:
-        return None
+        return (
+            "Which options mattered cannot be told: there are fewer than "
+            f"{FEWEST_TRIALS} finished trials of equal length."
+        )
     configspace = configuration_space(space, seed)
     points = np.array([Configuration(configspace, trial.positions).get_array() for trial in chosen])
     scores = np.array([trial.score for trial in chosen], dtype=np.float64)
@@ -81,6 +84,12 @@ def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importanc
         model.train(rows, targets.reshape(-1, 1))
         return lambda asked: model.predict(asked)[0].ravel()
 
+    fit = _cross_validated_r2(forest, points, scores)
+    if fit <= 0:
+        return (
+            f"Which options mattered cannot be told: a model of the {len(chosen)} trials predicts "
+            f"others no better than their mean does (cross-validated R² {fit:.2f})."
+        )
     predict = forest(points, scores)
     sample = np.array([each.get_array() for each in configspace.sample_configuration(_POINTS)])
     again = np.array([each.get_array() for each in configspace.sample_configuration(_POINTS)])
@@ -88,11 +97,11 @@ def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importanc
     variance = max(float(said.var()), 1e-12)
     effects = []
     for column, name in enumerate(configspace.keys()):
-        parameter = next(each for each in space.parameters if each.name == name)
+        row = next(each for each in space.hyperparameters if each.name == name)
         changed = sample.copy()
         changed[:, column] = again[:, column]
         total = float(((said - predict(changed)) ** 2).mean()) / (2 * variance)
-        levels = np.unique(sample[:, column])
+        levels = np.unique(sample[np.isfinite(sample[:, column]), column])
         if len(levels) > _LEVELS:
             levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
         marginal = []
@@ -100,11 +109,11 @@ def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importanc
             changed[:, column] = level
             marginal.append(float(predict(changed).mean()))
         positions = [configspace[name].to_value(level) for level in levels]
-        values = [parameter.value(_plain(position)) for position in positions]
+        values = [row.value(plain(position)) for position in positions]
         alone = min(total, float(np.var(marginal)) / variance)  # both are estimates
         effects.append(Effect(name, alone, total, values, marginal))
     effects.sort(key=lambda effect: -effect.total)
-    return Importance(effects, _held_out_fit(forest, points, scores), len(chosen), epochs)
+    return Importance(effects, fit, len(chosen), epochs)
 
 
 def _comparable(trials: Sequence[Trial]) -> tuple[list[Trial], int]:
@@ -117,17 +126,12 @@ def _comparable(trials: Sequence[Trial]) -> tuple[list[Trial], int]:
     return [], 0
 
 
-def _held_out_fit(forest: Any, points: Array, scores: Array) -> float:
-    """Return the correlation of the scores with predictions by forests that have not seen it."""
+def _cross_validated_r2(forest: Any, points: Array, scores: Array) -> float:
+    """Return the R² of predictions by forests that have not seen the trial; 0 for equal scores."""
     fold = np.arange(len(scores)) % _FOLDS
     predicted = np.empty_like(scores)
     for number in range(_FOLDS):
         held = fold == number
         predicted[held] = forest(points[~held], scores[~held])(points[held])
-    if predicted.std() == 0 or scores.std() == 0:
-        return 0.0
-    return float(np.corrcoef(predicted, scores)[0, 1])
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+    variance = float(((scores - scores.mean()) ** 2).sum())
+    return 1.0 - float(((scores - predicted) ** 2).sum()) / variance if variance > 0 else 0.0

@@ -1,8 +1,8 @@
 """Tuning embeddings of nodes: a trial is the mean of some seeds.
 
-Where nodes have classes, trials are compared by micro-F1 on validation nodes: of the labels a draw
-learns from, a fifth is set aside and asked. Where they have none, a tenth of the edges is held out
-and the AUC counts. Edges that ``held_out`` keeps for the end are taken away before the search.
+Where nodes have classes, trials are compared by micro-F1 on validation nodes: of the labels that
+are learnt from, a fifth is set aside and asked. Where they have none, a tenth of the edges is held
+out and the AUC counts. Edges that ``held_out`` keeps for the end are removed before the search.
 """
 
 from __future__ import annotations
@@ -15,11 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from nscaching.artefacts.files import (
+    append_json_line,
+    explained_writes,
+    read_json_lines,
+    write_json_lines,
+)
 from nscaching.errors import UserError
-from nscaching.experiments.tune.journal import SUCCESS, Answer
+from nscaching.experiments.tune.objective import Metric, Objective
 from nscaching.experiments.tune.space import SearchSpace
-from nscaching.experiments.tune.subject import Measure, Subject
-from nscaching.files import append_json_line, explained_writes, read_json_lines, write_json_lines
+from nscaching.experiments.tune.trials import SUCCESS, TrialResult
 from nscaching.nodes import NodeConfig, NodeEmbedding, NodeGraph, embed_nodes, load_node_graph
 from nscaching.nodes.api import make_node_config
 from nscaching.nodes.folder import CONFIG_FILE, read_graph, write_graph
@@ -32,15 +37,13 @@ _ASKED_EDGES = 0.1
 
 
 @dataclass(frozen=True)
-class NodeEmbeddings(Subject):
+class NodeEmbeddings(Objective):
     """Embeddings of ``nscaching nodes train``; a trial keeps its scores, not its vectors."""
 
-    seeds: int  #: trainings of a setting
+    seeds: int  #: trainings of each configuration
     train_command = "nscaching nodes train"
 
-    def plan(
-        self, space: str, graph: Any, base: Any, options: Mapping[str, Any]
-    ) -> tuple[NodeConfig, SearchSpace]:
+    def plan(self, space: str, graph: Any, base: Any, options: Mapping[str, Any]) -> NodeConfig:
         """Return base and options together, with the sampler of the space."""
         if isinstance(base, str | Path) and Path(base).is_dir():
             base = Path(base) / CONFIG_FILE
@@ -48,7 +51,7 @@ class NodeEmbeddings(Subject):
         if graph is None and not config.data:
             raise UserError("Name a graph (cora, citeseer) or an edge list to tune on.")
         built = SearchSpace.build(space, config, options)
-        return make_node_config(graph, config, {"sampler": built.sampler}), built
+        return make_node_config(graph, config, {"sampler": built.sampler})
 
     def open(self, graph: Any, config: NodeConfig, labels: str | Path | None) -> NodeGraph:
         """Return the graph without the edges that are for the end."""
@@ -77,20 +80,25 @@ class NodeEmbeddings(Subject):
             given.arcs(), stored.graph.arcs()
         )
 
-    def measure(self, base: Path) -> Measure:
+    def metric(self, base: Path) -> Metric:
         """Return micro-F1, or AUC for a graph without classes."""
         labelled = read_graph(base).graph.labels is not None
-        return Measure("micro_f1", "micro-F1") if labelled else Measure("auc", "AUC")
+        return Metric("micro_f1", "micro-F1") if labelled else Metric("auc", "AUC")
 
-    def train(self, base: Path, out: Path, options: Mapping[str, Any]) -> Answer:
-        """Train with one seed after the other; those a stopped trial has finished are kept."""
+    def train(
+        self, base: Path, out: Path, options: Mapping[str, Any], seconds: float | None
+    ) -> TrialResult:
+        """Train with one seed after the other; those a stopped trial has finished are kept.
+
+        A trial is always finished: the mean of fewer seeds could not be compared with others.
+        """
         config, graph = _base(str(base))
         epochs = options["epochs"]
-        book = out / "seeds.jsonl"
+        log = out / "seeds.jsonl"
         with explained_writes(out):
             out.mkdir(parents=True, exist_ok=True)
-        lines = read_json_lines(book)
-        write_json_lines(book, lines)  # without the line that a killed process half wrote
+        lines = read_json_lines(log)
+        write_json_lines(log, lines)  # without the line that a killed process half wrote
         scores = {line["seed"]: line["score"] for line in lines if line["epochs"] == epochs}
         settings = {**options, "held_out": _ASKED_EDGES if graph.labels is None else 0.0}
         for seed in range(config.seed, config.seed + self.seeds):
@@ -99,9 +107,9 @@ class NodeEmbeddings(Subject):
             told = {**settings, "seed": seed}
             embedding = embed_nodes(graph, config=config, progress="none", **told)
             scores[seed] = _score(embedding, seed)
-            append_json_line(book, {"seed": seed, "epochs": epochs, "score": scores[seed]})
+            append_json_line(log, {"seed": seed, "epochs": epochs, "score": scores[seed]})
         mean = float(np.mean(list(scores.values())))
-        return Answer(SUCCESS, score=mean, best_epoch=epochs, epochs=epochs)
+        return TrialResult(SUCCESS, score=mean, best_epoch=epochs, epochs=epochs)
 
 
 def _score(embedding: NodeEmbedding, seed: int) -> float:

@@ -11,21 +11,20 @@ from nscaching.report.numbers import share, short
 from nscaching.report.pictures import write_svg
 
 if TYPE_CHECKING:
-    from nscaching.experiments.tune.curves import CurvePoint
     from nscaching.experiments.tune.importance import Importance
-    from nscaching.experiments.tune.result import SearchResult
+    from nscaching.experiments.tune.result import CurvePoint, SearchResult
 
 _AXES = {"epochs": "training epochs, all trials", "seconds": "training seconds, all trials"}
 
 
 def draw(result: SearchResult) -> list[str]:
     """Write the pictures of a search into its folder."""
-    folder, measure = result.folder.path, result.measure.name
+    folder, metric = result.folder.path, result.metric.name
     curves = {result.method: result.curve}
-    drawn = [curves_picture(curves, folder / "curve.svg", measure=measure)]
+    drawn = [curves_picture(curves, folder / "curve.svg", metric=metric)]
     if result.importance is not None:
         path = folder / "importance.svg"
-        drawn.append(importance_picture(result.importance, path, measure=measure))
+        drawn.append(importance_picture(result.importance, path, metric=metric))
     return [str(path) for path in drawn]
 
 
@@ -33,7 +32,7 @@ def curves_chart(
     curves: Mapping[str, Sequence[CurvePoint]],
     *,
     over: str = "trials",
-    measure: str = "MRR",
+    metric: str = "MRR",
     reference: tuple[str, float] | None = None,
 ) -> Chart:
     """Return the best trial (top1) and the mean of the best three (top3) of some searches.
@@ -49,7 +48,7 @@ def curves_chart(
             lines.append(Series(f"{name}, {top}", x, [getattr(point, top) for point in points]))
     if reference is not None:
         lines.append(Series(reference[0], [0.0, last], [reference[1]] * 2))
-    title = f"{measure} on valid, against {over}"
+    title = f"{metric} on valid, against {over}"
     x_name = _AXES.get(over, over)
     return Chart(title, lines, x_name, whole=over != "seconds", steps=True, zero=False, marks=False)
 
@@ -59,14 +58,14 @@ def curves_picture(
     path: Path,
     *,
     over: str = "trials",
-    measure: str = "MRR",
+    metric: str = "MRR",
     reference: tuple[str, float] | None = None,
 ) -> Path:
     """Write :func:`curves_chart` into a file."""
-    return write_svg(path, [curves_chart(curves, over=over, measure=measure, reference=reference)])
+    return write_svg(path, [curves_chart(curves, over=over, metric=metric, reference=reference)])
 
 
-def importance_picture(importance: Importance, path: Path, *, measure: str = "MRR") -> Path:
+def importance_picture(importance: Importance, path: Path, *, metric: str = "MRR") -> Path:
     """Write the share of each hyperparameter, and what each does to the score."""
     effects = importance.effects
     pictures: list[Picture] = [
@@ -76,12 +75,12 @@ def importance_picture(importance: Importance, path: Path, *, measure: str = "MR
         )
         for what in ("total", "alone")
     ]
-    pictures += effect_charts(importance, measure)
-    said = f"{importance.trials} trials; fit on trials held out: r = {importance.fit:.2f}"
+    pictures += effect_charts(importance, metric)
+    said = f"{importance.trials} trials; cross-validated R² {importance.fit:.2f}"
     return write_svg(path, pictures, title=said)
 
 
-def effect_charts(importance: Importance, measure: str) -> list[Chart]:
+def effect_charts(importance: Importance, metric: str) -> list[Chart]:
     """Return the effect of each over its range, often logarithmic; all on one scale, to compare."""
     drawable = [each for each in importance.effects if len(each.score) > 1]
     scores = [score for each in drawable for score in each.score]
@@ -90,7 +89,7 @@ def effect_charts(importance: Importance, measure: str) -> list[Chart]:
         places = [place / (len(each.score) - 1) for place in range(len(each.score))]
         charts.append(
             Chart(
-                f"Predicted {measure} over {each.name}",
+                f"Predicted {metric} over {each.name}",
                 [Series(each.name, places, each.score)],
                 x_name=f"from {short(each.values[0])} to {short(each.values[-1])}",
                 x_numbers=False,

@@ -1,19 +1,57 @@
-"""What a search has found, in Python, as files and as JSON."""
+"""What a search has found, in Python, as files and as JSON; and how its best rose."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from nscaching.experiments.tune.curves import CurvePoint
+from nscaching.artefacts.files import write_text
 from nscaching.experiments.tune.folder import SearchFolder
 from nscaching.experiments.tune.importance import Importance
-from nscaching.experiments.tune.journal import Trial
-from nscaching.experiments.tune.subject import Config, Measure, Subject
-from nscaching.files import write_text
+from nscaching.experiments.tune.objective import Config, Metric, Objective
+from nscaching.experiments.tune.trials import Proposal, Trial, TrialResult
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Where a search stood after a result."""
+
+    trials: int  #: different configurations so far
+    epochs: int  #: trained so far, in all
+    seconds: float  #: spent training so far, over all workers
+    top1: float  #: the best score of a trial
+    top3: float | None  #: the mean of the three best trials, once there are three
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return asdict(self)
+
+
+class SearchCurve:
+    """How the incumbent rises (the paper's figure: top1 and top3); one point per result."""
+
+    def __init__(self) -> None:
+        self.points: list[CurvePoint] = []
+        self._best: dict[int, float] = {}
+        self._seen: set[int] = set()
+        self._epochs, self._seconds = 0, 0.0
+
+    def add(self, proposal: Proposal, result: TrialResult, trained: int) -> None:
+        """Take a result in; failures cost epochs and seconds and raise nothing."""
+        self._seen.add(proposal.trial)
+        self._epochs += trained
+        self._seconds += result.seconds
+        if result.score is not None:
+            before = self._best.get(proposal.trial, result.score)
+            self._best[proposal.trial] = max(before, result.score)
+        if not self._best:
+            return
+        top = sorted(self._best.values(), reverse=True)[:3]
+        top3 = sum(top) / 3 if len(top) == 3 else None
+        self.points.append(CurvePoint(len(self._seen), self._epochs, self._seconds, top[0], top3))
 
 
 @dataclass(frozen=True)
@@ -23,14 +61,15 @@ class SearchResult:
     folder: SearchFolder
     method: str
     space: str
-    subject: Subject  #: what was tuned
-    measure: Measure  #: what the trials are compared by
+    objective: Objective  #: what was tuned
+    metric: Metric  #: what the trials are compared by
     base: Config  #: the options the trials have in common
     trials: list[Trial]
     best: Trial
     curve: list[CurvePoint]
     importance: Importance | None
-    seconds: float  #: of this part of the search, the optimiser's own time with it
+    importance_note: str | None  #: why there is none
+    seconds: float  #: of this session of the search, the optimiser's own time with it
     pictures: list[str] = field(default_factory=list)
     report: str | None = None  #: the page, where it was written
 
@@ -40,18 +79,23 @@ class SearchResult:
         return self.curve[-1].epochs
 
     @property
+    def searched(self) -> list[str]:
+        """Names of the searched options; one that depends on another is not in every trial."""
+        return list(dict.fromkeys(name for trial in self.trials for name in trial.config))
+
+    @property
     def config(self) -> Config:
         """The configuration to train with: the base with the best options found."""
         return replace(self.base, **self.best.config)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values, as ``tune --json`` prints it."""
-        key = self.measure.key
+        key = self.metric.key
         return {
             "out": str(self.folder.path),
             "method": self.method,
             "space": self.space,
-            "measure": key,
+            "metric": key,
             "trials": [trial.as_dict(key) for trial in self.trials],
             "failed": sum(trial.score is None for trial in self.trials),
             "best": {
@@ -64,6 +108,7 @@ class SearchResult:
             },
             "curve": [point.as_dict() for point in self.curve],
             "importance": self.importance.as_dict(key) if self.importance else None,
+            "importance_note": self.importance_note,
             "epochs": self.epochs,
             "training_seconds": self.curve[-1].seconds,
             "seconds": self.seconds,
@@ -78,14 +123,14 @@ class SearchResult:
         write_text(self.folder.result, json.dumps(self.as_dict(), indent=1) + "\n")
 
     def _table(self) -> str:
-        names = list(self.best.config)
+        names = self.searched
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        score_name = f"valid_{self.measure.key}"
+        score_name = f"valid_{self.metric.key}"
         writer.writerow(["trial", "status", score_name, "best_epoch", "epochs", "seconds", *names])
         for trial in self.trials:
             score = "" if trial.score is None else trial.score
             numbers = [trial.best_epoch, trial.epochs, round(trial.seconds, 2)]
-            settings = [trial.config[name] for name in names]
+            settings = [trial.config.get(name, "") for name in names]
             writer.writerow([trial.number, trial.status, score, *numbers, *settings])
         return text.getvalue()

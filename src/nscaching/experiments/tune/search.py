@@ -1,24 +1,33 @@
-"""A search from its first question to its result."""
+"""A search, from its first proposal to its last: what is next depends on what was found."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.progress import Progress as RichProgress
+
+from nscaching.artefacts.files import write_text
 from nscaching.errors import NSCachingError, UserError
-from nscaching.experiments.tune.curves import Curve
+from nscaching.experiments.runner import Experiment
 from nscaching.experiments.tune.folder import SearchFolder
-from nscaching.experiments.tune.journal import FAILED, RUNNING, Answer, Question, Trial
-from nscaching.experiments.tune.progress import SearchProgress
+from nscaching.experiments.tune.objective import Config, Objective
+from nscaching.experiments.tune.result import SearchCurve
 from nscaching.experiments.tune.space import SearchSpace
-from nscaching.experiments.tune.subject import Subject
+from nscaching.experiments.tune.trials import FAILED, RUNNING, Proposal, Trial, TrialResult
+from nscaching.experiments.tune.workers import TrialPlace, Work, train_trial
+from nscaching.training import Progress
+from nscaching.training.progress import duration
 
 if TYPE_CHECKING:
-    from smac.runner.abstract_runner import AbstractRunner
-
     from nscaching.experiments.tune.optimiser import Optimiser
 
-#: When the first so many trials all fail, something other than the settings is wrong.
+#: When the first so many trials all fail, something other than the configurations is wrong.
 _HOPELESS = 3
 
 
@@ -26,120 +35,145 @@ class SearchFailed(NSCachingError, RuntimeError):
     """No trial of a search could be trained."""
 
 
-class Search:
-    """Asks the optimiser, lets a runner train, and keeps the book."""
+class Search(Experiment[Work, TrialResult]):
+    """Asks the optimiser for trials and tells it their results; keeps the log and the best."""
+
+    noun = "trial"
 
     def __init__(
         self,
         folder: SearchFolder,
+        base: Config,
         space: SearchSpace,
-        subject: Subject,
+        objective: Objective,
         optimiser: Optimiser,
+        *,
         trials: int,
-        progress: SearchProgress,
+        seconds: float | None,
+        progress: Progress,
     ) -> None:
-        self.folder, self.space, self.subject = folder, space, subject
-        self.measure = subject.measure(folder.base)
-        self.optimiser, self.limit, self.progress = optimiser, trials, progress
+        self.folder, self.base, self.space, self.objective = folder, base, space, objective
+        self.metric = objective.metric(folder.base)
+        self.optimiser, self.total, self.progress = optimiser, trials, progress
+        self.resume_command = f"nscaching tune --resume --out {folder.path}"
         self.trials: dict[int, Trial] = {}
-        self.curve = Curve()
-        self._waiting: dict[tuple[int, int], Question] = {}
-        self._enough = False
+        self.curve = SearchCurve()
+        self.out_of_time = False
+        self._seconds, self._started = seconds, time.monotonic()
+        self._open: dict[tuple[int, int], Proposal] = {}
+        self._resumed: list[Proposal] = []  #: those that a stopped search was training
+        self._enough = False  #: nothing to propose before another result
+        self._rich: RichProgress | None = None
 
-    def take_up(self) -> None:
+    def resume(self) -> None:
         """Bring everything to where an earlier, stopped search was."""
-        self.folder.journal.repair()
-        events = self.folder.journal.events()
+        self.folder.log.repair()
+        events = self.folder.log.events()
         if not self.optimiser.replay(events):
             self.progress.say(
-                "The optimiser here does not repeat the questions of the stopped search (another "
-                "version or machine?); it learns from the trials that are done and goes on."
+                "The optimiser here does not repeat the proposals of the stopped search (another "
+                "version or machine?); it learns from the finished trials and continues."
             )
-        for question, answer in events:
-            if answer is not None:
-                self._take_in(question, answer)
+        for proposal, result in events:
+            if result is not None:
+                self._add(proposal, result)
             else:
-                self._waiting[question.key] = question
+                self._open[proposal.key] = proposal
+        self._resumed = list(self._open.values())
+        self._write_best()
 
-    def run(self, runner: AbstractRunner) -> None:
-        """Ask, train and tell until the search has its trials.
-
-        Questions that a stopped search was busy with come first. A question about one setting too
-        many is kept waiting, unanswered: trials that are there may still earn more epochs when
-        other answers come in, so the optimiser is asked again after each.
-        """
-        for waiting in list(self._waiting.values()):
-            self._submit(runner, waiting)
-        while True:
-            if runner.count_available_workers() > 0 and not self._enough:
-                question = self.optimiser.ask() if self._may_ask() else None
-                if question is None:
-                    self._enough = True
-                    continue
-                self._waiting[question.key] = question
-                self.folder.journal.asked(question)
-                self._submit(runner, question)
-            elif runner.is_running():
-                runner.wait()
-                self._collect(runner)
-            else:
-                break
-        self.optimiser.save()
-
-    def _may_ask(self) -> bool:
-        """Whether another question can be about a setting within the number of trials."""
-        return self.optimiser.asks_again or self.optimiser.settings < self.limit
-
-    def _submit(self, runner: AbstractRunner, question: Question) -> None:
-        if question.trial > self.limit:
-            self._enough = True
-            return
-        trial = self._trial(question)
-        runner.submit_trial(self.optimiser.submission(question, trial.config))
-        self._collect(runner)
-
-    def _collect(self, runner: AbstractRunner) -> None:
-        for info, value in runner.iter_results():
-            work = info.additional_info
-            question = self._waiting[work["number"], work["epochs"]]
-            answer = value.additional_info.get("answer") or Answer(
-                FAILED, error=str(value.additional_info.get("error"))
-            )
-            if answer.fatal:
-                raise UserError(f"Trial {question.trial}: {answer.error}")
-            self.folder.journal.answered(question, answer)
-            self.optimiser.tell(question, answer)
-            self._take_in(question, answer)
-            self._drop_checkpoints()
-            self.progress.answered(self.trials[question.trial], self)
-            self._give_up_if_hopeless()
-            self._enough = False
-
-    def _take_in(self, question: Question, answer: Answer) -> None:
-        self._waiting.pop(question.key, None)
-        trained = self._trial(question).add(question, answer)
-        self.curve.add(question, answer, trained)
-
-    def _trial(self, question: Question) -> Trial:
-        number = question.trial
-        if number not in self.trials:
-            run = self.folder.trials / f"{number:03d}"
-            config = self.space.options(question.positions)
-            self.trials[number] = Trial(number, config, question.positions, str(run))
-        return self.trials[number]
-
-    # What came out -------------------------------------------------------------------------------
+    # What the engine asks -------------------------------------------------------------------------
 
     @property
-    def done(self) -> int:
-        """Trials with an answer."""
+    def finished(self) -> int:
+        """Trials with a result."""
         return sum(trial.status != RUNNING for trial in self.trials.values())
+
+    def next(self) -> Work | None:
+        """Return the next trial: those that a stopped search was training come first.
+
+        A proposal of one configuration too many is kept open: trials that are there may still earn
+        more epochs when other results come in, so the optimiser is asked again after each.
+        """
+        while self._resumed and not self._time_is_up():
+            if (work := self._work(self._resumed.pop(0))) is not None:
+                return work
+        if self._enough or self._time_is_up():
+            return None
+        may_ask = self.optimiser.asks_again or self.optimiser.configurations < self.total
+        proposal = self.optimiser.ask() if may_ask else None
+        if proposal is None:
+            self._enough = True
+            return None
+        self._open[proposal.key] = proposal
+        self.folder.log.asked(proposal)
+        return self._work(proposal)
+
+    def run(self, work: Work) -> TrialResult:
+        """Train a trial in this process."""
+        return train_trial(TrialPlace(str(self.folder.path.resolve()), self.objective), work)
+
+    def take_in(self, work: Work, result: TrialResult) -> None:
+        """Write a result down, tell the optimiser, keep ``best.yaml`` up to date."""
+        proposal = work.proposal
+        if result.fatal:
+            raise UserError(f"Trial {proposal.trial}: {result.error}")
+        self.folder.log.answered(proposal, result)
+        self.optimiser.tell(proposal, result)
+        before = self.best
+        self._add(proposal, result)
+        if self.best is not before:
+            self._write_best()
+        self._drop_checkpoints()
+        self._show(self.trials[proposal.trial])
+        self._give_up_if_hopeless()
+        self._enough = False
+
+    def _work(self, proposal: Proposal) -> Work | None:
+        if proposal.trial > self.total:
+            self._enough = True
+            return None
+        trial = self._trial(proposal)
+        left = self._left()
+        return Work(proposal, trial.config, None if left is None else trial.seconds + left)
+
+    def _left(self) -> float | None:
+        if self._seconds is None:
+            return None
+        return max(1e-3, self._started + self._seconds - time.monotonic())
+
+    def _time_is_up(self) -> bool:
+        """Tell whether no further trial may start; the first one always may."""
+        spent = time.monotonic() - self._started
+        self.out_of_time = (
+            self._seconds is not None and spent >= self._seconds and self.best is not None
+        )
+        return self.out_of_time
+
+    # The trials -----------------------------------------------------------------------------------
+
+    def _trial(self, proposal: Proposal) -> Trial:
+        number = proposal.trial
+        if number not in self.trials:
+            run = self.folder.trials / f"{number:03d}"
+            config = self.space.options(proposal.positions)
+            self.trials[number] = Trial(number, config, proposal.positions, str(run))
+        return self.trials[number]
+
+    def _add(self, proposal: Proposal, result: TrialResult) -> None:
+        self._open.pop(proposal.key, None)
+        trained = self._trial(proposal).add(proposal, result)
+        self.curve.add(proposal, result, trained)
 
     @property
     def best(self) -> Trial | None:
-        """The trial with the best score; the first of equals."""
+        """The incumbent: the trial with the best score; the first of equals."""
         found = [trial for trial in self.trials.values() if trial.score is not None]
         return max(found, key=lambda trial: (trial.score, -trial.number), default=None)
+
+    def _write_best(self) -> None:
+        if self.best is not None:
+            write_text(self.folder.best, replace(self.base, **self.best.config).as_yaml())
 
     def _drop_checkpoints(self) -> None:
         """Keep the checkpoints of the best trial and of those that may earn more epochs."""
@@ -147,12 +181,46 @@ class Search:
         for trial in self.trials.values():
             finished = trial.status == FAILED or trial.asked_epochs >= self.optimiser.epochs
             if finished and trial is not best:
-                self.subject.forget(Path(trial.run))
+                self.objective.forget(Path(trial.run))
 
     def _give_up_if_hopeless(self) -> None:
-        answered = [trial for trial in self.trials.values() if trial.status != RUNNING]
-        if len(answered) == _HOPELESS and all(trial.status == FAILED for trial in answered):
+        finished = [trial for trial in self.trials.values() if trial.status != RUNNING]
+        if len(finished) == _HOPELESS and all(trial.status == FAILED for trial in finished):
             raise SearchFailed(
                 f"The first {_HOPELESS} trials all failed, so the search was stopped. The last one "
-                f"said: {answered[-1].error}"
+                f"said: {finished[-1].error}"
             )
+
+    # What a person sees ---------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def showing(self) -> Iterator[None]:
+        """Show a bar of trials in a terminal, a line per trial elsewhere."""
+        self._started, self._before = time.monotonic(), self.finished
+        with self.progress.rich() as rich:
+            self._task = rich.add_task("tuning", total=self.total, completed=self.finished, news="")
+            self._rich = rich
+            yield
+        self._rich = None
+
+    def _show(self, trial: Trial) -> None:
+        best, name = self.best, self.metric.name
+        news = "" if best is None else f"best valid {name} {best.score:.4f} (trial {best.number})"
+        if self._rich is not None:
+            self._rich.update(self._task, completed=self.finished, news=news)
+        if self.progress.style != "lines":
+            return
+        spent = time.monotonic() - self._started
+        left = spent / max(1, self.finished - self._before) * (self.total - self.finished)
+        if self._seconds is not None:
+            left = min(left, max(0.0, self._seconds - spent))
+        mine = (
+            f"valid {name} {trial.score:.4f}" if trial.error is None else f"failed: {trial.error}"
+        )
+        print(
+            f"trial {trial.number} ({trial.epochs} epochs, {duration(trial.seconds)}): {mine};  "
+            f"{self.finished}/{self.total} done, {news or 'no best yet'}  "
+            f"{duration(spent)} gone, {duration(left)} left",
+            file=sys.stderr,
+            flush=True,
+        )

@@ -10,40 +10,66 @@ from nscaching.experiments.tune.space import NODE_SPACES, SPACES
 from nscaching.options import Options, option
 
 METHODS = ("smac", "random", "smac-mf")
+#: What trials on a knowledge graph can be compared by, with their names for people.
+METRICS = {
+    "mrr": "MRR",
+    "hits@1": "Hits@1",
+    "hits@3": "Hits@3",
+    "hits@10": "Hits@10",
+    "accuracy": "accuracy",
+}
 #: How workers of this machine are made; auto is threads on a GPU, which they share from one
 #: process, and processes on the CPU.
 WORKERS_AS = ("auto", "processes", "threads")
+#: What a resumed search may change: how long it goes on.
+MAY_CHANGE = {"trials", "seconds"}
 
 
 @dataclass(kw_only=True)
-class SearchOptions(Options):
+class CommonOptions(Options):
     """How a search goes; the seed and the epochs of a trial are the training's own."""
 
-    trials: int = option(50, "Settings to try.", group="Search", low=1)
+    trials: int = option(50, "Configurations to try.", group="Search", low=1)
+    seconds: float | None = option(
+        None,
+        "Stop after so many seconds; the trial in training then ends with its epoch. By default "
+        "only --trials is a limit.",
+        group="Search",
+        above=0,
+    )
     method: str = option(
         "smac",
-        "smac; random, the baseline; or smac-mf, which ends trials that start badly early.",
+        "smac; random, the baseline; or smac-mf, which stops trials that start badly early.",
         group="Search",
         choices=METHODS,
     )
-    space: str = option(
-        "sampler",
-        "sampler: the paper's five numbers; sampler+: rescale and known positives too; model: "
-        "dim, lr, batch size and margin or l2 under Bernoulli; nodes, nodes+: embeddings "
-        "of nodes (see 'nscaching nodes tune').",
-        group="Search",
-        choices=(*SPACES, *NODE_SPACES),
-    )
     min_epochs: int = option(
         0,
-        "For smac-mf: the fewest epochs a trial gets; 0 is as few as the trials allow.",
+        "For smac-mf: the fewest epochs of a trial; 0 is as few as the trials allow.",
         group="Search",
         low=0,
     )
 
 
 @dataclass(kw_only=True)
-class NodeSearchOptions(SearchOptions):
+class SearchOptions(CommonOptions):
+    """How a search on a knowledge graph goes."""
+
+    space: str = option(
+        "sampler",
+        "sampler: the paper's five hyperparameters of the cache; sampler+: rescale and known "
+        "positives too; model: dim, lr, batch size and margin or l2 under Bernoulli; nodes, "
+        "nodes+: embeddings of nodes (see 'nscaching nodes tune').",
+        group="Search",
+        choices=(*SPACES, *NODE_SPACES),
+    )
+    select: str = option(
+        "mrr", "Validation metric that trials are compared by.", group="Search", choices=METRICS
+    )
+
+
+@dataclass(kw_only=True)
+class NodeSearchOptions(CommonOptions):
     """How a search for node embeddings goes."""
 
     space: str = option(
@@ -51,23 +77,18 @@ class NodeSearchOptions(SearchOptions):
         "nodes: N, N1, N2, alpha2, alpha3; nodes+: also where fresh nodes come from, neighbours in "
         "the cache, how often it is updated, and rescale.",
         group="Search",
-        choices=NODE_SPACES,
+        choices=tuple(NODE_SPACES),
     )
     seeds: int = option(
-        3, "Trainings of each setting; the mean of their scores counts.", group="Search", low=1
+        3, "Trainings of each configuration; their mean score counts.", group="Search", low=1
     )
 
 
-def read_options(given: Mapping[str, Any], source: str) -> SearchOptions:
+AnyOptions = SearchOptions | NodeSearchOptions
+
+
+def read_options(given: Mapping[str, Any], source: str) -> AnyOptions:
     """Return the checked options of a search; what can be said depends on its space."""
-    kind = NodeSearchOptions if given.get("space") in NODE_SPACES else SearchOptions
-    return kind.from_mapping(given, source)
-
-
-#: What a resumed search may change: how long it goes on.
-MAY_CHANGE = {"trials"}
-
-
-def as_record(options: SearchOptions, fixed: dict[str, Any]) -> dict[str, Any]:
-    """Return what ``search.yaml`` keeps; the first number of trials shapes the initial design."""
-    return {**options.as_dict(), "planned_trials": options.trials, "fixed": fixed}
+    if given.get("space") in NODE_SPACES:
+        return NodeSearchOptions.from_mapping(given, source)
+    return SearchOptions.from_mapping(given, source)

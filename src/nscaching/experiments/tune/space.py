@@ -1,10 +1,12 @@
-"""What is searched: named spaces of training options, free of any optimiser.
+"""What is searched: tables of hyperparameters, and the named spaces that are made of them.
 
-Every parameter has a *position*, which the optimiser moves, and a *value*, which training takes.
-The two differ for the temperatures: their exact zero is another algorithm (a plain shuffle, a
-uniform choice) and must be reachable. The lowest fifth of the positions means zero; the rest runs
-evenly, or evenly in the logarithm, over the range. One number a temperature keeps the five of the
-paper five, which a switch beside each would not.
+To search a new option, add a row to :data:`HYPERPARAMETERS` and its name to a space. The value that
+the configuration being tuned has is always in its range, because the first trial has it.
+
+Every hyperparameter has a *position*, which the optimiser moves, and a *value*, which training
+takes. They differ for numbers: positions go from 0 to 1. An exact zero is another algorithm for the
+temperatures (a plain shuffle, a uniform choice) and must be reachable: where ``zero`` is set, the
+lowest fifth of the positions means 0.
 """
 
 from __future__ import annotations
@@ -19,209 +21,200 @@ from nscaching.models import SCORING
 from nscaching.options import Options
 from nscaching.training import TrainConfig
 
-#: Share of a temperature's positions that mean exactly zero.
+#: Share of the positions that mean exactly zero, where zero is a value.
 ZERO_SHARE = 0.2
+#: The smallest batch size in the grid, unless the base has a smaller one.
+_SMALLEST_BATCH = 1024
 
 Position = float | str
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """One searched option; ``first`` is the value of the first trial."""
+class Hyperparameter:
+    """One row of a table: what is searched, over which values, and under which condition."""
 
-    name: str
-    first: Any
+    name: str  #: of the option
+    scale: str  #: linear or log, between two ends; grid, in order; choice, in no order
+    values: tuple[Any, ...]  #: the two ends, or all values
+    zero: bool = False  #: for linear and log: whether exactly 0 is a value too
+    when: Mapping[str, tuple[Any, ...]] | None = None  #: only where these options have these values
+    first: Any = None  #: of the first trial
 
-    def hyperparameter(self) -> Any:
-        """Return it as ConfigSpace knows it, over positions."""
-        raise NotImplementedError
+    @property
+    def is_number(self) -> bool:
+        """Whether positions go from 0 to 1."""
+        return self.scale in ("linear", "log")
+
+    def starting_at(self, value: Any) -> Hyperparameter:
+        """Return it with the value of the first trial, which is added to the range if need be."""
+        if value is None:  # decided by training
+            return replace(self, first=self.values[len(self.values) // 2])
+        if not self.is_number:
+            values = self.values if value in self.values else (*self.values, value)
+            return replace(
+                self, values=tuple(sorted(values)) if self.scale == "grid" else values, first=value
+            )
+        zero = self.zero or value == 0
+        low, high = self.values
+        if value != 0 and math.isfinite(value):
+            low, high = min(low, value), max(high, value)
+        return replace(self, values=(low, high), zero=zero, first=value)
 
     def value(self, position: Position) -> Any:
-        """Return the value that training takes at a position."""
-        return position
-
-    def position(self, value: Any) -> Position:
-        """Return a position that has this value."""
-        place: Position = value
-        return place
-
-    def has(self, value: Any) -> bool:
-        """Tell whether a value is in its range."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class ZeroOr(Parameter):
-    """Zero, or a number between two bounds, searched evenly or on a logarithmic scale."""
-
-    low: float
-    high: float
-    log: bool
-
-    def hyperparameter(self) -> Any:
-        """Return a uniform float over positions."""
-        from ConfigSpace import Float
-
-        return Float(self.name, (0.0, 1.0), default=self.position(self.first))
-
-    def value(self, position: Position) -> float:
-        """Return 0 for the lowest positions, else the number with the four digits that matter."""
-        above = (float(position) - ZERO_SHARE) / (1 - ZERO_SHARE)
-        if above <= 0:
+        """Return the value that training takes; numbers have the four digits that matter."""
+        if not self.is_number:
+            return position
+        if self.first is not None:
+            start = self.position(self.first)
+            if math.isclose(float(position), float(start), abs_tol=1e-9):  # exactly, all digits
+                return self.first
+        share = ZERO_SHARE if self.zero else 0.0
+        above = (float(position) - share) / (1 - share)
+        if self.zero and above <= 0:
             return 0.0
-        if self.log:
-            number = self.low * (self.high / self.low) ** above
-        else:
-            number = self.low + (self.high - self.low) * above
+        low, high = self.values
+        number = low * (high / low) ** above if self.scale == "log" else low + (high - low) * above
         return float(f"{number:.4g}")
 
-    def position(self, value: Any) -> float:
-        """Return the position of a value; what is out of range goes to its end."""
-        if value <= 0:
+    def position(self, value: Any) -> Position:
+        """Return a position that has this value; a number out of range goes to its end."""
+        if not self.is_number:
+            place: Position = value
+            return place
+        if self.zero and value <= 0:
             return 0.0
-        if self.log:
-            above = math.log(value / self.low) / math.log(self.high / self.low)
+        low, high = self.values
+        if value >= high:
+            return 1.0
+        if self.scale == "log":
+            above = math.log(max(value, low) / low) / math.log(high / low)
         else:
-            above = (value - self.low) / (self.high - self.low)
-        return ZERO_SHARE + (1 - ZERO_SHARE) * min(1.0, max(0.0, above))
-
-    def has(self, value: Any) -> bool:
-        """Tell whether it is 0 or between the bounds."""
-        return bool(value == 0 or self.low <= value <= self.high)
-
-
-@dataclass(frozen=True)
-class Grid(Parameter):
-    """One of some numbers, in their order."""
-
-    values: tuple[float, ...]
-
-    def hyperparameter(self) -> Any:
-        """Return an ordinal."""
-        from ConfigSpace import OrdinalHyperparameter
-
-        return OrdinalHyperparameter(self.name, self.values, default_value=self.first)
-
-    def has(self, value: Any) -> bool:
-        """Tell whether it is one of them."""
-        return value in self.values
-
-
-@dataclass(frozen=True)
-class Choice(Parameter):
-    """One of some words, in no order."""
-
-    values: tuple[str, ...]
-
-    def hyperparameter(self) -> Any:
-        """Return a categorical."""
-        from ConfigSpace import Categorical
-
-        return Categorical(self.name, list(self.values), default=self.first)
-
-    def has(self, value: Any) -> bool:
-        """Tell whether it is one of them."""
-        return value in self.values
+            above = (max(value, low) - low) / (high - low)
+        share = ZERO_SHARE if self.zero else 0.0
+        return share + (1 - share) * above
 
 
 _SIZES = (10, 30, 50, 70, 90)
+_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 
-#: The paper's five, with its first trial: as near to Bernoulli sampling as a cache comes.
-SAMPLER = (
-    ZeroOr("alpha1", 0.0, 0.0, 1.0, log=False),
-    ZeroOr("alpha2", 0.0, 0.01, 100.0, log=True),
-    ZeroOr("alpha3", 0.0, 0.01, 100.0, log=True),
-    Grid("cache_size", 50, _SIZES),
-    Grid("candidates", 50, _SIZES),
+#: All that can be searched for runs on a knowledge graph; the first five with the paper's ranges.
+HYPERPARAMETERS = (
+    Hyperparameter("alpha1", "linear", (0.0, 1.0), zero=True),
+    Hyperparameter("alpha2", "log", (0.01, 100.0), zero=True),
+    Hyperparameter("alpha3", "log", (0.01, 100.0), zero=True),
+    Hyperparameter("cache_size", "grid", _SIZES),
+    Hyperparameter("candidates", "grid", _SIZES),
+    Hyperparameter("rescale", "choice", ("quantile", "none")),
+    Hyperparameter("known_positives", "choice", ("exclude", "allow")),
+    Hyperparameter("dim", "grid", (50, 100, 200)),
+    Hyperparameter("lr", "grid", _RATES),
+    Hyperparameter("batch_size", "grid", (1024, 2048, 4096)),
+    Hyperparameter("margin", "grid", (1, 2, 3, 4), when={"loss": ("margin",)}),
+    Hyperparameter("l2", "grid", (0.001, 0.01, 0.1), when={"loss": ("logistic",)}),
 )
-SAMPLER_PLUS = (
-    *SAMPLER,
-    Choice("rescale", "quantile", ("quantile", "none")),
-    Choice("known_positives", "exclude", ("exclude", "allow")),
-)
-#: The paper's grid of the model's options; margin or l2 as the loss has it.
-MODEL = (
-    Grid("dim", 100, (50, 100, 200)),
-    Grid("lr", 1e-3, (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)),
-)
-_SMALLEST_BATCH = 1024
-_MARGIN = Grid("margin", 4, (1, 2, 3, 4))
-_L2 = Grid("l2", 0.1, (0.001, 0.01, 0.1))
-
-#: What the skip-gram model takes from the cache; temperatures above 3 spoil it.
-NODES = (
-    Grid("negatives", 5, (1, 2, 3, 5, 8)),
-    ZeroOr("alpha2", 0.0, 0.01, 3.0, log=True),
-    ZeroOr("alpha3", 1.0, 0.01, 3.0, log=True),
-    Grid("cache_size", 50, _SIZES),
-    Grid("candidates", 50, _SIZES),
-)
-NODES_PLUS = (
-    *NODES,
-    Choice("fresh", "frequency", ("frequency", "uniform")),
-    Choice("cached_neighbours", "allow", ("allow", "exclude")),
-    Grid("update_every", 2, (1, 2, 4, 8)),
-    Choice("rescale", "quantile", ("quantile", "none")),
+#: The same for embeddings of nodes; temperatures above 3 spoil the skip-gram model.
+NODE_HYPERPARAMETERS = (
+    Hyperparameter("negatives", "grid", (1, 2, 3, 5, 8)),
+    Hyperparameter("alpha2", "log", (0.01, 3.0), zero=True),
+    Hyperparameter("alpha3", "log", (0.01, 3.0), zero=True),
+    Hyperparameter("cache_size", "grid", _SIZES),
+    Hyperparameter("candidates", "grid", _SIZES),
+    Hyperparameter("fresh", "choice", ("frequency", "uniform")),
+    Hyperparameter("cached_neighbours", "choice", ("allow", "exclude")),
+    Hyperparameter("update_every", "grid", (1, 2, 4, 8)),
+    Hyperparameter("rescale", "choice", ("quantile", "none")),
 )
 
-SPACES = ("sampler", "sampler+", "model")
-NODE_SPACES = ("nodes", "nodes+")
+#: The first trial of the paper's search: as near to Bernoulli sampling as a cache comes. Searches
+#: of our first version begin with it too.
+PAPERS_FIRST: Mapping[str, Any] = {
+    "alpha1": 0.0,
+    "alpha2": 0.0,
+    "alpha3": 0.0,
+    "cache_size": 50,
+    "candidates": 50,
+    "rescale": "quantile",
+    "known_positives": "exclude",
+}
+
+_CACHE = ("alpha1", "alpha2", "alpha3", "cache_size", "candidates")
+_NODES = ("negatives", "alpha2", "alpha3", "cache_size", "candidates")
+#: The named spaces: the sampler they are searched under, and their hyperparameters.
+SPACES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "sampler": ("nscaching", _CACHE),
+    "sampler+": ("nscaching", (*_CACHE, "rescale", "known_positives")),
+    "model": ("bernoulli", ("dim", "lr", "batch_size", "margin", "l2")),
+}
+NODE_SPACES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "nodes": ("nscaching", _NODES),
+    "nodes+": (
+        "nscaching",
+        (*_NODES, "fresh", "cached_neighbours", "update_every", "rescale"),
+    ),
+}
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The parameters of a search and the sampler it is made under."""
+    """The hyperparameters of a search and the sampler it is made under."""
 
-    parameters: tuple[Parameter, ...]
+    hyperparameters: tuple[Hyperparameter, ...]
     sampler: str
 
     @classmethod
     def build(cls, name: str, base: Options, fixed: Mapping[str, Any]) -> SearchSpace:
-        """Return a named space without the options that the user has fixed."""
-        if isinstance(base, TrainConfig) and name == "model":
-            found = _of_the_model(base)
-        elif name in NODE_SPACES:
-            parameters = NODES_PLUS if name == "nodes+" else NODES
-            found = cls(_placed(parameters, base), "nscaching")
-        else:
-            found = cls(SAMPLER_PLUS if name == "sampler+" else SAMPLER, "nscaching")
-        asked = fixed.get("sampler", found.sampler)
-        if asked != found.sampler:
+        """Return a named space without the options that are fixed; it starts at the base."""
+        of_nodes = name in NODE_SPACES
+        sampler, names = (NODE_SPACES if of_nodes else SPACES)[name]
+        table = {row.name: row for row in (NODE_HYPERPARAMETERS if of_nodes else HYPERPARAMETERS)}
+        asked = fixed.get("sampler", sampler)
+        if asked != sampler:
             raise UserError(
-                f"The space '{name}' is searched under the sampler {found.sampler}, not {asked}. "
-                "Leave --sampler out, or choose another --space."
+                f"The space '{name}' is searched under the sampler {sampler}, not {asked}. "
+                "Drop --sampler, or choose another --space."
             )
-        free = tuple(each for each in found.parameters if each.name not in fixed)
+        open_names = [each for each in names if each not in fixed]
+        free = [table[each] for each in open_names if _applies(table[each], base, open_names)]
         if not free:
             raise UserError(
                 f"Every option of the space '{name}' is given a value, so nothing is left to "
-                "search; leave some of them out."
+                "search; drop some of them."
             )
-        return replace(found, parameters=free)
+        own = {each.name: getattr(base, each.name) for each in free}
+        return cls(tuple(_fitted(each, own).starting_at(own[each.name]) for each in free), sampler)
 
     def names(self) -> list[str]:
         """Return the names of the searched options."""
-        return [parameter.name for parameter in self.parameters]
+        return [each.name for each in self.hyperparameters]
 
     def options(self, positions: Mapping[str, Position]) -> dict[str, Any]:
-        """Return the training options of a point."""
-        return {each.name: each.value(positions[each.name]) for each in self.parameters}
+        """Return the training options of a point; what does not apply at it is left out."""
+        return {
+            each.name: each.value(positions[each.name])
+            for each in self.hyperparameters
+            if each.name in positions
+        }
 
 
-def _of_the_model(base: TrainConfig) -> SearchSpace:
-    """Return the model's grid."""
-    usual = SCORING[base.scoring].usual_loss
-    loss = usual if base.loss == "auto" else base.loss
-    smallest = min(base.batch_size or _SMALLEST_BATCH, _SMALLEST_BATCH)  # less on a small graph
-    batches = Grid("batch_size", smallest, (smallest, 2 * smallest, 4 * smallest))
-    grids = (*MODEL, batches, _MARGIN if loss == "margin" else _L2)
-    return SearchSpace(_placed(grids, base), "bernoulli")
+def _applies(row: Hyperparameter, base: Options, searched: Sequence[str]) -> bool:
+    """Tell whether the condition of a hyperparameter holds for the options that are not searched.
+
+    A condition on an option that is itself searched is left to the optimiser.
+    """
+    for name, values in (row.when or {}).items():
+        if name in searched:
+            continue
+        value = getattr(base, name)
+        if name == "loss" and value == "auto" and isinstance(base, TrainConfig):
+            value = SCORING[base.scoring].usual_loss
+        if value not in values:
+            return False
+    return True
 
 
-def _placed(parameters: Sequence[Parameter], base: Options) -> tuple[Parameter, ...]:
-    """Let a search begin at the base's own values where the space has them."""
-    own = {each.name: getattr(base, each.name) for each in parameters}
-    return tuple(
-        replace(each, first=own[each.name]) if each.has(own[each.name]) else each
-        for each in parameters
-    )
+def _fitted(row: Hyperparameter, own: Mapping[str, Any]) -> Hyperparameter:
+    """Return the grid of batch sizes that suits the graph: smaller ones for a small graph."""
+    if row.name != "batch_size":
+        return row
+    smallest = min(own["batch_size"] or _SMALLEST_BATCH, _SMALLEST_BATCH)
+    return replace(row, values=(smallest, 2 * smallest, 4 * smallest))

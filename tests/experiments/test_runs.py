@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nscaching.experiments.compare.curves import Curve, band, read_curve, seconds_per_epoch
+from nscaching.experiments.runs import Curve, band, read_curve, seconds_per_epoch
 
 
 def epoch(number, seconds):

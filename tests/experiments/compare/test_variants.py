@@ -3,11 +3,11 @@
 import pytest
 
 from nscaching import UserError
-from nscaching.experiments.compare.contenders import read_contenders
+from nscaching.experiments.compare.variants import read_variants
 
 
 def options_of(given):
-    return [contender.options for contender in read_contenders(given)]
+    return [variant.options for variant in read_variants(given)]
 
 
 def test_names_with_commas_and_options_after_colons():
@@ -24,17 +24,17 @@ def test_lists_of_texts_and_mappings():
         {"sampler": "igan"},
         {"sampler": "kbgan", "lr": 0.1},
     ]
-    assert read_contenders([{"sampler": "kbgan", "lr": 0.1}])[0].label == "kbgan:lr=0.1"
+    assert read_variants([{"sampler": "kbgan", "lr": 0.1}])[0].label == "kbgan:lr=0.1"
 
 
 def test_every_row_has_a_folder_of_its_own_with_a_plain_name():
-    rows = read_contenders("nscaching,nscaching:alpha3=5,nscaching:alpha3=50")
+    rows = read_variants("nscaching,nscaching:alpha3=5,nscaching:alpha3=50")
     assert [row.folder(2) for row in rows] == [
         "nscaching-seed2",
         "nscaching-alpha3=5-seed2",
         "nscaching-alpha3=50-seed2",
     ]
-    assert read_contenders([{"sampler": "uniform", "init_from": "../a b"}])[0].folder(0) == (
+    assert read_variants([{"sampler": "uniform", "init_from": "../a b"}])[0].folder(0) == (
         "uniform-init_from=..-a-b-seed0"
     )
 
@@ -52,6 +52,6 @@ def test_every_row_has_a_folder_of_its_own_with_a_plain_name():
 )
 def test_mistakes_are_named(given, words):
     with pytest.raises(UserError) as error:
-        read_contenders(given)
+        read_variants(given)
     for word in words:
         assert word in str(error.value)

@@ -6,9 +6,11 @@ import statistics
 import pytest
 
 import nscaching as ns
-from nscaching.experiments.compare import single
+from nscaching.experiments import runs
+from nscaching.experiments.compare import api
 from nscaching.training import RunFolder
 
+from ...conftest import graph_of
 from ...training.helpers import kept_bits, ring, train, write_folder
 
 SMALL = {
@@ -22,7 +24,8 @@ SMALL = {
 
 
 def compare(graph, samplers, **options):
-    return ns.compare(graph, samplers, progress="none", **{**SMALL, **options})
+    told = {"seeds": [0], **SMALL, **options}
+    return ns.compare(graph, samplers, progress="none", **told)
 
 
 @pytest.fixture
@@ -39,8 +42,8 @@ def trained(monkeypatch):
         calls.append(options["out"].name)
         return train_itself(*args, **options)
 
-    train_itself = single.train
-    monkeypatch.setattr(single, "train", counted)
+    train_itself = runs.train
+    monkeypatch.setattr(runs, "train", counted)
     return calls
 
 
@@ -137,7 +140,7 @@ def test_resuming_skips_what_is_finished_and_does_the_rest(data, tmp_path, train
 
 def test_a_stopped_comparison_goes_on_to_the_same_end(data, tmp_path, monkeypatch):
     whole = compare(data, "uniform,nscaching,bernoulli", out=tmp_path / "whole")
-    train_itself = single.train
+    train_itself = runs.train
 
     def stopped(*args, **options):
         if options["out"].name == "nscaching-seed0":
@@ -145,7 +148,7 @@ def test_a_stopped_comparison_goes_on_to_the_same_end(data, tmp_path, monkeypatc
             raise ns.TrainingInterrupted("Stopped by SIGINT")
         return train_itself(*args, **options)
 
-    monkeypatch.setattr(single, "train", stopped)
+    monkeypatch.setattr(runs, "train", stopped)
     with pytest.raises(ns.TrainingInterrupted, match="1 of 3 runs") as error:
         compare(data, "uniform,nscaching,bernoulli", out=tmp_path / "C")
     assert f"nscaching compare --resume --out {tmp_path / 'C'}" in str(error.value)
@@ -165,7 +168,7 @@ def test_results_of_another_graph_are_not_taken_over(data, tmp_path):
 def test_seconds_are_a_budget_without_a_bound_of_epochs(data, tmp_path):
     options = {name: value for name, value in SMALL.items() if name != "epochs"}
     made = ns.compare(
-        data, "uniform", out=tmp_path / "C", max_seconds=1e-6, progress="none", **options
+        data, "uniform", out=tmp_path / "C", max_seconds=1e-6, progress="none", seeds=[0], **options
     )
     assert made.runs[0].epochs == 1  # the epoch in which they are used up
     assert made.runs[0].valid is not None
@@ -185,7 +188,107 @@ def test_a_graph_made_in_python_and_one_without_splits(tmp_path):
 
 
 def test_the_time_left_is_said(data, tmp_path, capsys):
-    ns.compare(data, "uniform,bernoulli", out=tmp_path / "C", progress="lines", **SMALL)
+    ns.compare(data, "uniform,bernoulli", out=tmp_path / "C", progress="lines", seeds=[0], **SMALL)
     said = capsys.readouterr().err
     assert "Run 1 of 2: uniform, seed 0\n" in said
     assert "Run 2 of 2: bernoulli, seed 0 (about" in said
+
+
+def test_a_small_graph_gets_three_seeds_unless_told(data, tmp_path, monkeypatch, capsys):
+    told = {**SMALL, "epochs": 1}
+    made = ns.compare(data, "uniform", out=tmp_path / "C", progress="lines", **told)
+    assert made.seeds == [0, 1, 2]
+    assert "3 seeds" in capsys.readouterr().err
+    assert ns.compare(ring(), "uniform", out=tmp_path / "G", progress="none", **told).seeds == [
+        0,
+        1,
+        2,
+    ]
+    one = ns.compare(data, "uniform", out=tmp_path / "D", progress="none", seed=5, **told)
+    assert one.seeds == [5]
+    monkeypatch.setattr(api, "SMALL_GRAPH", 10)
+    assert ns.compare(data, "uniform", out=tmp_path / "E", progress="none", **told).seeds == [0]
+    monkeypatch.setattr(api, "_LARGE_FILE", 1)
+    monkeypatch.setattr(api, "load_graph", None)  # not read to know that it is large
+    assert api._training_triples(data) == float("inf")
+    assert api._training_triples("FB15K-237") == 272_115
+
+
+def test_rows_have_intervals_and_differences_to_the_best(tmp_path):
+    told = {"seeds": [0, 1], "epochs": 40, "dim": 16, "lr": 0.05, "valid_every": 10}
+    graph = ring(entities=80, held_out=20)
+    made = compare(graph, "uniform,nscaching,uniform:lr=1e-9", out=tmp_path / "C", **told)
+    best = max(made.rows, key=lambda row: row["mrr"])
+    for row in made.rows:
+        low, high = row["mrr_interval"]
+        assert low <= row["mrr"] <= high
+        assert row["hits@10_interval"][0] <= row["hits@10"] <= row["hits@10_interval"][1]
+        if row["sampler"] == best["sampler"]:
+            assert row["difference"] is None
+            continue
+        assert row["difference"]["to"] == best["sampler"]
+        assert row["difference"]["mrr"] == pytest.approx(row["mrr"] - best["mrr"])
+    untrained = made.rows[-1]["difference"]
+    assert not untrained["within_noise"]
+    assert untrained["interval"][1] < 0
+
+
+def test_equal_runs_differ_within_noise(data, tmp_path):
+    made = compare(data, "uniform,uniform:negatives=1", out=tmp_path / "C")
+    one, other = made.rows
+    assert one["mrr"] == other["mrr"]
+    assert {one["sampler"]: one["difference"], other["sampler"]: other["difference"]}[
+        "uniform:negatives=1"
+    ] == {"to": "uniform", "mrr": 0.0, "interval": [0.0, 0.0], "within_noise": True}
+
+
+def test_splits_that_differ_by_seed_are_taken_together(tmp_path):
+    made = compare(
+        ring(entities=60, held_out=0), "uniform,bernoulli", out=tmp_path / "S", split=0.1,
+        seeds=[0, 1],
+    )  # fmt: skip
+    assert len({result.graph for result in made.runs}) == 2
+    for row in made.rows:
+        assert row["mrr_interval"][0] <= row["mrr"] <= row["mrr_interval"][1]
+
+
+def test_a_leaking_graph_is_remarked_on(tmp_path):
+    graph = ring()
+    train = [tuple(fact) for fact in graph.train.tolist()]
+    inverse = [(t, r + 3, h) for h, r, t in [*train, *map(tuple, graph.test.tolist())]]
+    leaking = graph_of(train + inverse, graph.valid, graph.test, entities=graph.num_entities)
+    made = compare(leaking, "uniform", out=tmp_path / "C")
+    assert "100% of the test facts" in made.remarks[0]
+    assert compare(graph, "uniform", out=tmp_path / "D").remarks == []
+
+
+def test_a_folder_of_the_first_version_is_resumed(data, tmp_path, trained):
+    """It had compare.json alone: no trial log, no ranks, no digest of the graph."""
+    out = tmp_path / "C"
+    first = compare(data, "uniform,bernoulli", out=out)
+    (out / "trials.jsonl").unlink()
+    for file in (out / "ranks").iterdir():
+        file.unlink()
+    stored = json.loads((out / "compare.json").read_text())
+    for name in ("remarks",):
+        del stored[name]
+    for run in stored["runs"]:
+        del run["graph"]
+    (out / "compare.json").write_text(json.dumps(stored))
+    trained.clear()
+    again = ns.compare(out=out, resume=True, progress="none")
+    assert trained == []
+    assert again.rows == first.rows
+
+
+def test_a_killed_comparison_knows_its_finished_runs_from_the_log(data, tmp_path, trained):
+    out = tmp_path / "C"
+    compare(data, "uniform,bernoulli", out=out)
+    stored = json.loads((out / "compare.json").read_text())
+    (out / "compare.json").write_text(json.dumps({**stored, "runs": []}))
+    with (out / "trials.jsonl").open("a") as log:
+        log.write('{"sampler": "bern')
+    trained.clear()
+    again = ns.compare(out=out, resume=True, progress="none")
+    assert trained == []
+    assert [result.test for result in again.runs] == [run["test"] for run in stored["runs"]]

@@ -5,12 +5,15 @@ import os
 import signal
 import time
 
+import numba
 import pytest
+import torch
 from dask.distributed import LocalCluster
 
 import nscaching as ns
 from nscaching import UserError
-from nscaching.experiments.tune import runners
+from nscaching.experiments.tune import workers
+from nscaching.experiments.tune.workers import _threads
 
 from ...training.helpers import flags, start
 from .helpers import SMALL, search, untimed_result
@@ -28,7 +31,7 @@ def test_two_workers_train_the_trials_of_one(cluster, graph, tmp_path):
     alone = search(graph, tmp_path / "one", **told)
     both = search(graph, tmp_path / "two", dask=cluster.scheduler_address, **told)
     assert untimed_result(both) == untimed_result(alone)
-    lines = [json.loads(line) for line in both.folder.journal.path.read_text().splitlines()]
+    lines = [json.loads(line) for line in both.folder.log.path.read_text().splitlines()]
     events = [line["event"] for line in lines]
     assert events[:2] == ["asked", "asked"], "the second was not started beside the first"
 
@@ -37,16 +40,16 @@ def test_two_workers_train_the_trials_of_one(cluster, graph, tmp_path):
 def test_a_stopped_parallel_search_repeats_nothing(cluster, graph, tmp_path):
     told = {"trials": 8, "epochs": 9, "method": "smac-mf", "dask": cluster.scheduler_address}
     done = search(graph, tmp_path / "S", **told)
-    book = done.folder.journal.path
-    lines = book.read_text().splitlines(keepends=True)
+    log = done.folder.log.path
+    lines = log.read_text().splitlines(keepends=True)
     asked = [i for i, line in enumerate(lines) if '"asked"' in line]
-    book.write_text("".join(lines[: asked[5] + 1]))  # as if killed with questions open
+    log.write_text("".join(lines[: asked[5] + 1]))  # as if killed with questions open
     again = ns.tune(out=tmp_path / "S", resume=True, progress="none", dask=told["dask"])
-    assert book.read_text().startswith("".join(lines[: asked[5] + 1]))
+    assert log.read_text().startswith("".join(lines[: asked[5] + 1]))
     assert len(again.trials) == 8
     keys = [
         (line["trial"], line["asked_epochs"])
-        for line in map(json.loads, book.read_text().splitlines())
+        for line in map(json.loads, log.read_text().splitlines())
         if line["event"] == "answered"
     ]
     assert len(keys) == len(set(keys))
@@ -54,7 +57,7 @@ def test_a_stopped_parallel_search_repeats_nothing(cluster, graph, tmp_path):
 
 
 def test_a_scheduler_that_is_not_there_is_named(graph, tmp_path, monkeypatch):
-    monkeypatch.setattr(runners, "_CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(workers, "_CONNECT_SECONDS", 0.5)
     with pytest.raises(UserError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:9"):
         search(graph, tmp_path / "S", dask="tcp://127.0.0.1:9")
 
@@ -63,14 +66,30 @@ def test_a_scheduler_that_is_not_there_is_named(graph, tmp_path, monkeypatch):
 def test_a_killed_search_ends_with_the_same_trials(data, tmp_path):
     told = {"trials": 6, **SMALL}
     process = start("tune", data, *flags(told), "--out", tmp_path / "S", "--json")
-    book = tmp_path / "S" / "trials.jsonl"
+    log = tmp_path / "S" / "trials.jsonl"
     deadline = time.monotonic() + 120
-    while not book.exists() or len(book.read_text().splitlines()) < 5:
+    while not log.exists() or len(log.read_text().splitlines()) < 5:
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.005)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    assert len(book.read_text().splitlines()) < 12
+    assert len(log.read_text().splitlines()) < 12
     resumed = ns.tune(out=tmp_path / "S", resume=True, progress="none")
     assert untimed_result(resumed) == untimed_result(search(data, tmp_path / "whole", **told))
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_threads_are_as_before_after_a_trial(count):
+    before = torch.get_num_threads(), numba.get_num_threads()
+    most = numba.config.NUMBA_NUM_THREADS
+    torch.set_num_threads(2)
+    numba.set_num_threads(most)
+    try:
+        with _threads(count):
+            assert torch.get_num_threads() == (count or 2)
+            assert numba.get_num_threads() == min(count or 2, most)
+        assert (torch.get_num_threads(), numba.get_num_threads()) == (2, most)
+    finally:
+        torch.set_num_threads(before[0])
+        numba.set_num_threads(before[1])

@@ -3,23 +3,22 @@
 import json
 
 import pytest
+import yaml
 
 from nscaching.errors import TrainingInterrupted, UserError
-from nscaching.experiments.paper import definition, reproduce, running
-from nscaching.experiments.paper.cells import Cell
-from nscaching.experiments.paper.costs import Sizes, expected_seconds
-from nscaching.experiments.paper.planning import (
-    DONE,
+from nscaching.experiments.paper import api, definition, reproduce
+from nscaching.experiments.paper.cells import Cell, Results, blank_row
+from nscaching.experiments.paper.making import search_row
+from nscaching.experiments.paper.plan import (
     MISSING,
-    NEW,
-    STOPPED,
     Request,
+    Sizes,
     cell_settings,
+    expected_seconds,
     run_folder,
 )
-from nscaching.experiments.paper.rows import Book, blank_row
-from nscaching.experiments.paper.searching import search_row
 from nscaching.experiments.paper.sources import shape_of
+from nscaching.experiments.runner import DONE, FAILED, STOPPED, WAITING
 from nscaching.training import Progress
 
 from .helpers import request
@@ -36,19 +35,19 @@ def run(out, name="table-7", **asked):
 def made_runs(monkeypatch):
     """List the folders that are trained."""
     calls = []
-    itself = running.train_row
+    itself = api.train_row
 
     def counted(cell, settings, graph, folder, *args, **options):
         calls.append(folder.name)
         return itself(cell, settings, graph, folder, *args, **options)
 
-    monkeypatch.setattr(running, "train_row", counted)
+    monkeypatch.setattr(api, "train_row", counted)
     return calls
 
 
 def test_what_is_done_is_skipped_also_by_another_table(tmp_path, made_runs):
     first = run(tmp_path)
-    assert [planned.state for planned in first.plan] == [NEW, NEW]
+    assert [planned.state for planned in first.plan] == [WAITING, WAITING]
     assert len(made_runs) == 2
     again = run(tmp_path)
     assert [planned.state for planned in again.plan] == [DONE, DONE]
@@ -62,7 +61,7 @@ def test_other_settings_are_run_again(tmp_path, made_runs):
     run(tmp_path, samplers=["bernoulli"])
     run(tmp_path, samplers=["bernoulli"], budget=3)
     assert len(made_runs) == 2
-    budgets = [row["budget"] for row in Book(tmp_path).rows]
+    budgets = [row["budget"] for row in Results(tmp_path).rows]
     assert budgets == [2, 3]
 
 
@@ -74,9 +73,9 @@ def test_a_longer_run_counts_for_a_shorter_one(tmp_path, made_runs):
 
 def test_a_smoke_run_never_takes_the_place_of_a_result(tmp_path):
     run(tmp_path, samplers=["bernoulli"])
-    (row,) = Book(tmp_path).rows
+    (row,) = Results(tmp_path).rows
     real = {**row, "on": None, "budget": None, "test": {"mrr": 0.9, "hits@10": 0.9}}
-    Book(tmp_path).keep("table-7", [real])
+    Results(tmp_path).keep("table-7", [real])
     run(tmp_path, samplers=["bernoulli"], budget=1)
     assert real in json.loads((tmp_path / "table-7.json").read_text())
 
@@ -93,8 +92,12 @@ def test_a_stopped_cell_goes_on_and_the_finished_stay(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "_report_epoch", stop)
-        with pytest.raises(TrainingInterrupted, match="1 of 2 cells finished"):
+        with pytest.raises(TrainingInterrupted, match="1 of 2 cells finished") as stopped:
             run(tmp_path)
+    command = str(stopped.value).split("Resume with:")[1].split()
+    assert command[:3] == ["nscaching", "reproduce", "table-7"]
+    assert command[command.index("--out") + 1] == str(tmp_path)
+    assert command[command.index("--on") + 1] == "shape/400"
     again = run(tmp_path)
     assert [planned.state for planned in again.plan] == [DONE, STOPPED]
     straight = run(tmp_path / "straight")
@@ -146,8 +149,8 @@ def test_a_dry_run_plans_and_leaves_nothing(tmp_path, monkeypatch):
 
 def test_time_is_corrected_by_what_was_timed_here(tmp_path):
     first = run(tmp_path, samplers=["bernoulli"]).plan[0]
-    (row,) = Book(tmp_path).rows
-    Book(tmp_path).keep("table-7", [{**row, "seconds": 10 * row["expected_seconds"]}])
+    (row,) = Results(tmp_path).rows
+    Results(tmp_path).keep("table-7", [{**row, "seconds": 10 * row["expected_seconds"]}])
     later = run(tmp_path, samplers=["nscaching"]).plan[0]
     assert later.seconds == pytest.approx(10 * later.model_seconds)
     assert first.seconds == first.model_seconds
@@ -178,7 +181,7 @@ def test_distances_with_caches_take_longer_on_a_cpu():
 
 
 def test_smoke_runs_and_whole_runs_have_folders_apart(tmp_path):
-    cell = running.definition("table-7").cells(**CELL, samplers=["nscaching"])[0]
+    cell = api.definition("table-7").cells(**CELL, samplers=["nscaching"])[0]
     folders = {
         run_folder(Request(out=tmp_path, **asked), cell)
         for asked in ({}, {"budget": 2}, {"on": "world"}, {"on": "world", "budget": 2})
@@ -213,7 +216,41 @@ def test_a_search_does_not_go_on_under_other_settings(tmp_path):
 def test_a_whole_search_counts_for_a_shorter_one(tmp_path):
     cell, settings = search_cell(tmp_path, budget=None)
     row = {**blank_row(cell, settings), "error": None, "on": "shape/400"}
-    Book(tmp_path).keep("table-9", [row])
+    Results(tmp_path).keep("table-9", [row])
     cell, shorter = search_cell(tmp_path, budget=3)
     assert shorter["trial"]["epochs"] == 3
-    assert Book(tmp_path).done(cell, shorter, "shape/400") is not None
+    assert Results(tmp_path).find(cell, shorter, "shape/400") is not None
+
+
+def test_a_cell_that_failed_is_tried_again(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "train_row", lambda *args, **options: 1 / 0)
+        first = run(tmp_path, samplers=["bernoulli"])
+    assert first.rows[0]["error"] == "ZeroDivisionError: division by zero"
+    again = run(tmp_path, samplers=["bernoulli"])
+    assert [planned.state for planned in again.plan] == [FAILED]
+    assert again.rows[0]["error"] is None
+    assert [row["error"] for row in Results(tmp_path).rows] == [None]
+
+
+def test_the_first_trial_of_a_search_is_the_papers(tmp_path):
+    cell, settings = search_cell(tmp_path, budget=1, trials=1)
+    row = search_row(cell, settings, shape_of("FB15K-237", 400), tmp_path, Progress("none"))
+    found = row["search"]["best"]
+    assert [found[f"alpha{n}"] for n in (1, 2, 3)] == [0, 0, 0]
+    assert (found["cache_size"], found["candidates"]) == (50, 50)
+
+
+def test_a_search_of_the_first_version_is_resumed(tmp_path):
+    """Its base had the default temperatures, and search.yaml fewer keys."""
+    cell, settings = search_cell(tmp_path, budget=1, trials=1)
+    graph = shape_of("FB15K-237", 400)
+    first = search_row(cell, settings, graph, tmp_path, Progress("none"))
+    base, search = (tmp_path / "search" / name for name in ("base/config.yaml", "search.yaml"))
+    base.write_text(base.read_text().replace("alpha3: 0.0", "alpha3: 1.0"))
+    stored = yaml.safe_load(search.read_text())
+    for name in ("first", "seconds", "select"):
+        del stored[name]
+    search.write_text(yaml.safe_dump(stored))
+    again = search_row(cell, settings, graph, tmp_path, Progress("none"))
+    assert again["search"] == first["search"]

@@ -4,19 +4,20 @@ import numpy as np
 import pytest
 
 from nscaching import TrainConfig
-from nscaching.experiments.tune.curves import Curve
 from nscaching.experiments.tune.importance import FEWEST_TRIALS, measure
-from nscaching.experiments.tune.journal import Answer, Question, Trial
-from nscaching.experiments.tune.smac_parts import configuration_space
+from nscaching.experiments.tune.optimiser import configuration_space
+from nscaching.experiments.tune.pictures import importance_picture
+from nscaching.experiments.tune.result import SearchCurve
 from nscaching.experiments.tune.space import SearchSpace
+from nscaching.experiments.tune.trials import Proposal, Trial, TrialResult
 
 
 def test_curve_has_top1_and_top3_of_trials_not_of_answers():
-    curve = Curve()
+    curve = SearchCurve()
     told = [(1, None, 2), (2, 0.3, 3), (3, 0.1, 3), (2, 0.5, 6), (4, 0.2, 3)]
     for number, mrr, trained in told:
         status = "success" if mrr is not None else "failed"
-        curve.add(Question(number, {}, 9), Answer(status, score=mrr, seconds=2.0), trained)
+        curve.add(Proposal(number, {}, 9), TrialResult(status, score=mrr, seconds=2.0), trained)
     assert [point.trials for point in curve.points] == [2, 3, 3, 4]
     assert [point.epochs for point in curve.points] == [5, 8, 14, 17]
     assert [point.seconds for point in curve.points] == [4.0, 6.0, 8.0, 10.0]
@@ -33,7 +34,8 @@ def made_up(count, function, epochs=10):
         positions = {name: _plain(point[name]) for name in space.names()}
         config = space.options(positions)
         trial = Trial(number, config, positions, "")
-        trial.add(Question(number, positions, epochs), Answer("success", score=function(config)))
+        result = TrialResult("success", score=function(config))
+        trial.add(Proposal(number, positions, epochs), result)
         trials.append(trial)
     return space, trials
 
@@ -54,7 +56,7 @@ def test_what_decides_the_mrr_is_found_and_the_rest_is_not():
     assert effects["rescale"].alone > 0.25
     for name in ("alpha2", "alpha3", "cache_size", "candidates", "known_positives"):
         assert effects[name].total < 0.1
-    assert importance.fit > 0.8
+    assert importance.fit > 0.6
     assert effects["alpha1"].score[0] > effects["alpha1"].score[-1] + 0.1
     assert effects["alpha1"].values[0] == 0
     by_value = dict(zip(effects["rescale"].values, effects["rescale"].score, strict=True))
@@ -73,15 +75,19 @@ def test_two_options_that_matter_only_together_have_a_total_and_little_alone():
         assert effects[name].alone < 0.05
 
 
-def test_noise_has_no_fit():
+def test_what_the_fit_does_not_support_is_not_shown():
     rng = np.random.default_rng(0)
     space, trials = made_up(40, lambda config: float(rng.random()))
-    assert abs(measure(space, trials, seed=0).fit) < 0.5
+    said = measure(space, trials, seed=0)
+    assert "cannot be told" in said
+    assert "cross-validated R² -" in said
+    space, trials = made_up(20, lambda config: 0.25)
+    assert "cannot be told" in measure(space, trials, seed=0)
 
 
 def test_too_few_trials_say_nothing():
     space, trials = made_up(FEWEST_TRIALS - 1, lambda config: config["alpha1"])
-    assert measure(space, trials, seed=0) is None
+    assert f"fewer than {FEWEST_TRIALS} finished trials" in measure(space, trials, seed=0)
 
 
 def test_only_trials_of_about_equal_length_are_compared():
@@ -89,6 +95,14 @@ def test_only_trials_of_about_equal_length_are_compared():
     _, longer = made_up(10, lambda config: 1 - config["alpha1"], epochs=9)
     importance = measure(space, [*trials, *longer], seed=0)
     assert (importance.trials, importance.epochs) == (10, 9)
+
+
+def test_importance_is_drawn_and_said_by_the_name_of_the_metric(tmp_path):
+    space, trials = made_up(30, lambda config: 0.4 - 0.2 * config["alpha1"])
+    importance = measure(space, trials, seed=0)
+    path = importance_picture(importance, tmp_path / "i.svg", metric="Hits@10")
+    assert path.read_text().startswith("<svg")
+    assert "hits@10" in importance.as_dict("hits@10")["options"]["alpha1"]
 
 
 def _plain(value):

@@ -1,6 +1,6 @@
 """What is compared: a sampler, with options of its own where it has some.
 
-In text a contender is ``sampler`` or ``sampler:option=value:option=value``, so that one sampler can
+In text a variant is ``sampler`` or ``sampler:option=value:option=value``, so that one sampler can
 stand in several rows of a table: ``nscaching``, ``nscaching:alpha3=5``, ``nscaching:preset=igan``.
 """
 
@@ -16,12 +16,12 @@ import yaml
 from nscaching.errors import UserError, nearest_names
 from nscaching.sampling import SAMPLERS
 
-#: What all contenders share: the graph and the seeds.
+#: What all variants share: the graph and the seeds.
 _COMMON = ("data", "split", "seed")
 
 
 @dataclass(frozen=True)
-class Contender:
+class Variant:
     """One row of the comparison."""
 
     label: str
@@ -32,8 +32,8 @@ class Contender:
         return f"{re.sub(r'[^A-Za-z0-9=.+_-]+', '-', self.label)}-seed{seed}"
 
 
-def read_contenders(given: str | Sequence[str | Mapping[str, Any]]) -> list[Contender]:
-    """Read contenders from text with commas between them, or from a list of texts or mappings.
+def read_variants(given: str | Sequence[str | Mapping[str, Any]]) -> list[Variant]:
+    """Read variants from text with commas between them, or from a list of texts or mappings.
 
     A mapping names its ``sampler`` and the options of its own.
     """
@@ -41,17 +41,17 @@ def read_contenders(given: str | Sequence[str | Mapping[str, Any]]) -> list[Cont
     texts: list[str | Mapping[str, Any]] = []
     for item in items:
         texts += [part for part in item.split(",") if part] if isinstance(item, str) else [item]
-    contenders = [_contender(text) for text in texts]
-    if not contenders:
+    variants = [_variant(text) for text in texts]
+    if not variants:
         raise UserError(f"Name at least one sampler to compare; there are: {', '.join(SAMPLERS)}.")
-    folders = [contender.folder(0) for contender in contenders]
-    for place, contender in enumerate(contenders):
-        if contender.folder(0) in folders[:place]:
-            raise UserError(f"samplers: '{contender.label}' stands there twice; leave one out.")
-    return contenders
+    folders = [variant.folder(0) for variant in variants]
+    for place, variant in enumerate(variants):
+        if variant.folder(0) in folders[:place]:
+            raise UserError(f"samplers: '{variant.label}' stands there twice; leave one out.")
+    return variants
 
 
-def _contender(given: str | Mapping[str, Any]) -> Contender:
+def _variant(given: str | Mapping[str, Any]) -> Variant:
     if isinstance(given, Mapping):
         options = dict(given)
         name = str(options.pop("sampler", ""))
@@ -68,7 +68,7 @@ def _contender(given: str | Mapping[str, Any]) -> Contender:
                 f"'{name}:{option}={options[option]}'."
             )
     label = ":".join([name, *(f"{option}={value}" for option, value in options.items())])
-    return Contender(label, {"sampler": name, **options})
+    return Variant(label, {"sampler": name, **options})
 
 
 def _option(whole: str, part: str) -> tuple[str, Any]:

@@ -1,0 +1,341 @@
+"""The verb ``compare``: every sampler with every seed, one budget for all.
+
+The runs are ordinary run folders, trained by :func:`nscaching.train`. ``trials.jsonl`` has a record
+per finished run, ``compare.json`` what was asked for and, at the end, everything.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nscaching.artefacts.files import explained_writes, write_atomically, write_text
+from nscaching.errors import CHOOSE_ANOTHER, RESUME_OR_REPLACE, UserError
+from nscaching.evaluation import find_leakage
+from nscaching.experiments.compare.comparison import Comparison, intervals_of, read_comparison
+from nscaching.experiments.compare.variants import Variant, read_variants
+from nscaching.experiments.runner import Pace, Record, Sweep, TrialLog, run_all
+from nscaching.experiments.runs import (
+    RunResult,
+    band,
+    changes,
+    finished,
+    make_run,
+    measured,
+    read_curve,
+)
+from nscaching.graph import GraphSource, KnowledgeGraph, load_graph
+from nscaching.graph.datasets import known_dataset
+from nscaching.report.comparison_page import Band, draw_comparison, write_comparison_page
+from nscaching.report.page import try_to_write
+from nscaching.runs.api import load_run, make_config, merged_options, refuse_both, resumed_config
+from nscaching.sampling import SAMPLERS
+from nscaching.sampling.presets import with_preset
+from nscaching.training import Progress, RunFolder, TrainConfig
+from nscaching.training.opening import named_or_graph
+
+#: Epochs where only seconds limit a run.
+_NO_LIMIT = 1_000_000
+#: Graphs with fewer training triples get several seeds: a seed moves their metrics a lot.
+SMALL_GRAPH = 20_000
+SEEDS_OF_A_SMALL_GRAPH = 3
+#: A file of so many bytes is not a small graph, and need not be read to know.
+_LARGE_FILE = 20_000_000
+
+
+def compare(
+    graph: GraphSource | None = None,
+    samplers: str | Sequence[str | Mapping[str, Any]] | None = None,
+    *,
+    seeds: Sequence[int] | None = None,
+    out: str | Path | None = None,
+    config: TrainConfig | str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: Progress | str = "auto",
+    **options: Any,
+) -> Comparison:
+    """Train samplers with the same options and budget, and say how each did.
+
+    ``samplers`` are names, names with options of their own (``"nscaching:alpha3=5"``), or mappings
+    (``{"sampler": "nscaching", "alpha3": 5}``); by default all there are. ``seeds`` is one seed by
+    default, and three for a graph of fewer than 20,000 training triples. The budget is ``epochs``,
+    or ``max_seconds`` of training. The other options are those of :func:`nscaching.train`. With
+    ``resume``, finished runs are kept and one that was stopped is resumed; data, samplers, seeds
+    and options are then by default those of ``compare.json``.
+    """
+    shown = progress if isinstance(progress, Progress) else Progress(progress)
+    refuse_both(resume, overwrite)
+    graph = named_or_graph(graph)
+    before = _earlier(out) if resume else None
+    common = merged_options(config, options)
+    if before is not None:
+        if graph is None and not common.get("data"):
+            graph = before.data
+        samplers = samplers or before.samplers
+        seeds = seeds or before.seeds
+        common = {**before.options, **common}
+    variants = read_variants(samplers or list(SAMPLERS))
+    if common.get("max_seconds") is not None:
+        common.setdefault("epochs", _NO_LIMIT)
+    named = common.pop("data", None)
+    source = graph if graph is not None else named
+    one = common.pop("seed", None)
+    common.pop("sampler", None)
+    first = make_config(source, {**common, **with_preset(variants[0].options)})
+    seeds = list(seeds) if seeds else _default_seeds(source, one, shown)
+    entries = [
+        Entry(variant, seed, given, make_config(source, given))
+        for seed in seeds  # so that one round of all is there early
+        for variant in variants
+        for given in [{**common, **with_preset(variant.options), "seed": seed}]
+    ]
+    if out is None:
+        out = Path("runs") / f"compare-{_stem(first.data)}-{first.scoring}"
+    given = {k: _plain(v) for k, v in common.items() if (k, v) != ("epochs", _NO_LIMIT)}
+    labels = [variant.label for variant in variants]
+    data = None if isinstance(source, KnowledgeGraph) else str(source)
+    comparison = Comparison(Path(out), data, first.scoring, labels, seeds, given, [])
+    known = before.runs if before is not None and before.data == data else []
+    sweep = CompareSweep(comparison, known, source, entries, resume, overwrite, shown)
+    sweep.begin()
+    run_all(sweep)
+    return sweep.end()
+
+
+def _default_seeds(
+    source: KnowledgeGraph | str | Path | None, seed: int | None, progress: Progress
+) -> list[int]:
+    """Return one seed, or three for a small graph."""
+    if seed is not None:
+        return [seed]
+    if _training_triples(source) >= SMALL_GRAPH:
+        return [0]
+    seeds = list(range(SEEDS_OF_A_SMALL_GRAPH))
+    progress.say(
+        f"The graph is small, so every sampler is trained with {len(seeds)} seeds; --seeds 0 "
+        "(seeds=[0]) trains one."
+    )
+    return seeds
+
+
+def _training_triples(source: KnowledgeGraph | str | Path | None) -> float:
+    """Count training triples; what is surely large is not read for it."""
+    if isinstance(source, KnowledgeGraph):
+        return len(source.train)
+    path = Path(str(source))
+    if not path.exists() and (info := known_dataset(str(source))) is not None:
+        return info.train
+    files = path.iterdir() if path.is_dir() else [path] if path.is_file() else []
+    if sum(file.stat().st_size for file in files if file.is_file()) > _LARGE_FILE:
+        return math.inf
+    return len(load_graph(str(source)).train)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run to be made."""
+
+    variant: Variant
+    seed: int
+    options: dict[str, Any]
+    settings: TrainConfig
+
+    @property
+    def identity(self) -> str:
+        """Return the name of its folder."""
+        return self.variant.folder(self.seed)
+
+    @property
+    def title(self) -> str:
+        """Return how it is called on the screen."""
+        return f"{self.variant.label}, seed {self.seed}"
+
+    @property
+    def blank(self) -> RunResult:
+        """Return what is known of its result before it is run."""
+        return RunResult(self.variant.label, self.seed, self.identity)
+
+
+class CompareSweep(Sweep[Entry]):
+    """The runs of one comparison."""
+
+    noun = "run"
+
+    def __init__(
+        self,
+        comparison: Comparison,
+        known: list[RunResult],
+        source: KnowledgeGraph | str | Path | None,
+        entries: list[Entry],
+        resume: bool,
+        overwrite: bool,
+        progress: Progress,
+    ) -> None:
+        super().__init__(entries, progress)
+        self.comparison, self.source = comparison, source
+        self.resume, self.overwrite = resume, overwrite
+        self.resume_command = f"nscaching compare --resume --out {comparison.out}"
+        self.log = TrialLog(comparison.out / "trials.jsonl")
+        self._known = {result.run: result for result in known}
+        self._pace = Pace()
+
+    def begin(self) -> None:
+        """Look at what is there before anything is trained, and write down what is asked for."""
+        out = self.comparison.out
+        for entry in self.configurations:
+            folder = self._folder(entry)
+            if folder.exists() and not folder.is_run():
+                raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
+            if not folder.is_run() or self.overwrite:
+                continue
+            if not self.resume:
+                raise UserError(f"{out} holds a comparison already. {RESUME_OR_REPLACE}")
+            resumed_config(folder, changes(folder, entry.settings))
+        with explained_writes(out):
+            out.mkdir(parents=True, exist_ok=True)
+        if self.resume:
+            self.log.repair()
+        else:
+            self.log.clear()
+        names = {entry.identity for entry in self.configurations}
+        kept = [result for run, result in self._known.items() if run in names]
+        self._write(replace(self.comparison, runs=kept))
+
+    def known(self, entry: Entry) -> Record | None:
+        """Return the result of an earlier session."""
+        result = self._known.get(entry.identity) if self.resume else None
+        if result is None or not finished(self._folder(entry), entry.settings, result):
+            return None
+        self._pace.know(entry.variant.label, result.seconds)
+        return result.as_dict()
+
+    def train(self, entry: Entry) -> Record:
+        """Train a run, or resume it; keep the ranks of its test facts."""
+        started = time.monotonic()
+        run = make_run(
+            self.source,
+            self._folder(entry),
+            entry.settings,
+            entry.options,
+            resume=self.resume,
+            overwrite=self.overwrite,
+            progress=self.progress,
+        )
+        result = measured(entry.blank, run)
+        if "test" in run.evaluations:
+            self._write_ranks(entry.identity, run.evaluations["test"].ranks)
+        self._pace.add(entry.variant.label, started)
+        return result.as_dict()
+
+    def failed(self, entry: Entry, reason: str) -> Record:
+        """Return a result that says why there is none."""
+        return replace(entry.blank, error=reason).as_dict()
+
+    def seconds(self, entry: Entry) -> float | None:
+        """Return what a run of that sampler took."""
+        return self._pace.seconds(entry.variant.label)
+
+    def keep(self, entry: Entry, record: Record) -> None:
+        """Log what is new."""
+        before = self._known.get(entry.identity)
+        if before is None or before.as_dict() != record:
+            self.log.append(record)
+
+    def end(self) -> Comparison:
+        """Return what was found, with intervals, a picture and a page."""
+        runs = [RunResult.from_mapping(record) for record in self.records.values()]
+        made = replace(self.comparison, runs=runs)
+        made = replace(made, intervals=intervals_of(made, self._ranks(runs)))
+        made = replace(made, remarks=self._remarks(runs))
+        bands = self._bands(made)
+        made = replace(made, picture=self._draw(made, bands))
+        page = try_to_write(lambda: write_comparison_page(made, bands), self.progress.say)
+        made = replace(made, report=None if page is None else page.name)
+        self._write(made)
+        return made
+
+    def _folder(self, entry: Entry) -> RunFolder:
+        return RunFolder(self.comparison.out / entry.identity)
+
+    def _write(self, comparison: Comparison) -> None:
+        text = json.dumps(comparison.as_dict(), ensure_ascii=False, indent=1, allow_nan=False)
+        write_text(comparison.out / "compare.json", text + "\n")
+
+    def _write_ranks(self, run: str, ranks: np.ndarray) -> None:
+        file = self.comparison.out / "ranks" / f"{run}.npy"
+        file.parent.mkdir(exist_ok=True)
+        write_atomically(file, lambda path: np.save(path, ranks.astype(np.float32)))
+
+    def _ranks(self, runs: list[RunResult]) -> dict[str, np.ndarray]:
+        """Return the ranks of test facts; a comparison of an earlier version has to rank again."""
+        found = {}
+        for result in runs:
+            if result.error is not None or result.test is None:
+                continue
+            file = self.comparison.out / "ranks" / f"{result.run}.npy"
+            if not file.is_file():
+                run = load_run(self.comparison.out / result.run)
+                self._write_ranks(result.run, run.evaluate("test").ranks)
+            found[result.run] = np.load(file)
+        return found
+
+    def _remarks(self, runs: list[RunResult]) -> list[str]:
+        done = next((run for run in runs if run.error is None and run.test is not None), None)
+        if done is None:
+            return []
+        graph = RunFolder(self.comparison.out / done.run).read_graph()
+        remark = find_leakage(graph).remark
+        return [] if remark is None else [remark]
+
+    def _bands(self, made: Comparison) -> list[Band]:
+        """Return the validations of each sampler's finished runs as one line."""
+        bands = []
+        for label in made.samplers:
+            curves = [
+                read_curve(RunFolder(made.out / result.run).read_metrics())
+                for result in made.runs
+                if result.sampler == label and result.error is None
+            ]
+            if (line := band(label, curves)) is not None:
+                bands.append(line)
+        return bands
+
+    def _draw(self, made: Comparison, bands: list[Band]) -> str | None:
+        """Write the picture, where a run validated."""
+        if not bands:
+            return None
+        title = f"{_stem(self.configurations[0].settings.data)}, {made.scoring}"
+        draw_comparison(made.out / "compare.svg", title, bands)
+        return "compare.svg"
+
+
+def _earlier(out: str | Path | None) -> Comparison | None:
+    """Return what an earlier session asked for and found; its trial log may know more."""
+    file = Path(out) / "compare.json" if out is not None else None
+    if file is None or not file.is_file():
+        return None
+    before = read_comparison(file)
+    runs = {result.run: result for result in before.runs}
+    for record in TrialLog(file.with_name("trials.jsonl")).read():
+        result = RunResult.from_mapping(record)
+        runs[result.run] = result
+    return replace(before, runs=list(runs.values()))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON can hold; an infinite number as text, which options take."""
+    if isinstance(value, Path) or (isinstance(value, float) and not math.isfinite(value)):
+        return str(value)
+    return value
+
+
+def _stem(data: str) -> str:
+    return Path(data).name.split(".")[0] or "graph"

@@ -1,0 +1,150 @@
+"""What a comparison found: one result per run, one row per sampler, and what is only noise."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nscaching.errors import UserError
+from nscaching.evaluation.intervals import (
+    METRICS,
+    fact_values,
+    metric_intervals,
+    paired_difference,
+    within_noise,
+)
+from nscaching.experiments.runs import RunResult
+
+#: The numbers of a row: the mean over seeds, and under ``NAME_spread`` the standard deviation.
+MEASURES = ("mrr", "hits@10", "accuracy", "seconds_per_epoch")
+#: What a comparison was asked to do.
+_GIVEN = ("data", "scoring", "samplers", "seeds", "options")
+
+Ranks = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of :func:`nscaching.compare`."""
+
+    out: Path
+    data: str | None  #: a name, a folder or a file; None for a graph made in Python
+    scoring: str
+    samplers: list[str]  #: labels of the rows, in order
+    seeds: list[int]
+    options: dict[str, Any]  #: those given for all
+    runs: list[RunResult]
+    picture: str | None = None  #: file name, where one was drawn
+    report: str | None = None  #: file name of the page
+    #: By sampler: ``mrr_interval``, ``hits@10_interval`` and ``difference`` to the best.
+    intervals: dict[str, dict[str, Any]] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)  #: on the graph, for whoever reads the table
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row per sampler: means over its finished runs, and why others failed."""
+        return [self._row(label) for label in self.samplers]
+
+    def _row(self, label: str) -> dict[str, Any]:
+        mine = [result for result in self.runs if result.sampler == label]
+        done = [result for result in mine if result.error is None]
+        row: dict[str, Any] = {"sampler": label, "runs": len(done)}
+        for name in MEASURES:
+            values = [v for result in done if (v := result.metric(name)) is not None]
+            row[name] = statistics.fmean(values) if values else None
+            row[f"{name}_spread"] = statistics.stdev(values) if len(values) > 1 else None
+        row["mrr_interval"] = row["hits@10_interval"] = row["difference"] = None
+        row |= self.intervals.get(label, {})
+        row["extra_parameters"] = done[0].extra_parameters if done else None
+        row["best_epoch"] = [result.best_epoch for result in done]
+        row["epochs"] = [result.epochs for result in done]
+        row["errors"] = [f"seed {r.seed}: {r.error}" for r in mine if r.error is not None]
+        return row
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, as ``compare.json`` holds it."""
+        return {
+            "out": str(self.out),
+            **{name: getattr(self, name) for name in _GIVEN},
+            "picture": self.picture,
+            "report": self.report,
+            "remarks": self.remarks,
+            "rows": self.rows,
+            "runs": [result.as_dict() for result in self.runs],
+        }
+
+
+def read_comparison(file: Path) -> Comparison:
+    """Read ``compare.json`` back."""
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        return Comparison(
+            out=file.parent,
+            runs=[RunResult.from_mapping(result) for result in values["runs"]],
+            **{name: values[name] for name in _GIVEN},
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{file} cannot be read as a comparison ({error}). Remove it and name data and "
+            "samplers again; finished runs beside it are kept."
+        ) from error
+
+
+def intervals_of(comparison: Comparison, ranks: Mapping[str, Ranks]) -> dict[str, dict[str, Any]]:
+    """Return the intervals of each sampler, and its difference to the one with the best MRR.
+
+    ``ranks`` are those of the test facts, by the folder of the run; shape: (2, n). Where all seeds
+    rank the same facts, the mean over seeds counts for a fact; where each seed has a split of its
+    own, the facts of all splits are taken together.
+    """
+    done = [run for run in comparison.runs if run.error is None and run.run in ranks]
+    by_label: dict[str, dict[int, np.ndarray]] = {}
+    for run in done:
+        by_label.setdefault(run.sampler, {})[run.seed] = fact_values(ranks[run.run])
+    if not by_label:
+        return {}
+    graphs = {run.graph for run in done}
+    same = len(graphs) == 1 and None not in graphs
+    means = {row["sampler"]: row["mrr"] for row in comparison.rows}
+    best = max(by_label, key=lambda label: means[label])
+    found = {}
+    for label, by_seed in by_label.items():
+        of_metric = metric_intervals(_joined(by_seed, list(by_seed), same))
+        found[label] = {
+            "mrr_interval": list(of_metric["mrr"]),
+            "hits@10_interval": list(of_metric["hits@10"]),
+            "difference": None if label == best else _difference(by_label, label, best, same),
+        }
+    return found
+
+
+def _difference(
+    by_label: Mapping[str, Mapping[int, np.ndarray]], label: str, best: str, same: bool
+) -> dict[str, Any] | None:
+    """Compare a sampler with the best one, on the seeds that both have."""
+    mine, other = by_label[label], by_label[best]
+    seeds = [seed for seed in mine if seed in other]
+    if not seeds:
+        return None
+    at = METRICS.index("mrr")
+    pair = [_joined(each, seeds, same)[:, at] for each in (mine, other)]
+    gap, ends = paired_difference(*pair)
+    by_seed = [float((mine[seed] - other[seed])[:, at].mean()) for seed in seeds]
+    return {
+        "to": best,
+        "mrr": gap,
+        "interval": list(ends),
+        "within_noise": within_noise(ends, by_seed),
+    }
+
+
+def _joined(by_seed: Mapping[int, np.ndarray], seeds: list[int], same: bool) -> np.ndarray:
+    values = [by_seed[seed] for seed in seeds]
+    return np.mean(values, axis=0) if same else np.concatenate(values)

@@ -1,0 +1,225 @@
+"""The verb ``reproduce``: the cells of a table or figure are run, and shown beside the paper's."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nscaching._version import __version__
+from nscaching.errors import UserError
+from nscaching.experiments.paper.cells import Results, Row, blank_row
+from nscaching.experiments.paper.definitions import Definition, definition
+from nscaching.experiments.paper.figures import draw
+from nscaching.experiments.paper.making import node_row, search_row, train_row
+from nscaching.experiments.paper.plan import (
+    MISSING,
+    Planned,
+    Request,
+    correction,
+    plan,
+    run_folder,
+    timed_here,
+)
+from nscaching.experiments.paper.sources import Sources
+from nscaching.experiments.paper.variance import variance_row
+from nscaching.experiments.runner import DONE, Sweep, run_all
+from nscaching.training import Progress
+from nscaching.training.benchmarking import describe_machine
+from nscaching.training.devices import pick_device
+from nscaching.training.progress import duration
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A table or figure with what was found for it."""
+
+    definition: Definition
+    out: Path
+    plan: list[Planned]
+    rows: list[Row]
+    file: Path | None = None
+    pictures: tuple[Path, ...] = ()
+    timed_here: bool = False  #: whether cells timed on this machine correct what is expected
+
+    @property
+    def expected_seconds(self) -> float:
+        """How long the plan was expected to take."""
+        return sum(planned.seconds for planned in self.plan)
+
+    @property
+    def caveat(self) -> str:
+        """How far to trust the expected time, to be said after it."""
+        rough = self.expected_seconds > 0 and not self.timed_here
+        return " (rough: no cell was timed on this machine yet)" if rough else ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "name": self.definition.name,
+            "title": self.definition.title,
+            "label": self.definition.label,
+            "out": str(self.out),
+            "expected_seconds": round(self.expected_seconds, 1),
+            "timed_here": self.timed_here,
+            "plan": [planned.as_dict() for planned in self.plan],
+            "rows": self.rows,
+            "file": str(self.file) if self.file else None,
+            "pictures": [str(picture) for picture in self.pictures],
+        }
+
+
+def reproduce(
+    name: str,
+    request: Request,
+    *,
+    dry_run: bool = False,
+    finished: bool = False,
+    progress: Progress | str = "auto",
+) -> Reproduction:
+    """Run what a table or figure of the paper needs and return its rows.
+
+    ``dry_run`` only plans; ``finished`` runs nothing and takes the cells that have a row already.
+    """
+    shown = progress if isinstance(progress, Progress) else Progress(progress)
+    wanted = definition(name)
+    cells = wanted.cells(
+        datasets=request.datasets,
+        scoring=request.scoring,
+        samplers=request.samplers,
+        modes=request.modes,
+        seeds=request.seeds,
+    )
+    results, sources = Results(request.out), Sources(request.on)
+    planned = plan(cells, request, results, sources)
+    if finished:
+        planned = [each for each in planned if each.state == DONE]
+        done = {each.cell.identity for each in planned}
+        cells = [cell for cell in cells if cell.identity in done]  # panels may share some
+        if not cells:
+            raise UserError(f"No cell of {name} is finished in {request.out}.")
+    hardware = describe_machine(pick_device(request.device).type)
+    timed = timed_here(results.rows, hardware, request.on)
+    made = Reproduction(wanted, request.out, planned, [], timed_here=timed)
+    if dry_run:
+        return made
+    _announce(made, shown)
+    sweep = CellSweep(name, planned, request, results, sources, hardware, shown)
+    run_all(sweep)
+    made = replace(made, rows=list(sweep.records.values()), file=sweep.file)
+    pictures = tuple(draw(wanted, cells, made.rows, made.out))
+    return replace(made, pictures=pictures)
+
+
+def _announce(made: Reproduction, shown: Progress) -> None:
+    waiting = [planned for planned in made.plan if planned.seconds]
+    done = len(made.plan) - len(waiting)
+    shown.say(
+        f"{made.definition.name}: {len(made.plan)} cells, {done} of them done or without data; "
+        f"about {duration(made.expected_seconds)} for the rest{made.caveat}."
+    )
+    for planned in waiting:
+        shown.say(f"  {planned.title} ({duration(planned.seconds)})")
+
+
+class CellSweep(Sweep[Planned]):
+    """The cells of one table or figure."""
+
+    noun = "cell"
+
+    def __init__(
+        self,
+        name: str,
+        planned: list[Planned],
+        request: Request,
+        results: Results,
+        sources: Sources,
+        hardware: dict[str, Any],
+        progress: Progress,
+    ) -> None:
+        super().__init__(planned, progress)
+        self.name, self.request, self.results = name, request, results
+        self.sources, self.hardware = sources, hardware
+        self.resume_command = _command(name, request)
+        self.file: Path | None = None
+        self._makers: dict[str, Callable[[Planned], Row]] = {
+            "train": self._trained,
+            "search": self._searched,
+            "variance": self._variance,
+            "nodes": self._nodes,
+        }
+
+    def known(self, planned: Planned) -> Row | None:
+        """Return a row that an earlier command made, also for another table."""
+        row = self.results.find(planned.cell, planned.settings, self.request.on)
+        return None if row is None or row.get("error") else row
+
+    def train(self, planned: Planned) -> Row:
+        """Make the row of a cell."""
+        return self._blank(planned) | self._makers[planned.cell.kind](planned)
+
+    def failed(self, planned: Planned, reason: str) -> Row:
+        """Return a row that says why there are no numbers."""
+        missing = planned.state == MISSING
+        return self._blank(planned) | {"error": reason, "missing": missing}
+
+    def seconds(self, planned: Planned) -> float | None:
+        """Return the expected time, corrected by what was timed on this machine so far."""
+        if not planned.seconds:
+            return 0.0
+        return planned.model_seconds * correction(self.results.rows, self.hardware, self.request.on)
+
+    def keep(self, planned: Planned, record: Row) -> None:
+        """Write the file of the table."""
+        self.file = self.results.keep(self.name, self.records.values())
+
+    def _blank(self, planned: Planned) -> Row:
+        row = blank_row(planned.cell, planned.settings)
+        row |= {"on": self.request.on, "budget": self.request.budget, "missing": False}
+        row["expected_seconds"] = planned.model_seconds
+        return row | {"version": __version__, "hardware": self.hardware}
+
+    def _settings(self, planned: Planned) -> dict[str, Any]:
+        return {**planned.settings, "device": self.request.device}
+
+    def _trained(self, planned: Planned) -> Row:
+        return train_row(
+            planned.cell,
+            self._settings(planned),
+            self.sources.graph(planned.cell.dataset),
+            run_folder(self.request, planned.cell),
+            self.progress,
+            standing_in=self.request.on is not None,
+        )
+
+    def _searched(self, planned: Planned) -> Row:
+        return search_row(
+            planned.cell,
+            self._settings(planned),
+            self.sources.graph(planned.cell.dataset),
+            run_folder(self.request, planned.cell),
+            self.progress,
+        )
+
+    def _variance(self, planned: Planned) -> Row:
+        graph = self.sources.graph(planned.cell.dataset)
+        return variance_row(self._settings(planned), graph, self.progress)
+
+    def _nodes(self, planned: Planned) -> Row:
+        graph = self.sources.nodes(planned.cell.dataset)
+        return node_row(planned.cell, planned.settings, graph, self.progress)
+
+
+def _command(name: str, request: Request) -> str:
+    """Return the command that asks for the same again."""
+    asked: list[tuple[str, Any]] = [("--dataset", each) for each in request.datasets]
+    asked += [("--scoring", each) for each in request.scoring]
+    asked += [("--sampler", each) for each in request.samplers]
+    asked += [("--mode", each) for each in request.modes]
+    asked += [("--seeds", ",".join(map(str, request.seeds)))]
+    asked += [("--budget", request.budget), ("--trials", request.trials), ("--on", request.on)]
+    asked += [("--device", request.device), ("--out", request.out)]
+    flags = [str(word) for pair in asked if pair[1] is not None for word in pair]
+    return shlex.join(["nscaching", "reproduce", name, *flags])

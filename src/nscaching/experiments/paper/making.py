@@ -1,0 +1,161 @@
+"""Making the row of a cell that is a training, a search or an embedding of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nscaching.errors import UserError
+from nscaching.experiments.paper.cells import Cell, Row
+from nscaching.experiments.paper.definitions import SEARCHED
+from nscaching.experiments.runs import RunResult, make_run, measured, read_curve
+from nscaching.experiments.tune import SearchResult, tune
+from nscaching.experiments.tune.folder import SearchFolder
+from nscaching.experiments.tune.space import PAPERS_FIRST
+from nscaching.graph import KnowledgeGraph
+from nscaching.nodes import NodeGraph
+from nscaching.nodes.compare import method_scores
+from nscaching.nodes.tasks import SHARES
+from nscaching.report.numbers import thinned
+from nscaching.runs.api import decided, make_config
+from nscaching.training import Progress, RunFolder, TrainConfig
+
+#: Points of a series that are kept in a row.
+POINTS = 100
+_COUNTERS = ("epoch", "nonzero_loss", "repeated", "gradient_norm", "false_sampled", "false_cached")
+_MEASURED = ("test", "valid", "accuracy", "seconds_per_epoch", "seconds", "epochs", "best_epoch",
+             "extra_parameters", "device", "error")  # fmt: skip
+
+
+def train_row(
+    cell: Cell,
+    settings: dict[str, Any],
+    graph: KnowledgeGraph,
+    folder: Path,
+    progress: Progress,
+    *,
+    standing_in: bool = False,
+) -> Row:
+    """Train a cell, or resume it, and return what its row gets."""
+    options = named_traces(settings, graph, standing_in)
+    config = make_config(graph, options)
+    run = RunFolder(folder)
+    made = make_run(graph, run, config, options, resume=True, overwrite=False, progress=progress)
+    result = measured(RunResult(cell.label, cell.seed, cell.folder), made).as_dict()
+    return {name: result[name] for name in _MEASURED} | series(run)
+
+
+def series(run: RunFolder) -> Row:
+    """Return validations, losses and what a trace saw, each thinned to what a picture shows."""
+    lines = run.read_metrics()
+    curve = read_curve(lines)
+    losses = thinned([[x["epoch"], x["loss"]] for x in lines if x.get("event") == "epoch"], POINTS)
+    found: Row = {
+        "curve": {name: getattr(curve, name).tolist() for name in vars(curve)},
+        "losses": losses,
+    }
+    trace = run.read_trace()
+    counted = [line for line in trace if line["event"] == "epoch"]
+    if counted:
+        found["trace"] = thinned(
+            [{name: each[name] for name in _COUNTERS} for each in counted], POINTS
+        )
+    rows = run.read_config().trace_row  # a definition shows the rows it names, no others
+    looks = [line for line in trace if line["event"] == "gradients" or line.get("row") in rows]
+    if looks:
+        found["looks"] = looks
+    return found
+
+
+def named_traces(
+    settings: dict[str, Any], graph: KnowledgeGraph, standing_in: bool
+) -> dict[str, Any]:
+    """Return options with traced triples by name; a stand-in has none of the paper's names."""
+    options = dict(settings)
+    count = options.pop("trace_triples", 0)
+    if count:
+        chosen = np.random.default_rng(0).choice(len(graph.train), count, replace=False)
+        options["trace_triple"] = [_named(graph, place) for place in chosen]
+        options.setdefault("trace_every", max(1, options["epochs"] // 5))
+    if standing_in and "trace_row" in options:
+        options["trace_row"] = [_named(graph, 0).rsplit("\t", 1)[0] + "\t?"]
+    return options
+
+
+def _named(graph: KnowledgeGraph, place: int) -> str:
+    head, relation, tail = graph.train[place].tolist()
+    return "\t".join([graph.entities[head], graph.relations[relation], graph.entities[tail]])
+
+
+def search_row(
+    cell: Cell, settings: dict[str, Any], graph: KnowledgeGraph, folder: Path, progress: Progress
+) -> Row:
+    """Search, or resume a search; train the best of SMAC, whose test split is ranked once."""
+    base = dict(settings)
+    trials, space, trial = base.pop("trials"), base.pop("space", "sampler"), base.pop("trial", {})
+    if space == "sampler":
+        base["rescale"] = "quantile"  # the ranges of its temperatures are those of rescaled scores
+    place = SearchFolder(folder / "search")
+    begun = place.is_search() and place.log.path.exists()
+    common: dict[str, Any] = {"out": place.path, "trials": trials, "progress": progress}
+    first = {name: PAPERS_FIRST[name] for name in SEARCHED}
+    if begun and place.starts_at_the_paper():  # whatever its base says
+        first = {}
+    each = make_config(graph, {**base, **trial, **first})
+    if begun:
+        _refuse_another(place, space, cell.mode, decided(each, graph))
+        found = tune(resume=True, **common)
+    else:
+        found = tune(graph, method=cell.mode, space=space, base=each, **common)
+    search = {
+        "method": found.method,
+        "space": space,
+        "trials": len(found.trials),
+        "best": found.best.config,
+        "valid_mrr": found.best.score,
+        "curve": [point.as_dict() for point in found.curve],
+    }
+    if cell.mode != "smac":  # only its curve is asked for
+        return {"search": search, "seconds": found.curve[-1].seconds}
+    best = _best_folder(folder, found)
+    row = train_row(cell, {**base, **found.best.config}, graph, best, progress)
+    return {**row, "search": search, "seconds": found.curve[-1].seconds + row["seconds"]}
+
+
+def _best_folder(folder: Path, found: SearchResult) -> Path:
+    """Return where the best of a search is trained; a longer search may find another best."""
+    usual = folder / "best"
+    if not RunFolder(usual).is_run():
+        return usual
+    stored = RunFolder(usual).read_config()
+    same = all(getattr(stored, name) == value for name, value in found.best.config.items())
+    return usual if same else folder / f"best-of-{len(found.trials)}"
+
+
+def _refuse_another(place: SearchFolder, space: str, method: str, each: TrainConfig) -> None:
+    """Refuse to resume a search whose settings are not those that are asked for now."""
+    options, _, _ = place.read()
+    base = RunFolder(place.base).read_config()
+    as_now = replace(base, device=each.device, data=each.data)
+    if (options.space, options.method, as_now) != (space, method, each):
+        raise UserError(
+            f"{place.path} holds a search that was begun with other settings. Remove that folder, "
+            "or choose another --out."
+        )
+
+
+def node_row(cell: Cell, settings: Mapping[str, Any], graph: NodeGraph, progress: Progress) -> Row:
+    """Train and classify; the numbers are means over five draws of labelled nodes."""
+    scores, seconds = method_scores(graph, cell.sampler, cell.seed, progress=progress, **settings)
+    means = scores.mean(axis=1)
+    names = ("micro_f1", "macro_f1")
+    f1 = {
+        f"{share:.0%} {name}": float(means[at, number])
+        for at, share in enumerate(SHARES)
+        for number, name in enumerate(names)
+    }
+    return {"f1": f1, "seconds": seconds, "device": "cpu"}

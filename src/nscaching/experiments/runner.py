@@ -1,0 +1,283 @@
+"""One engine for running many configurations, under ``compare``, ``tune`` and ``reproduce``.
+
+What finishes, well or not, becomes one record of a trial log. What the log has is not run again, so
+an experiment that was stopped resumes where it was: see :func:`run_all`. A configuration is *done*,
+*failed*, *stopped* (begun, and not in the log) or *waiting*.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from nscaching.artefacts.files import (
+    append_json_line,
+    explained_writes,
+    read_json_lines,
+    write_json_lines,
+    write_text,
+)
+from nscaching.errors import NSCachingError, TrainingInterrupted
+from nscaching.training import Progress
+from nscaching.training.progress import duration
+
+DONE, FAILED, STOPPED, WAITING = "done", "failed", "stopped", "waiting"
+
+Record = dict[str, Any]
+C = TypeVar("C")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class TrialLog:
+    """JSON lines, one record per finished configuration, in the order in which they came."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> list[Record]:
+        """Return all records; a line that a killed process half wrote is left out."""
+        return read_json_lines(self.path)
+
+    def repair(self) -> None:
+        """Drop such a line, so that the next record starts a line of its own."""
+        if self.path.exists():
+            write_json_lines(self.path, self.read())
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add a record."""
+        append_json_line(self.path, record)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.path.unlink(missing_ok=True)
+
+
+def write_records(file: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write records as one JSON list, one record per line, which other tools and git read."""
+    with explained_writes(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) for record in records)
+    write_text(file, "[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def state_of(record: Mapping[str, Any] | None, begun: bool) -> str:
+    """Return the state of a configuration from its record and from whether its folder is there."""
+    if record is None:
+        return STOPPED if begun else WAITING
+    return FAILED if record.get("error") else DONE
+
+
+def failure(error: Exception) -> str:
+    """Return in a sentence why a configuration failed."""
+    text = str(error)
+    if isinstance(error, NSCachingError):
+        return text
+    if isinstance(error, MemoryError) or re.search("can't allocate|out of memory", text):
+        return f"out of memory: {text}" if text else "out of memory"
+    return f"{type(error).__name__}: {text}"
+
+
+class Experiment(ABC, Generic[C, R]):
+    """What is run: which configuration is next, and what to do with its record."""
+
+    noun: str  #: what a configuration is called: run, trial or cell
+    total: int
+    resume_command: str
+
+    @property
+    @abstractmethod
+    def finished(self) -> int:
+        """How many configurations have a record."""
+
+    @abstractmethod
+    def next(self) -> C | None:
+        """Return the next configuration to run; None if there is none before another record."""
+
+    @abstractmethod
+    def run(self, configuration: C) -> R:
+        """Run a configuration in this process; a failure is a record, an interrupt raises."""
+
+    @abstractmethod
+    def take_in(self, configuration: C, record: R) -> None:
+        """Write a record down."""
+
+
+class Executor(Protocol[C, R_co]):
+    """Where configurations are run."""
+
+    def free(self) -> bool:
+        """Tell whether another configuration can start now."""
+
+    def busy(self) -> bool:
+        """Tell whether one is running."""
+
+    def submit(self, configuration: C) -> None:
+        """Start a configuration."""
+
+    def results(self) -> Iterator[tuple[C, R_co]]:
+        """Wait for at least one record; yield those there are."""
+
+
+class InThisProcess(Generic[C, R]):
+    """Runs one configuration after another."""
+
+    def __init__(self, run: Callable[[C], R]) -> None:
+        self._run = run
+        self._submitted: list[C] = []
+
+    def free(self) -> bool:
+        """Tell whether nothing is submitted."""
+        return not self._submitted
+
+    def busy(self) -> bool:
+        """Tell whether something is."""
+        return bool(self._submitted)
+
+    def submit(self, configuration: C) -> None:
+        """Keep it for :meth:`results`."""
+        self._submitted.append(configuration)
+
+    def results(self) -> Iterator[tuple[C, R]]:
+        """Run it now."""
+        while self._submitted:
+            configuration = self._submitted.pop()
+            yield configuration, self._run(configuration)
+
+
+def run_all(experiment: Experiment[C, R], executor: Executor[C, R] | None = None) -> None:
+    """Run configurations until there are no more; an interrupt says how to resume."""
+    running = executor if executor is not None else InThisProcess(experiment.run)
+    try:
+        while True:
+            configuration = experiment.next() if running.free() else None
+            if configuration is not None:
+                running.submit(configuration)
+            elif running.busy():
+                for finished, record in running.results():
+                    experiment.take_in(finished, record)
+            else:
+                return
+    except KeyboardInterrupt as error:
+        raise TrainingInterrupted(
+            f"Stopped with {experiment.finished} of {experiment.total} {experiment.noun}s "
+            f"finished; everything is kept. Resume with:\n  {experiment.resume_command}"
+        ) from error
+
+
+class Configuration(Protocol):
+    """What a :class:`Sweep` runs."""
+
+    @property
+    def identity(self) -> str:
+        """What its record is known by."""
+
+    @property
+    def title(self) -> str:
+        """How it is called on the screen."""
+
+
+S = TypeVar("S", bound=Configuration)
+
+
+class Sweep(Experiment[S, Record]):
+    """A list of configurations, one after another; those with a good record are skipped."""
+
+    def __init__(self, configurations: Sequence[S], progress: Progress) -> None:
+        self.configurations, self.progress = configurations, progress
+        self.total = len(configurations)
+        self.records: dict[str, Record] = {}  #: by identity, in order
+        self._place = 0
+        self._skipped: dict[str, Record] | None = None
+
+    @abstractmethod
+    def known(self, configuration: S) -> Record | None:
+        """Return the record of an earlier session, where it is still what is asked for."""
+
+    @abstractmethod
+    def train(self, configuration: S) -> Record:
+        """Run a configuration and return its record, with an ``error`` of None."""
+
+    @abstractmethod
+    def failed(self, configuration: S, reason: str) -> Record:
+        """Return the record of a failure."""
+
+    @abstractmethod
+    def seconds(self, configuration: S) -> float | None:
+        """Return how long a configuration is expected to take; None where nothing is known."""
+
+    @abstractmethod
+    def keep(self, configuration: S, record: Record) -> None:
+        """Write a record down."""
+
+    @property
+    def finished(self) -> int:
+        """How many configurations are done."""
+        return sum(not record.get("error") for record in self.records.values())
+
+    def next(self) -> S | None:
+        """Return the next one without a record; say which it is and how long the rest takes."""
+        if self._skipped is None:
+            found = {each.identity: self.known(each) for each in self.configurations}
+            self._skipped = {name: record for name, record in found.items() if record is not None}
+        while self._place < self.total:
+            configuration = self.configurations[self._place]
+            if configuration.identity not in self._skipped:
+                self.progress.say(
+                    f"{self.noun.capitalize()} {self._place + 1} of {self.total}: "
+                    f"{configuration.title}{self._time_left(self._skipped)}"
+                )
+                self._place += 1
+                return configuration
+            self._place += 1
+            self.take_in(configuration, self._skipped[configuration.identity])
+        return None
+
+    def run(self, configuration: S) -> Record:
+        """Run a configuration; whatever goes wrong is its record."""
+        try:
+            return self.train(configuration)
+        except Exception as error:
+            reason = failure(error)
+            self.progress.say(f"{configuration.title}, failed: {reason}")
+            return self.failed(configuration, reason)
+
+    def take_in(self, configuration: S, record: Record) -> None:
+        """Write a record down."""
+        self.records[configuration.identity] = record
+        self.keep(configuration, record)
+
+    def _time_left(self, skipped: Mapping[str, Record]) -> str:
+        ahead = self.configurations[self._place :]
+        rest = [self.seconds(each) for each in ahead if each.identity not in skipped]
+        known = [seconds for seconds in rest if seconds is not None]
+        if not known:
+            return ""
+        left = sum(known) / len(known) * len(rest)
+        return f" (about {duration(left)} left for all)"
+
+
+class Pace:
+    """The seconds that configurations took, by kind; a kind not seen yet takes the usual time."""
+
+    def __init__(self) -> None:
+        self._took: dict[str, float] = {}
+
+    def add(self, kind: str, started: float) -> None:
+        """Take in one that began at this time of ``time.monotonic``."""
+        self._took[kind] = time.monotonic() - started
+
+    def know(self, kind: str, seconds: float) -> None:
+        """Take in what an earlier session measured, where nothing newer is known."""
+        self._took.setdefault(kind, seconds)
+
+    def seconds(self, kind: str) -> float | None:
+        """Return how long another one may take."""
+        if not self._took:
+            return None
+        return self._took.get(kind, sum(self._took.values()) / len(self._took))

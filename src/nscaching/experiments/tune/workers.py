@@ -1,0 +1,203 @@
+"""Who trains the trials: this process, workers of this machine, or those of a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nscaching.errors import UserError
+from nscaching.experiments.runner import Executor, InThisProcess, failure
+from nscaching.experiments.tune.folder import base_folder
+from nscaching.experiments.tune.objective import Objective
+from nscaching.experiments.tune.trials import FAILED, Proposal, TrialResult
+from nscaching.kernels.availability import HAVE_NUMBA
+from nscaching.kernels.cuda_graphs import CAPTURE_LOCK
+from nscaching.training.interrupt import interrupts_ignored
+
+#: How long a scheduler may take to answer.
+_CONNECT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """A trial to train: a proposal, its options, and the seconds that are left for it."""
+
+    proposal: Proposal
+    options: dict[str, Any]
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class TrialPlace:
+    """Where trials are kept, and how a worker trains them; small, so that it travels."""
+
+    folder: str  #: of the search
+    objective: Objective
+    threads: int = 0  #: CPU threads a trial may use; 0 is what torch was given
+    own_stream: bool = False  #: several trials share the GPU from one process
+
+
+def train_trial(place: TrialPlace, work: Work) -> TrialResult:
+    """Train a trial up to some epochs, or resume it.
+
+    A run that diverges or does not fit into memory is a failed trial; a user's mistake would spoil
+    every trial, and ends the search.
+    """
+    started = time.monotonic()
+    base = base_folder(Path(place.folder))
+    out = Path(place.folder) / "trials" / f"{work.proposal.trial:03d}"
+    options = {**work.options, "epochs": work.proposal.epochs}
+    try:
+        with _threads(place.threads), _stream(place.own_stream):
+            result = place.objective.train(base, out, options, work.seconds)
+    except Exception as error:
+        fatal = isinstance(error, UserError)
+        result = TrialResult(FAILED, error=failure(error), fatal=fatal)
+    if torch.cuda.is_available():
+        gc.collect()  # the captured graphs of the trial hold memory of the device
+        with CAPTURE_LOCK:
+            torch.cuda.empty_cache()
+    epochs = result.epochs or place.objective.epochs_done(out)
+    return replace(result, epochs=epochs, seconds=time.monotonic() - started)
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Keep a trial to its share of the cores; Dask gives torch one, and Numba asks for all."""
+    with contextlib.ExitStack() as afterwards:
+        if count > 0:
+            afterwards.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(count)
+        if HAVE_NUMBA:
+            import numba
+
+            afterwards.callback(numba.set_num_threads, numba.get_num_threads())
+            most = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+            numba.set_num_threads(min(torch.get_num_threads(), most))
+        yield
+
+
+@contextlib.contextmanager
+def _stream(own: bool) -> Iterator[None]:
+    """Give a trial a CUDA stream of its own, so that trials of one process overlap."""
+    if not own or not torch.cuda.is_available():
+        yield
+        return
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        yield
+        stream.synchronize()
+
+
+class DaskExecutor:
+    """Trains on the workers of a Dask client; a worker that dies is one failed trial.
+
+    The kernel kills a process that takes too much memory; Dask then starts the worker and the trial
+    again a few times, from its last checkpoint, before it gives the trial up.
+    """
+
+    def __init__(self, client: Any, place: TrialPlace) -> None:
+        self._client, self._place = client, place
+        self._running: dict[Any, Work] = {}  #: by future, in the order of submission
+
+    def free(self) -> bool:
+        """Tell whether a worker has nothing to do."""
+        return len(self._running) < int(sum(self._client.nthreads().values()))
+
+    def busy(self) -> bool:
+        """Tell whether a worker has something to do."""
+        return bool(self._running)
+
+    def submit(self, work: Work) -> None:
+        """Send a trial to a worker."""
+        future = self._client.submit(train_trial, self._place, work, pure=False)
+        self._running[future] = work
+
+    def results(self) -> Iterator[tuple[Work, TrialResult]]:
+        """Wait for a trial; yield those that are finished."""
+        from dask.distributed import wait
+
+        wait(list(self._running), return_when="FIRST_COMPLETED")
+        for future in [each for each in self._running if each.status != "pending"]:
+            work = self._running.pop(future)
+            if future.status == "finished":
+                yield work, future.result()
+            else:
+                error = f"its worker died ({future.exception() or future.status})"
+                yield work, TrialResult(FAILED, error=error)
+
+
+@contextlib.contextmanager
+def make_executor(
+    folder: Path,
+    objective: Objective,
+    *,
+    workers: int,
+    dask: str | None,
+    workers_as: str,
+    device: str,
+) -> Iterator[Executor[Work, TrialResult]]:
+    """Yield what trains the trials of a search; its workers end with it."""
+    place = TrialPlace(str(folder.resolve()), objective)
+    if dask is not None:
+        with _scheduler(dask) as client:
+            yield DaskExecutor(client, place)
+    elif workers == 1:
+        yield InThisProcess(functools.partial(train_trial, place))
+    else:
+        threads = workers_as == "threads" or (workers_as == "auto" and device == "cuda")
+        if threads and device == "cpu":
+            raise UserError(
+                "Workers as threads need a GPU: the CPU kernels use threads of their own. "
+                "Drop --workers-as."
+            )
+        share = max(1, (os.cpu_count() or 1) // workers)
+        place = replace(place, threads=0 if threads else share, own_stream=threads)
+        with _local_client(workers, threads) as client:
+            yield DaskExecutor(client, place)
+
+
+@contextlib.contextmanager
+def _local_client(workers: int, threads: bool) -> Iterator[Any]:
+    """Start a Dask cluster on this machine: one process with threads, or one process per worker."""
+    from dask.distributed import Client, LocalCluster
+
+    with interrupts_ignored():  # workers inherit that: Ctrl-C is for this process, which ends them
+        cluster = LocalCluster(
+            n_workers=1 if threads else workers,
+            threads_per_worker=workers if threads else 1,
+            processes=not threads,
+            dashboard_address=None,
+            memory_limit=0,
+            silence_logs="ERROR",
+        )
+    with cluster, Client(cluster) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def _scheduler(address: str) -> Iterator[Any]:
+    """Connect to a cluster by the address of its scheduler or by its scheduler file."""
+    from dask.distributed import Client
+
+    named = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
+    try:
+        client = Client(**named, timeout=_CONNECT_SECONDS)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise UserError(
+            f"No Dask scheduler answers at {address}. Start one with 'dask scheduler' and workers "
+            "with 'dask worker', and give its address, such as tcp://host:8786."
+        ) from error
+    with client:
+        if not client.nthreads():
+            raise UserError(f"The Dask scheduler at {address} has no workers; start some first.")
+        yield client
