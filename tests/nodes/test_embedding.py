@@ -187,6 +187,22 @@ def test_a_mixture_of_two_folders_is_refused(tmp_path, embedding):
         load_nodes(tmp_path / "E")
 
 
+@pytest.mark.parametrize("name", ["nodes.txt", "graph.safetensors", "model.safetensors"])
+def test_a_changed_byte_is_refused(tmp_path, embedding, name):
+    embedding.save(tmp_path / "E")
+    content = bytearray((tmp_path / "E" / name).read_bytes())
+    content[-2] ^= 1
+    (tmp_path / "E" / name).write_bytes(content)
+    with pytest.raises(UserError, match=name):
+        load_nodes(tmp_path / "E")
+
+
+def test_an_embedding_without_marker_is_one_of_the_first_version(tmp_path, embedding):
+    embedding.save(tmp_path / "E")
+    (tmp_path / "E" / "nscaching.json").unlink()
+    assert np.array_equal(load_nodes(tmp_path / "E").vectors, embedding.vectors)
+
+
 def test_the_configuration_repeats_the_run(tmp_path, embedding):
     embedding.save(tmp_path / "E")
     again = embed_nodes(two_cliques(), config=tmp_path / "E" / "config.yaml", progress="none")

@@ -210,7 +210,8 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
     One that was written with a digest must still have it; files of 0.1.0 have none.
     """
     with _opened_tensors(path, what) as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        # Copies: the file is mapped, at any alignment, and may be changed under a long process.
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         metadata = file.metadata() or {}
         details = _details(file)
         found = tensor_digest(tensors, metadata.get("details", "{}"))
@@ -220,6 +221,26 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
             f"this {what} from a copy, or train again."
         )
     return tensors, details
+
+
+def stored_digest(path: Path, what: str) -> str | None:
+    """Return the digest that a safetensors file was written with, unchecked; None of 0.1.0."""
+    with _opened_tensors(path, what) as file:
+        digest = (file.metadata() or {}).get("digest")
+    return digest if isinstance(digest, str) else None
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"{path} cannot be read ({reason}); the folder is damaged.") from error
+    return digest.hexdigest()
 
 
 def read_details(path: Path, what: str) -> dict[str, Any]:

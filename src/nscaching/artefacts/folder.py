@@ -117,19 +117,28 @@ class ArtefactFolder:
         """Return the marker; empty for a folder of 0.1.0, which has none."""
         if not os.path.lexists(self.marker):
             return {}
-        told = read_json(self.marker)
-        kind, number = told.get("kind"), told.get("format")
-        if not isinstance(kind, str) or not isinstance(number, int):
+        try:
+            told = read_json(self.marker)
+        except UserError as error:
             raise UserError(
-                f"{self.marker} is damaged: it has no kind and format. Restore it from a copy, or "
-                "delete it to load the folder without its checks."
-            )
+                f"{error} Or delete it to load the folder without its checks."
+            ) from error
+        kind, number = told.get("kind"), told.get("format")
+        if not isinstance(kind, str) or not isinstance(number, int) or number < 1:
+            raise self.damaged_marker("kind and format")
         if number > FORMAT:
             raise UserError(
                 f"{self.path} was written by nscaching {told.get('version')}, a newer version than "
                 f"this one ({__version__}); update nscaching to read it."
             )
         return told
+
+    def damaged_marker(self, missing: str) -> UserError:
+        """Return the error for a marker that lacks something."""
+        return UserError(
+            f"{self.marker} is damaged: its {missing} cannot be read. Restore it from a copy, or "
+            "delete it to load the folder without its checks."
+        )
 
     # Writing -------------------------------------------------------------------------------------
 
@@ -223,6 +232,15 @@ class ArtefactFolder:
             for folder in _matches(self.path, str(Path(pattern).parent)):
                 if not folder.is_symlink() or folder == self.path:
                     sweep_temporary(folder, Path(pattern).name)
+
+
+def artefact_id(folder: Path) -> str | None:
+    """Return the id that ties the files of a folder together, where its marker has one."""
+    try:
+        told = read_json(folder / MARKER).get("id")
+    except UserError:
+        return None
+    return told if isinstance(told, str) else None
 
 
 _REPLACE = f"Replace it (--overwrite, overwrite=True), or {CHOOSE_ANOTHER}"

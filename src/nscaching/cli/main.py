@@ -30,6 +30,7 @@ COMMANDS = {
     "tune": "Search hyperparameters for the best validation MRR.",
     "reproduce": "Reproduce a table or figure of the paper.",
     "benchmark": "Time training and evaluation on this machine.",
+    "check": "Say which files of a run are whole and belong together.",
     "doctor": "Say what this machine has and what would make it faster.",
     "datasets": "List, describe and fetch the named data sets.",
     "nodes": "Embed the nodes of a graph without relations.",

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from nscaching.artefacts import ArtefactFolder
+from nscaching.artefacts import MARKER, ArtefactFolder
 from nscaching.artefacts.files import (
+    file_digest,
     read_json,
     read_names,
     read_tensors,
@@ -19,7 +20,7 @@ from nscaching.artefacts.files import (
     write_tensors,
     write_text,
 )
-from nscaching.errors import UserError
+from nscaching.errors import UserError, shown
 from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.embedding import NodeEmbedding
 from nscaching.nodes.graph import Labels, NodeGraph
@@ -28,6 +29,8 @@ from nscaching.training.config import read_yaml
 CONFIG_FILE = "config.yaml"
 _NODES, _SUMMARY = "nodes.txt", "summary.json"
 _GRAPH, _MODEL = "graph.safetensors", "model.safetensors"
+#: Files that belong together; the configuration may be edited.
+_TIED = (_NODES, _GRAPH, _MODEL)
 
 
 class NodeFolder(ArtefactFolder):
@@ -43,13 +46,26 @@ class NodeFolder(ArtefactFolder):
         """Tell whether names and vectors are there."""
         return (self.path / _NODES).is_file() and (self.path / _MODEL).is_file()
 
+    def check_digests(self) -> None:
+        """Refuse files that were not written together; those of 0.1.0 have no digests."""
+        marker = self.read_marker()
+        told = marker.get("sha256") if marker else {}
+        if not isinstance(told, dict) or (marker and set(told) != set(_TIED)):
+            raise self.damaged_marker("'sha256'")
+        for name, digest in told.items():
+            if file_digest(self.path / name) != digest:
+                reason = f"{name} does not have the digest that {MARKER} says"
+                raise _mixed(self.path, ValueError(reason))
+
 
 def write_folder(embedding: NodeEmbedding, out: Path, *, overwrite: bool = False) -> Path:
     """Write all files, or leave what is there."""
     folder = NodeFolder(out)
     folder.refuse_occupied(overwrite)
-    with folder.writing(), folder.replacing(marker={}) as new:
+    with folder.writing(), folder.replacing() as new:
         _write(embedding, new)
+        digests = {name: file_digest(new / name) for name in _TIED}
+        folder.write_marker(new, sha256=digests)
     return out
 
 
@@ -121,12 +137,18 @@ def load_nodes(path: str | Path) -> NodeEmbedding:
     if not (folder / _NODES).is_file():
         what = "holds no embedding of nodes" if folder.exists() else "is not there"
         raise UserError(f"{folder} {what}. Train one with 'nscaching nodes train'.")
+    NodeFolder(folder).check_digests()
     stored = read_graph(folder)
     tables, _ = read_tensors(folder / _MODEL, "embedding")
     try:
         vectors = tables["node"].numpy()
-        if len(vectors) != len(stored.graph):
+        if vectors.ndim != 2 or len(vectors) != len(stored.graph):
             raise ValueError(f"{len(stored.graph)} names for {len(vectors)} vectors")
+        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if len(bad):
+            raise ValueError(
+                f"the vector of node '{shown(stored.graph.nodes[bad[0]])}' is no number"
+            )
     except (KeyError, ValueError) as error:
         raise _mixed(folder, error) from error
     context = tables["context"].numpy() if "context" in tables else None

@@ -144,6 +144,7 @@ def _resumed_trainer(
     start = replace(settings, init_from=None) if done is not None else settings
     trainer = Trainer(loaded, start, folder, progress, tracking)
     folder.sweep()
+    folder.adopt()
     if done is not None and not done.within_budget(settings.epochs, settings.max_seconds):
         progress.say(
             f"Nothing to do: {folder.path} has {done.epoch} epochs already, in "

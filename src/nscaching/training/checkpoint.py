@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from nscaching.artefacts import artefact_id
 from nscaching.artefacts.files import explained_writes, read_details, read_tensors, write_tensors
 from nscaching.errors import UserError
 
@@ -45,7 +46,8 @@ def save(path: Path, counters: Counters, parts: dict[str, dict[str, Tensor]]) ->
     tensors = {f"{part}/{name}": t for part, group in parts.items() for name, t in group.items()}
     with explained_writes(path):
         path.parent.mkdir(exist_ok=True)
-    write_tensors(path, tensors, {"format": FORMAT, **asdict(counters)})
+    run = artefact_id(path.parent.parent)
+    write_tensors(path, tensors, {"format": FORMAT, "run": run, **asdict(counters)})
 
 
 def load(path: Path) -> tuple[Counters, dict[str, dict[str, Tensor]]]:
@@ -67,6 +69,12 @@ def _counters(path: Path, details: dict[str, Any]) -> Counters:
     try:
         if details.pop("format", None) != FORMAT:
             raise TypeError("another format")
+        run = details.pop("run", None)
+        if run is not None and artefact_id(path.parent.parent) not in (run, None):
+            raise UserError(
+                f"{path} is the checkpoint of another run; restore the one of this run from a "
+                "copy, or begin anew with --overwrite (overwrite=True)."
+            )
         return Counters(**details)
     except TypeError as error:
         raise UserError(

@@ -9,28 +9,32 @@ needs; ``report.html`` is a page about it all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from nscaching.artefacts import MARKER, ArtefactFolder
+from nscaching.artefacts import MARKER, ArtefactFolder, artefact_id
 from nscaching.artefacts.files import (
     append_json_line,
     explained_writes,
+    file_digest,
+    read_details,
     read_json_lines,
     read_names,
     read_tensors,
+    stored_digest,
     write_json_lines,
     write_names,
     write_tensors,
     write_text,
 )
-from nscaching.errors import CHOOSE_ANOTHER, UserError
+from nscaching.errors import CHOOSE_ANOTHER, UserError, shown
 from nscaching.evaluation import RankingReport
 from nscaching.graph import KnowledgeGraph
-from nscaching.models import EmbeddingModel
+from nscaching.models import EmbeddingModel, ScoringOptions
 from nscaching.training.checkpoint import load_counters
 from nscaching.training.config import TrainConfig
 
@@ -75,8 +79,10 @@ class RunFolder(ArtefactFolder):
                 f"{self.path} exists and is not a run folder, so it is not overwritten; "
                 f"{CHOOSE_ANOTHER}"
             )
-        with self.replacing(marker={}) as new:
-            RunFolder(new)._write(config, graph)
+        with self.replacing() as new:
+            staged = RunFolder(new)
+            staged._write(config, graph)
+            self.write_marker(new, **staged._ties(config))
         with explained_writes(self.path):
             self.checkpoint.parent.mkdir(exist_ok=True)
 
@@ -93,6 +99,27 @@ class RunFolder(ArtefactFolder):
         )
         self.write_config(config)
 
+    def _ties(self, config: TrainConfig) -> dict[str, Any]:
+        """Return what the marker says of the files that belong together."""
+        return {
+            "id": uuid.uuid4().hex,
+            "model": {name: getattr(config, name) for name in ScoringOptions.names()},
+            "sha256": {
+                **{file.name: file_digest(file) for file in (self.entities, self.relations)},
+                self.graph.name: stored_digest(self.graph, "graph of a run"),
+            },
+        }
+
+    def adopt(self) -> None:
+        """Give a run of 0.1.0 its marker, with the digests of its files as they are."""
+        if self.marker.exists():
+            return
+        ties = self._ties(TrainConfig.from_file(self.config))
+        for file in (self.checkpoint, self.model):  # their marker may only have been deleted
+            if file.exists() and (known := read_details(file, "file of a run").get("run")):
+                ties["id"] = known
+        self.write_marker(self.path, **ties, adopted=True)
+
     def write_config(self, config: TrainConfig) -> None:
         """Write ``config.yaml``, which repeats the run."""
         write_text(self.config, config.as_yaml())
@@ -103,8 +130,32 @@ class RunFolder(ArtefactFolder):
             raise UserError(f"{self.path} {self._what_else()}. Train one with 'nscaching train'.")
         if (self.path / "nodes.txt").is_file() and not self.entities.is_file():
             raise self._nodes()
-        self.read_marker()  # one of a newer version is refused
-        return TrainConfig.from_file(self.config)
+        config = TrainConfig.from_file(self.config)
+        for name, trained in self._told("model").items():
+            if getattr(config, name, None) != trained:
+                raise UserError(
+                    f"{self.config} says {name}: {getattr(config, name, None)}, and the run was "
+                    f"trained with {name}: {trained}. Put that back: its model is of no use "
+                    "otherwise."
+                )
+        return config
+
+    def _told(self, part: str) -> dict[str, Any]:
+        """Return a part of the marker; nothing for a run of 0.1.0."""
+        marker = self.read_marker()
+        told = marker.get(part) if marker else {}
+        if not isinstance(told, dict) or (marker and not told):
+            raise self.damaged_marker(f"'{part}'")
+        return told
+
+    def _check_digest(self, file: Path, found: str | None) -> None:
+        """Refuse a file that is not the one the run was made with."""
+        told = self._told("sha256")
+        if told and told.get(file.name, "missing") != found:
+            raise UserError(
+                f"{file} is not the file that this run was trained with: its digest differs from "
+                f"the one in {MARKER}. Restore it from a copy, or train again."
+            )
 
     def _what_else(self) -> str:
         if not self.path.exists():
@@ -124,7 +175,10 @@ class RunFolder(ArtefactFolder):
 
     def read_graph(self) -> KnowledgeGraph:
         """Return the graph the run was trained on."""
+        for file in (self.entities, self.relations):
+            self._check_digest(file, file_digest(file))
         arrays, details = read_tensors(self.graph, "graph of a run")
+        self._check_digest(self.graph, stored_digest(self.graph, "graph of a run"))
         entities, relations = read_names(self.entities), read_names(self.relations)
         try:
             return KnowledgeGraph(
@@ -146,7 +200,7 @@ class RunFolder(ArtefactFolder):
 
     def read_model(self, config: TrainConfig, graph: KnowledgeGraph) -> EmbeddingModel:
         """Return the best model found, checked against the configuration and the graph."""
-        tensors, _ = read_tensors(self.model, "model")
+        tensors, details = read_tensors(self.model, "model")
         scoring = config.build_scoring()
         expected = {
             "entity": (graph.num_entities, scoring.entity_width),
@@ -159,11 +213,35 @@ class RunFolder(ArtefactFolder):
                     f"{self.model}: '{name}' should have shape {shape} for {config.scoring} with "
                     f"dim {config.dim}, found {found or 'nothing'}; it is the model of another run."
                 )
+        marker = self.read_marker()
+        without = None if not marker or marker.get("adopted") else "missing"
+        if marker and details.get("run", without) not in (marker.get("id"), None):
+            raise UserError(
+                f"{self.model} is the model of another run, of another seed perhaps. Restore the "
+                "model of this one from a copy, or train again."
+            )
+        for name, names in (("entity", graph.entities), ("relation", graph.relations)):
+            self._check_parameters(name, tensors[name], names)
         return EmbeddingModel(scoring, tensors["entity"].float(), tensors["relation"].float())
 
+    def _check_parameters(self, what: str, table: torch.Tensor, names: Sequence[str]) -> None:
+        if not table.is_floating_point():
+            raise UserError(
+                f"{self.model}: '{what}' holds numbers of type {str(table.dtype)[6:]}, not the "
+                "parameters of a model, which are float32. Restore it from a copy, or train again."
+            )
+        bad = (~table.isfinite().all(dim=1)).nonzero()[:, 0].tolist()
+        if bad:
+            more = f" and {len(bad) - 1:,} more" if len(bad) > 1 else ""
+            raise UserError(
+                f"{self.model}: the parameters of {what} '{shown(names[bad[0]])}' (row {bad[0]})"
+                f"{more} are not finite numbers. Restore it from a copy, or train again."
+            )
+
     def write_model(self, entity: torch.Tensor, relation: torch.Tensor) -> None:
-        """Write the parameters, rows in the order of the name files."""
-        write_tensors(self.model, {"entity": entity, "relation": relation})
+        """Write the parameters, rows in the order of the name files, and whose they are."""
+        details = {"run": artefact_id(self.path)}
+        write_tensors(self.model, {"entity": entity, "relation": relation}, details)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of ``metrics.jsonl``; a half-written last one is left out."""
