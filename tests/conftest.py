@@ -21,7 +21,6 @@ from nscaching.models import SCORING, EmbeddingModel, compact, families
 from nscaching.optim import adam
 from nscaching.sampling import cache
 from nscaching.sampling import nscaching as sampler
-from nscaching.training.tracing import counters, gradients
 
 #: A statistical test with a fixed seed fails below this: a broken sampler is far below it.
 UNLIKELY = 1e-4
@@ -40,7 +39,7 @@ def generator():
 @pytest.fixture(params=["kernel", "plain"])
 def path(request, monkeypatch):
     """Run a test with the fused loops of the CPU, and again with the torch they stand for."""
-    for module in (families, compact, cache, sampler, ranking, adam, counters, gradients):
+    for module in (families, compact, cache, sampler, ranking, adam):
         monkeypatch.setattr(module, "HAVE_NUMBA", request.param == "kernel")
     return request.param
 

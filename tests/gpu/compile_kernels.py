@@ -15,7 +15,6 @@ from nscaching.models.gradients import (
 )
 from nscaching.sampling import gpu_kernels as sampling
 from nscaching.sampling import uniform_gpu
-from nscaching.training.tracing import gpu_kernels as tracing
 
 IDS = ("heads", "relations", "tails", "negatives")
 TYPES = {**dict.fromkeys(IDS, "*i64"), "replaces_head": "*i1", "count": "i32", "margin": "fp32"}
@@ -39,13 +38,6 @@ OFFER_TYPES = {
     **dict.fromkeys(("rows", "candidates", "seed", "offsets"), "*i64"),
     **dict.fromkeys(("cache", "owner", "answers"), "*i32"),
     **dict.fromkeys(("n1", "n2", "num_entities"), "i32"),
-}
-TRACE_TYPES = {
-    **dict.fromkeys(("entities", "codes", "at", "ids"), "*i64"),
-    **dict.fromkeys(("rows", "count", "k", "num_entities"), "i32"),
-    "finished": "*i32",
-    "replaces_head": "*i1",
-    "least_score": "fp32",
 }
 PAIR_TYPES = dict.fromkeys(("queries", "entities", "dim"), "i32")
 HOPPER = GPUTarget("cuda", 90, 32)
@@ -98,10 +90,3 @@ compile_kernel(sampling._offer, OFFER_TYPES, **offered)
 compile_kernel(sampling._offer, OFFER_TYPES, **offered, num_entities=1)
 for weighting in (0, 1, 2, 3):
     compile_kernel(sampling._renew, RENEWAL_TYPES, WEIGHTING=weighting, BLOCK=256, CHUNK=16)
-for by_score in (True, False):
-    written = {"width": DIM, "BY_SCORE": by_score, "BLOCK": 64, "WIDTH": 1 if by_score else 8}
-    compile_kernel(tracing._write_codes, TRACE_TYPES, **written)
-compile_kernel(
-    tracing._add_products, {"ids": "*i64", "count": "i32", "width": "i32"}, ROWS=16, BLOCK=8
-)
-compile_kernel(tracing._add_root)

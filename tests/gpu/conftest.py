@@ -13,7 +13,7 @@ from importlib import import_module
 import pytest
 import torch
 
-ROOMS = ("models", "optim", "sampling", "training", "training.tracing")
+ROOMS = ("models", "optim", "sampling", "training")
 GRADIENTS = ("bilinear", "translational", "rotation", "distances")
 #: A part that Triton imports when it first runs a kernel, and that looks at the variable too.
 LATE_PART = "triton.experimental.gluon"

@@ -16,7 +16,7 @@ from nscaching.report.numbers import thinned
 from nscaching.runs.api import make_config, make_trainer
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.folder import default_out
-from nscaching.training.tracing.looks import Line
+from nscaching.training.tracing.snapshots import Line
 
 _OWN = ("data", "trace", "trace_row", "trace_triple")
 #: Counters of an epoch, with the head of their column and how a number is shown.
@@ -28,6 +28,7 @@ _COLUMNS = {
     "false_cached": ("false, cache", "{:.4%}"),
     "known_sampled": ("known, sampled", "{:.4%}"),
     "known_cached": ("known, cache", "{:.4%}"),
+    "recall": ("recall", "{:.1%}"),
 }
 #: Epochs shown of a long run.
 _MOST_EPOCHS = 20
@@ -60,7 +61,7 @@ def trace_command(
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:
-    """Show what a run did with its negatives: counters an epoch, and cache rows over the epochs.
+    """Show what a run did with its negatives: counters per epoch, and cache rows over the epochs.
 
     'nscaching trace RUN' reads a run trained with --trace; 'nscaching trace DATA' trains one.
     """
@@ -148,42 +149,42 @@ def _counters_table(epochs: list[Line]) -> Table:
     columns = {
         name: column
         for name, column in _COLUMNS.items()
-        if any(line[name] is not None for line in epochs)
+        if any(line.get(name) is not None for line in epochs)
     }
     made = table("Negatives", "epoch", *(head for head, _ in columns.values()))
     for line in epochs:
         cells = [
-            "-" if line[name] is None else form.format(line[name])
+            "-" if line.get(name) is None else form.format(line[name])
             for name, (_, form) in columns.items()
         ]
         made.add_row(str(line["epoch"]), *cells)
     return made
 
 
-def _row_table(name: str, looks: list[Line]) -> Table:
+def _row_table(name: str, snapshots: list[Line]) -> Table:
     made = Table(title=f"\nCache row {name}", title_justify="left", box=None, pad_edge=False)
     made.add_column("epoch", justify="right", vertical="top")
     made.add_column("five at random", ratio=1)
     made.add_column("the hardest five (* is a fact of valid or test)", ratio=1)
-    for look in looks:
+    for line in snapshots:
         hardest = [
             each["entity"] + ("*" if each["split"] in ("valid", "test") else "")
-            for each in look["hardest"][:5]
+            for each in line["hardest"][:5]
         ]
-        made.add_row(str(look["epoch"]), ", ".join(look["random"]), ", ".join(hardest))
+        made.add_row(str(line["epoch"]), ", ".join(line["random"]), ", ".join(hardest))
     return made
 
 
-def _norms_table(looks: list[Line]) -> Table:
+def _norms_table(snapshots: list[Line]) -> Table:
     made = table("\nGradient norms over all negatives", "", "epoch", "largest", "1 % from", "half")
-    for look in looks:
-        points = look["ccdf"]
+    for line in snapshots:
+        points = line["ccdf"]
         above = [
             max((x for x, share in points if share >= part), default=0) for part in (0.01, 0.5)
         ]
         made.add_row(
-            f"{look['triple']}, {look['side']}",
-            str(look["epoch"]),
+            f"{line['triple']}, {line['side']}",
+            str(line["epoch"]),
             *(f"{x:.3g}" for x in (points[-1][0], *above)),
         )
     return made

@@ -127,9 +127,9 @@ def watched(monkeypatch, trainer, window):
     twin = SlowTwin(trainer, window)
     original = Tracer.observe
 
-    def observe(self, negatives, scores, gradients, summed):
-        twin.observe(negatives)
-        original(self, negatives, scores, gradients, summed)
+    def observe(self, drawn, *rest):
+        twin.observe(drawn)
+        original(self, drawn, *rest)
 
     monkeypatch.setattr(Tracer, "observe", observe)
     return twin

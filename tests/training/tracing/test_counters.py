@@ -1,14 +1,20 @@
 """The counters against a slow count; what they must show on graphs where it is known."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
-from nscaching.training.tracing import counters, repeats
+from nscaching.sampling import triple_columns
+from nscaching.training import TrainConfig
+from nscaching.training.tracing import Tracer, counters, repeats
 from nscaching.training.tracing.repeats import RepeatWindow
 
-from ...conftest import on_both_paths, random_graph
+from ...conftest import random_graph, seeded
 from .helpers import traced_trainer, watched
+
+CPU = torch.device("cpu")
 
 CASES = {
     "bernoulli, margin": {"sampler": "bernoulli", "scoring": "transe", "margin": 0.3},
@@ -26,7 +32,6 @@ CASES = {
 }
 
 
-@on_both_paths
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES.keys())
 def test_every_counter_equals_the_slow_count(monkeypatch, options):
     monkeypatch.setattr(counters, "_BUFFER", 40)  # counted several times an epoch
@@ -46,6 +51,8 @@ def test_every_counter_equals_the_slow_count(monkeypatch, options):
         assert {row["event"] for row in rows} <= {"row"}
         norm = expected.pop("gradient_norm")
         assert line.pop("gradient_norm") == pytest.approx(norm, rel=1e-4)
+        recall = line.pop("recall")
+        assert (recall is None) == (expected["false_cached"] is None)
         assert line == {"event": "epoch", "epoch": epoch + 1, **expected}
         seen.append(line)
     assert any(line["repeated"] > 0 for line in seen)
@@ -91,9 +98,10 @@ def test_a_cache_has_more_loss_repeats_and_larger_gradients_than_chance():
             alpha3=20.0,
         )
         trainer.run(resume=False)
-        last[sampler] = [line for line in trainer.tracer.lines if line["event"] == "epoch"][-1]
+        last[sampler] = [line for line in trainer.tracer.lines if line["event"] == "epoch"][-10:]
     for counter in ("nonzero_loss", "repeated", "gradient_norm"):
-        assert last["nscaching"][counter] > 1.5 * last["bernoulli"][counter], counter
+        mean = {name: np.mean([line[counter] for line in lines]) for name, lines in last.items()}
+        assert mean["nscaching"] > 1.5 * mean["bernoulli"], counter
 
 
 def test_only_a_fixed_part_of_many_triples_is_followed(monkeypatch):
@@ -118,3 +126,75 @@ def test_tracing_changes_no_bit_of_what_is_learnt():
         trainer.run(resume=False)
         tables.append(trainer.model.entity)
     assert torch.equal(*tables)
+
+
+@pytest.mark.parametrize("sides", [1, 2])
+@pytest.mark.parametrize("loss", ["margin", "logistic"])
+@pytest.mark.parametrize("k", [3, 40], ids=["few negatives", "many negatives"])
+def test_candidates_with_the_true_entity_first_are_counted(monkeypatch, sides, loss, k):
+    """The call of a step: ids (q, 1 + k), -1 is padding; both sides of a triple, heads first."""
+    monkeypatch.setattr(counters, "_BUFFER", 5 * k * 8)
+    graph = random_graph(entities=30, relations=2, train=20, held_out=60)
+    config = TrainConfig(trace=True, batch_size=8, trace_window=2, loss=loss, margin=0.5)
+    tracer = Tracer.of(graph, config, config.build_loss(loss), triple_columns(graph, CPU))
+    train = {tuple(triple) for triple in graph.train.tolist()}
+    held_out = {tuple(t) for t in np.concatenate([graph.valid, graph.test]).tolist()} - train
+    generator, past = seeded(0), []
+    nothing = {"entity": (None, torch.zeros(1, 1))}
+    chosen = range(k) if k <= 16 else [place * k // 16 for place in range(16)]
+    for epoch in range(1, 4):
+        order = torch.randperm(20, generator=generator)
+        tracer.begin_epoch(order, 0)
+        expected, now = dict.fromkeys(("drawn", "loss", "repeated", "known", "false"), 0), set()
+        for start in range(0, 20, 8):
+            index = order[start : start + 8].repeat(sides)
+            ids = torch.randint(-1, 30, (len(index), 1 + k), generator=generator)
+            scores = torch.randn(len(index), 1 + k, generator=generator)
+            heads = torch.rand(len(index), generator=generator) < 0.5
+            if sides == 2:
+                heads = torch.arange(len(index)) < len(index) // 2
+            ids[:, 0] = torch.from_numpy(
+                np.where(heads, graph.train[index, 0], graph.train[index, 2])
+            )
+            tracer.observe(SimpleNamespace(ids=ids, replaces_head=heads), scores, nothing)
+            tracer.after_step()
+            for row, triple in enumerate(index.tolist()):
+                h, r, t = graph.train[triple].tolist()
+                for column in chosen:
+                    entity, score = int(ids[row, 1 + column]), float(scores[row, 1 + column])
+                    if entity < 0:
+                        continue
+                    fact = (entity, r, t) if heads[row] else (h, r, entity)
+                    key = triple, bool(heads[row]), entity
+                    gap = 0.5 - float(scores[row, 0]) + score
+                    teaches = gap > 0 if loss == "margin" else np.log1p(np.exp(score)) > 0.01
+                    expected["drawn"] += 1
+                    expected["loss"] += teaches
+                    expected["repeated"] += any(key in each for each in past[-2:])
+                    expected["known"] += fact in train
+                    expected["false"] += fact in held_out
+                    now.add(key)
+        past.append(now)
+        line = tracer.end_epoch(epoch, None, object())[0]
+        drawn = expected["drawn"]
+        assert line["negatives"] == drawn
+        assert line["nonzero_loss"] == pytest.approx(expected["loss"] / drawn)
+        assert line["repeated"] == pytest.approx(expected["repeated"] / drawn)
+        assert line["known_sampled"] == pytest.approx(expected["known"] / drawn)
+        assert line["false_sampled"] == pytest.approx(expected["false"] / drawn)
+    assert expected["repeated"] > 0
+
+
+def test_with_every_entity_as_a_candidate_nothing_was_drawn():
+    graph = random_graph(entities=12, train=20)
+    config = TrainConfig(trace=True, batch_size=20)
+    tracer = Tracer.of(graph, config, config.build_loss("logistic"), triple_columns(graph, CPU))
+    tracer.begin_epoch(torch.arange(20), 0)
+    ids = torch.zeros(40, 1, dtype=torch.int64)
+    table = torch.full((12, 3), 2.0)
+    candidates = SimpleNamespace(ids=ids, replaces_head=torch.arange(40) < 20)
+    tracer.observe(candidates, torch.zeros(40, 1), {"entity": (None, table)})
+    tracer.after_step()
+    line = tracer.end_epoch(1, None, object())[0]
+    assert (line["negatives"], line["nonzero_loss"], line["repeated"]) == (0, None, None)
+    assert line["gradient_norm"] == pytest.approx(12)

@@ -7,118 +7,88 @@ out. Both are counted apart.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from nscaching.graph import KnowledgeGraph, PairRows
-from nscaching.kernels.cuda_graphs import Replayed
 from nscaching.models import Side
-from nscaching.sampling import Batch
-from nscaching.sampling.cache import PADDING, Cache
+from nscaching.sampling.cache import Cache
 from nscaching.sampling.nscaching import NSCachingSampler
 
-#: What a replacement is: no fact, a training triple, a triple of valid or test.
-NO_FACT, KNOWN, HELD_OUT = 0, 1, 2
+#: What a replacement is where it is a fact: a training triple, or a triple of valid or test.
+KNOWN, HELD_OUT = 1, 2
 #: Entries of the cache compared at once.
 _BLOCK = 1 << 20
 
 
-class SideFacts(NamedTuple):
-    """The facts that complete the rows of one side, one entry a fact, sorted by row."""
-
-    rows: Tensor
-    answers: Tensor
-
-
 class Facts:
-    """All facts that a replacement in a training triple can make."""
+    """All facts that a replacement in a training triple can make, by row and answer."""
 
     def __init__(self, graph: KnowledgeGraph, device: torch.device) -> None:
         self.num_entities = graph.num_entities
-        pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
-        self.first_tail = len(graph.rows.head)  #: head pairs are numbered first, then tail pairs
+        self._first_tail = len(graph.rows.head)  # head pairs are numbered first, then tail pairs
         held_out = np.concatenate([graph.valid, graph.test]).astype(np.int64)
-        self.of_side: dict[tuple[int, Side], SideFacts] = {}
+        #: Rows and answers by kind and side, sorted by row.
+        self._of_side: dict[tuple[int, Side], tuple[Tensor, Tensor]] = {}
         keys, kinds = [], []
-        for side, rows in pairs.items():
-            known = _training_keys(rows, graph.num_entities)
-            false = _held_out_keys(rows, side, held_out, graph.num_entities)
-            false = np.setdiff1d(false, known)
+        for side, pairs in ((Side.HEAD, graph.rows.head), (Side.TAIL, graph.rows.tail)):
+            rows = np.repeat(np.arange(len(pairs), dtype=np.int64), np.diff(pairs.offsets))
+            known = rows * graph.num_entities + pairs.answers
+            false = np.setdiff1d(_held_out_keys(pairs, side, held_out, graph.num_entities), known)
             for kind, found in ((KNOWN, known), (HELD_OUT, false)):
-                rows_and_answers = np.divmod(found, graph.num_entities)
-                self.of_side[kind, side] = SideFacts(
-                    *(torch.from_numpy(part).to(device) for part in rows_and_answers)
+                row, answer = (
+                    torch.from_numpy(part).to(device)
+                    for part in np.divmod(found, graph.num_entities)
                 )
-                first = 0 if side is Side.HEAD else self.first_tail
+                self._of_side[kind, side] = row, answer
+                first = 0 if side is Side.HEAD else self._first_tail
                 keys.append(found + first * graph.num_entities)
                 kinds.append(np.full(len(found), kind, dtype=np.int8))
         joined = np.concatenate(keys)
         order = np.argsort(joined, kind="stable")
-        joined = joined[order]
-        self._keys = torch.from_numpy(joined).to(device)
+        self._keys = torch.from_numpy(joined[order]).to(device)
         self._kinds = torch.from_numpy(np.concatenate(kinds)[order]).to(device)
-        self._in_cache = torch.zeros(3, dtype=torch.int64, device=device)
-        self._replayed: tuple[NSCachingSampler, Replayed] | None = None
-        #: The same by pair for the loop on the CPU: offsets, answers and their kinds.
-        self.by_pair: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-        if device.type == "cpu":
-            numbers = np.arange(self.first_tail + len(graph.rows.tail) + 1)
-            offsets = np.searchsorted(joined, numbers * graph.num_entities)
-            answers = (joined % graph.num_entities).astype(np.int32)
-            self.by_pair = offsets, answers, self._kinds.numpy()
+        #: Which last bits of a key some fact has.
+        self._mask = (1 << min(24, (8 * len(joined)).bit_length())) - 1
+        self._maybe = torch.zeros(self._mask + 1, dtype=torch.bool, device=device)
+        self._maybe[self._keys & self._mask] = True
 
-    def kinds(self, batch: Batch, entities: Tensor, replaces_head: Tensor) -> Tensor:
-        """Tell what each replacement makes of its triple. Shapes: (m, k) twice -> (m, k), int8."""
-        head_rows = batch.head_rows.unsqueeze(1)
-        tail_rows = batch.tail_rows.unsqueeze(1) + self.first_tail
-        rows = torch.where(replaces_head, head_rows, tail_rows)
-        keys = rows * self.num_entities + entities
+    def count(self, columns: Tensor, triples: Tensor, ids: Tensor, replaces_head: Tensor) -> Tensor:
+        """Count replacements that are known positives, and that are held out. Shape: (2,).
+
+        Shapes: columns (5, n), triples (m,), ids and replaces_head (m, k); an id of -1 is none.
+        """
+        head_rows, tail_rows = columns[3:].index_select(1, triples).long()
+        tail_rows = tail_rows + self._first_tail
+        rows = torch.where(replaces_head, head_rows.unsqueeze(1), tail_rows.unsqueeze(1))
+        keys = torch.where(ids >= 0, rows * self.num_entities + ids, -1)
+        keys = keys[self._maybe[keys & self._mask]]  # most are no facts, and that is cheap to see
         place = torch.searchsorted(self._keys, keys).clamp_max_(len(self._keys) - 1)
-        return torch.where(self._keys[place] == keys, self._kinds[place], NO_FACT)
+        kinds = torch.where(self._keys[place] == keys, self._kinds[place], 0)
+        return torch.stack([(kinds == kind).sum() for kind in (KNOWN, HELD_OUT)])
 
     def in_cache(self, sampler: NSCachingSampler) -> Tensor:
-        """Count entries of both caches: all, training triples, held out. Shape: (3,), int64.
+        """Count entries of both caches: all, known positives, held out. Shape: (3,), int64.
 
         Each fact is looked for in its row, which is far less than looking at each entry.
         """
-        if self._keys.device.type != "cuda":
-            return self._count_in(sampler)
-        if self._replayed is None or self._replayed[0] is not sampler:
-            self._replayed = sampler, Replayed(partial(self._count_into_place, sampler))
-        self._replayed[1]()
-        return self._in_cache
-
-    def _count_into_place(self, sampler: NSCachingSampler) -> None:
-        self._in_cache.copy_(self._count_in(sampler))
-
-    def _count_in(self, sampler: NSCachingSampler) -> Tensor:
-        total = sum((cache.ids != PADDING).sum() for cache in sampler.caches.values())
-        counts = [torch.as_tensor(total, device=self._keys.device)]
-        for kind in (KNOWN, HELD_OUT):
-            found = torch.zeros_like(counts[0])
-            for side, cache in sampler.caches.items():
-                if kind != KNOWN or sampler.known is None:  # else they are kept out
-                    found = found + _found(cache, self.of_side[kind, side])
-            counts.append(found)
-        return torch.stack(counts)
+        counts = torch.zeros(3, dtype=torch.int64, device=self._keys.device)
+        for side, cache in sampler.caches.items():
+            counts[0] += (cache.ids >= 0).sum()
+            for kind in (KNOWN, HELD_OUT):
+                if kind != KNOWN or sampler.known is None:  # else they are excluded
+                    counts[kind] += _found(cache, *self._of_side[kind, side])
+        return counts
 
 
-def _found(cache: Cache, facts: SideFacts) -> Tensor:
-    """Count the facts whose answer stands in its row."""
+def _found(cache: Cache, rows: Tensor, answers: Tensor) -> Tensor:
+    """Count the facts whose answer stands in its row. Shapes: (f,), (f,)."""
     block = max(1, _BLOCK // cache.size)
     found = torch.zeros((), dtype=torch.int64, device=cache.ids.device)
-    for rows, answers in zip(*(torch.split(part, block) for part in facts), strict=True):
-        found += (cache.ids[rows] == answers.unsqueeze(1)).sum()
+    for row, answer in zip(torch.split(rows, block), torch.split(answers, block), strict=True):
+        found += (cache.ids[row] == answer.unsqueeze(1)).sum()
     return found
-
-
-def _training_keys(pairs: PairRows, num_entities: int) -> np.ndarray:
-    rows = np.repeat(np.arange(len(pairs), dtype=np.int64), np.diff(pairs.offsets))
-    return rows * num_entities + pairs.answers
 
 
 def _held_out_keys(

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON
-from nscaching.losses import Loss
+from nscaching import losses
 from nscaching.models import EmbeddingModel, Side
 
 #: Negatives whose gradients are held at once.
@@ -25,59 +24,45 @@ _BLOCK = 4096
 _POINTS = 60
 
 
+def score_gradients(loss: Any, scores: Tensor) -> Tensor:
+    """Return the gradient of a loss by its scores, every candidate with weight 1. (b, 1 + k)."""
+    weights = torch.ones_like(scores[:, 1:])
+    if not hasattr(losses, "margin_ranking"):
+        found: Tensor = loss(scores.detach(), weights)[1]
+        return found
+    leaf = scores.detach().requires_grad_()  # a loss that takes positives and negatives apart
+    with torch.enable_grad():
+        total = loss(leaf[:, 0], leaf[:, 1:], weights)
+    return torch.autograd.grad(total, leaf)[0]
+
+
 class BatchNorms:
     """Adds up the l2 norms of batch gradients: of the summed loss, over both tables."""
 
     def __init__(self, sizes: Mapping[str, int], device: torch.device) -> None:
         #: Sum of the norms, and how many there are.
         self.sums = torch.zeros(2, dtype=torch.float32, device=device)
-        self._on_cpu = HAVE_NUMBA and device.type == "cpu"
-        self._on_gpu = HAVE_TRITON and device.type == "cuda"
-        self._square = torch.zeros(1, device=device)
-        self._last = {
-            name: np.full(size, -1, dtype=np.int32) for name, size in sizes.items() if self._on_cpu
+        self._slot = {
+            name: torch.zeros(size, dtype=torch.int64, device=device)
+            for name, size in sizes.items()
         }
 
-    def add(
-        self,
-        gradients: Mapping[str, tuple[Tensor, Tensor]],
-        summed: Mapping[str, Tensor] | None = None,
-    ) -> None:
+    def add(self, gradients: Mapping[str, tuple[Tensor | None, Tensor]]) -> None:
         """Take the norm of one batch: for each table ids (m,), which may repeat, and their rows.
 
-        ``summed`` may hold tables of the rows added up by id. The sum of squares is then that of
-        each row's product with the sum it is part of.
+        Without ids the rows are those of the whole table.
         """
-        sums = summed or {}
-        if self._on_gpu and len(sums) == len(gradients):
-            self._add_on_gpu(gradients, sums)
-            return
-        squares = [
-            (rows * sums[name][ids]).sum() if name in sums else self._squared(name, ids, rows)
-            for name, (ids, rows) in gradients.items()
-        ]
+        squares = [self._squared(name, *given) for name, given in gradients.items()]
         self.sums[0] += torch.stack(squares).sum().sqrt()
         self.sums[1] += 1
 
-    def _add_on_gpu(
-        self, gradients: Mapping[str, tuple[Tensor, Tensor]], summed: Mapping[str, Tensor]
-    ) -> None:
-        from nscaching.training.tracing import gpu_kernels
-
-        parts = [(ids, rows, summed[name]) for name, (ids, rows) in gradients.items()]
-        gpu_kernels.add_norm(parts, self._square, self.sums)
-
-    def _squared(self, name: str, ids: Tensor, rows: Tensor) -> Tensor:
-        if self._on_cpu:
-            from nscaching.training.tracing import cpu_kernels
-
-            kernel: Any = cpu_kernels.squared_norm
-            arguments = (ids.numpy(), rows.detach().contiguous().numpy(), self._last[name])
-            return torch.tensor(kernel(*arguments), dtype=torch.float32)
-        ordered, place = ids.sort()
-        starts = torch.ones_like(ordered)
-        starts[1:] = ordered[1:] != ordered[:-1]
-        whole = torch.zeros_like(rows).index_add_(0, starts.cumsum(0) - 1, rows[place])
+    def _squared(self, name: str, ids: Tensor | None, rows: Tensor) -> Tensor:
+        """Return the squared norm of the rows, those with the same id added up before."""
+        if ids is None:
+            return rows.square().sum()
+        slots = self._slot[name]
+        slots[ids] = torch.arange(len(ids), device=ids.device)  # any of an id's places will do
+        whole = torch.zeros_like(rows).index_add_(0, slots[ids], rows)
         return whole.square().sum()
 
 
@@ -112,12 +97,15 @@ class GradientNorms:
 
 def gradient_norms(
     model: EmbeddingModel,
-    loss: Loss,
+    loss: Any,
     triple: tuple[int, int, int],
     side: Side,
     leave_out: Tensor,
 ) -> GradientNorms:
     """Return the norm of each training pair of a triple, for all entities but some."""
+    if side is Side.HEAD and getattr(model, "reciprocal", False):  # (t, r', ?) asks for the head
+        head, relation, tail = triple
+        triple, side = (tail, relation + len(model.relation) // 2, head), Side.TAIL
     allowed = torch.ones(model.num_entities, dtype=torch.bool, device=model.device)
     allowed[leave_out] = False
     negatives = allowed.nonzero().squeeze(1)
@@ -129,7 +117,7 @@ def gradient_norms(
 
 def _pair_norms(
     model: EmbeddingModel,
-    loss: Loss,
+    loss: Any,
     triple: tuple[int, int, int],
     side: Side,
     negatives: Tensor,
@@ -143,8 +131,8 @@ def _pair_norms(
     negative = (n, r, t) if side is Side.HEAD else (h, r, n)
     positives = model.scoring.score(h, r, t)
     scores = model.scoring.score(*negative).unsqueeze(1)
-    total = loss(positives, scores, torch.ones_like(scores))
-    by_h, by_r, by_t, by_n = torch.autograd.grad(total, leaves)
+    both = torch.cat([positives.unsqueeze(1), scores], dim=1)
+    by_h, by_r, by_t, by_n = torch.autograd.grad(both, leaves, score_gradients(loss, both))
     squares = sum(
         (g.square().sum(1) for g in (by_h, by_r, by_t, by_n)), torch.zeros_like(by_h[:, 0])
     )

@@ -1,4 +1,4 @@
-"""What a trace looks at, and how often."""
+"""What a trace observes, and how often."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TraceOptions(Options):
     trace_row: tuple[str, ...] = option(
         (),
         "Show this cache row by name, 'HEAD|RELATION|?' or '?|RELATION|TAIL'; repeatable. "
-        "Left out, a row of each of the three most frequent relations.",
+        "By default a row of each of the three most frequent relations.",
         group="Trace",
     )
     trace_triple: tuple[str, ...] = option(
@@ -29,7 +29,7 @@ class TraceOptions(Options):
     )
     trace_every: int | None = option(
         None,
-        "Epochs between two looks at those rows and triples; by default those between validations.",
+        "Epochs between snapshots of those rows and triples; by default those between validations.",
         group="Trace",
         low=1,
     )

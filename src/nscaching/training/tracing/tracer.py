@@ -1,29 +1,34 @@
-"""The observer of a run: it sees every step, writes a line an epoch, and changes nothing."""
+"""The observer of a run: it sees every step, writes a line per epoch, and changes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.losses import Loss
 from nscaching.models import EmbeddingModel
-from nscaching.sampling import SAMPLERS, Negatives, Sampler
+from nscaching.sampling import SAMPLERS, Sampler
 from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.training.tracing.counters import NegativeCounters
-from nscaching.training.tracing.examples import example_rows
 from nscaching.training.tracing.facts import Facts
 from nscaching.training.tracing.gradients import BatchNorms
-from nscaching.training.tracing.looks import Line, look_at_row, look_at_triple
-from nscaching.training.tracing.names import find_row, find_triple
 from nscaching.training.tracing.repeats import RepeatWindow
+from nscaching.training.tracing.snapshots import (
+    Line,
+    example_rows,
+    find_row,
+    find_triple,
+    recall_of_the_hardest,
+    row_snapshot,
+    triple_snapshot,
+)
 
 #: The gradient norm is taken in each first of so many steps of an epoch.
-NORM_EVERY = 8
+NORM_EVERY = 16
 
 
 class TracedConfig(Protocol):
@@ -42,14 +47,14 @@ class TracedConfig(Protocol):
         """Tell whether anything is to be observed."""
 
     def batch(self, triples: int) -> int:
-        """Return the positive triples a step takes of so many."""
+        """Return the positive triples per step for so many."""
 
 
 class Tracer:
-    """Counts what the negatives of a run are worth, and looks into its cache."""
+    """Counts what the negatives of a run are worth, and takes snapshots of its cache."""
 
     def __init__(
-        self, graph: KnowledgeGraph, config: TracedConfig, loss: Loss, columns: Tensor
+        self, graph: KnowledgeGraph, config: TracedConfig, loss: Any, columns: Tensor
     ) -> None:
         self.graph, self.config, self.loss = graph, config, loss
         _check_sampler(config)
@@ -65,16 +70,16 @@ class Tracer:
             columns,
             loss,
             config.batch(len(graph.train)),
-            lambda k: RepeatWindow(len(graph.train), k, *window),
+            lambda questions, k: RepeatWindow(questions, k, *window),
         )
-        sizes = {"entity": graph.num_entities, "relation": graph.num_relations}
+        sizes = {"entity": graph.num_entities, "relation": 2 * graph.num_relations}
         self.norms = BatchNorms(sizes, columns.device)
         self.lines: list[Line] = []  #: all that was seen, as in ``trace.jsonl``
         self._step = 0
 
     @classmethod
     def of(
-        cls, graph: KnowledgeGraph, config: TracedConfig, loss: Loss, columns: Tensor
+        cls, graph: KnowledgeGraph, config: TracedConfig, loss: Any, columns: Tensor
     ) -> Tracer | None:
         """Return a tracer where the run asks for one."""
         return cls(graph, config, loss, columns) if config.is_traced() else None
@@ -92,21 +97,37 @@ class Tracer:
 
     def observe(
         self,
-        negatives: Negatives,
+        drawn: Any,
         scores: Tensor,
-        gradients: Mapping[str, tuple[Tensor, Tensor]],
-        summed: Mapping[str, Tensor],
+        gradients: Mapping[str, tuple[Tensor | None, Tensor]],
+        summed: object = None,
     ) -> None:
         """See a step before its gradients are applied; on CUDA this is part of its graph.
 
-        ``summed`` has the gradients added up by row, where the optimiser makes such a table.
+        ``drawn`` are the candidates of the step: ``ids`` (q, 1 + k), the true entity first and -1
+        as padding, and ``replaces_head`` (q,); ``scores`` are theirs. ``gradients`` has for each
+        table ids (m,) and rows (m, width).
         """
-        self.counters.write_down(negatives, scores, gradients["entity"][1])
+        if hasattr(drawn, "ids"):
+            self.counters.write(drawn.ids[:, 1:], drawn.replaces_head, scores)
+        else:
+            self._observe_negatives(drawn, scores, gradients)
         if self.takes_norm():
-            self.norms.add(gradients, summed)
+            self.norms.add(gradients)
+
+    def _observe_negatives(self, drawn: Any, scores: Tensor, gradients: Mapping[str, Any]) -> None:
+        """See a step that knows its negatives only, all (b, k); their gradients come last."""
+        entities, replaces_head = drawn.entities, drawn.replaces_head
+        if self.loss.margin is None:
+            values = scores.sigmoid()
+        else:
+            rows = gradients["entity"][1][-entities.numel() :]
+            values = (rows != 0).any(1).view(entities.shape).float()
+        ids = torch.where(drawn.weight > 0, entities, -1)
+        self.counters.write_values(ids, replaces_head, values)
 
     def after_step(self) -> None:
-        """Go on to the next step; now and then, count."""
+        """Count now and then, between two steps."""
         self._step += 1
         self.counters.after_step()
 
@@ -115,16 +136,16 @@ class Tracer:
     def end_epoch(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> list[Line]:
         """Return the lines of an epoch, counted from 1; epoch 0 is what there is before training.
 
-        The looks at rows and triples are part of it in the epochs in which they are due.
+        Snapshots of rows and triples are part of it in the epochs in which they are due.
         """
-        lines = [self._count(epoch, sampler)] if epoch > 0 else []
+        lines = [self._count(epoch, model, sampler)] if epoch > 0 else []
         every = self.config.trace_every or self.config.valid_every or 1
         if epoch % every == 0 or epoch == self.config.epochs:
-            lines += self._look(epoch, model, sampler)
+            lines += self._snapshots(epoch, model, sampler)
         self.lines += lines
         return lines
 
-    def _count(self, epoch: int, sampler: Sampler) -> Line:
+    def _count(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> Line:
         drawn, with_loss, followed, repeated, known, held_out, *rest = self._read_counts(sampler)
         (norms, norm_count), in_cache = rest[:2], rest[2:]
         self.counters.end_epoch(epoch)
@@ -140,10 +161,12 @@ class Tracer:
             "false_sampled": _share(held_out, drawn),
             "known_cached": None,
             "false_cached": None,
+            "recall": None,
         }
-        if in_cache:
+        if isinstance(sampler, NSCachingSampler):
             held, known, held_out = in_cache
             line |= {"known_cached": _share(known, held), "false_cached": _share(held_out, held)}
+            line["recall"] = recall_of_the_hardest(model, sampler, self.config.seed)
         return line
 
     def _read_counts(self, sampler: Sampler) -> list[float]:
@@ -156,13 +179,14 @@ class Tracer:
         numbers: list[float] = torch.cat([part.to(precise) for part in parts]).tolist()
         return numbers
 
-    def _look(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> list[Line]:
+    def _snapshots(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> list[Line]:
         lines: list[Line] = []
         if isinstance(sampler, NSCachingSampler):
             seed = self.config.seed
-            lines = [look_at_row(self.graph, model, sampler, row, epoch, seed) for row in self.rows]
+            parts = self.graph, model, sampler
+            lines = [row_snapshot(*parts, row, epoch, seed) for row in self.rows]
         for text, triple in self.triples.items():
-            lines += look_at_triple(self.graph, model, self.loss, text, triple, epoch)
+            lines += triple_snapshot(self.graph, model, self.loss, text, triple, epoch)
         return lines
 
     # Checkpoints ---------------------------------------------------------------------------------
@@ -177,16 +201,16 @@ class Tracer:
         self.norms.sums.copy_(state["norms"])
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
 
 
 def _check_sampler(config: TracedConfig) -> None:
     """Refuse to show cache rows of a sampler that keeps none."""
     if config.trace_row and not _keeps_cache(config):
         raise UserError(
-            f"trace_row shows a row of the cache, and the sampler {config.sampler} has none; leave "
-            "trace_row out, or choose sampler nscaching."
+            f"trace_row shows a row of the cache, and the sampler {config.sampler} has none; do "
+            "without trace_row, or choose sampler nscaching."
         )
 
 

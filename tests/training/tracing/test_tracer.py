@@ -9,7 +9,7 @@ import nscaching as ns
 from nscaching import UserError
 from nscaching.training import RunFolder
 from nscaching.training.step import GradientStep
-from nscaching.training.tracing.names import find_row
+from nscaching.training.tracing.snapshots import find_row
 
 from ...training.helpers import ALL_STATE, go_on, kept_bits, ring, train
 from ...training.test_interrupt import signal_at, stopped
@@ -36,7 +36,7 @@ def of(run, event):
     return [line for line in run.trace if line["event"] == event]
 
 
-def test_a_line_an_epoch_and_looks_with_the_validations(whole):
+def test_a_line_per_epoch_and_snapshots_with_the_validations(whole):
     assert [line["epoch"] for line in of(whole, "epoch")] == [1, 2, 3, 4, 5, 6]
     assert [line["epoch"] for line in of(whole, "row") if line["row"] == ROW] == [0, 2, 4, 6]
     sides = [(line["epoch"], line["side"]) for line in of(whole, "gradients")]
@@ -56,14 +56,14 @@ def test_a_row_is_what_the_cache_holds_by_name(whole):
     pairs = graph.rows.head
     row = ((pairs.anchor == anchor) & (pairs.relation == relation)).argmax()
     held = {graph.entities[each] for each in parts["sampler"]["head_ids"][row].tolist()}
-    look = [line for line in of(whole, "row") if line["row"] == OTHER_ROW][-1]
-    assert look["held"] == len(held) == 8
-    assert {each["entity"] for each in look["hardest"]} == held
-    assert set(look["random"]) < held
-    assert len(set(look["random"])) == 5
-    scores = [each["score"] for each in look["hardest"]]
+    snapshot = [line for line in of(whole, "row") if line["row"] == OTHER_ROW][-1]
+    assert snapshot["held"] == len(held) == 8
+    assert {each["entity"] for each in snapshot["hardest"]} == held
+    assert set(snapshot["random"]) < held
+    assert len(set(snapshot["random"])) == 5
+    scores = [each["score"] for each in snapshot["hardest"]]
     assert scores == sorted(scores, reverse=True)
-    for each in look["hardest"]:
+    for each in snapshot["hardest"]:
         assert each["split"] == whole.split_of(each["entity"], "r0", "e9")
 
 
@@ -95,7 +95,7 @@ def test_a_new_run_in_the_folder_leaves_nothing_of_the_old_trace(tmp_path):
     assert not (tmp_path / "R" / "trace.jsonl").exists()
 
 
-def test_while_pretraining_there_is_no_cache_to_look_into():
+def test_while_pretraining_there_is_no_cache_to_show():
     run = train(ring(), epochs=4, pretrain_epochs=2, valid_every=1, trace_row=ROW, scoring="transe")
     assert [line["epoch"] for line in of(run, "row")] == [3, 4]
     shares = [line["false_cached"] is not None for line in of(run, "epoch")]
@@ -127,7 +127,7 @@ def test_a_pair_without_a_training_triple_has_no_row():
         train(graph, trace_row="b|r|?")
 
 
-def test_names_with_bars_are_parted_by_tabs():
+def test_names_with_bars_are_separated_by_tabs():
     graph = ns.KnowledgeGraph.from_triples([("a|b", "r", "c"), ("c", "r", "d"), ("d", "r", "a|b")])
     run = train(graph, trace_row="a|b\tr\t?", valid_every=1)
     assert [line["held"] for line in of(run, "row")] == [2, 2, 2]
