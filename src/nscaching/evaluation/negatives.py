@@ -46,9 +46,7 @@ class Drawing:
 class SeededNegatives:
     """Negatives of a split, and for how many facts the rule could not be kept."""
 
-    triples: npt.NDArray[
-        np.int32
-    ]  #: (n, 3), in the order of the split; some facts have none
+    triples: npt.NDArray[np.int32]  #: (n, 3), in the order of the split; some facts have none
     out_of_place: int  #: negatives whose entity the relation never has on that side
     missing: int  #: facts for which every other entity makes a known fact
 

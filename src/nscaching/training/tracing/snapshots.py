@@ -23,7 +23,7 @@ HARDEST, AT_RANDOM = 10, 5
 #: Rows shown where none is named.
 EXAMPLES = 3
 #: Rows whose recall is taken: at most so many, and fewer where the graph has many entities.
-RECALL_ROWS, _RECALL_SCORES, _FEWEST_ROWS = 256, 1 << 21, 32
+RECALL_ROWS, _RECALL_SCORES, _FEWEST_ROWS = 256, 1 << 20, 32
 #: Stands where a row has its negatives.
 OPEN = "?"
 
