@@ -53,10 +53,6 @@ class TrialLog:
         """Add a record."""
         append_json_line(self.path, record)
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self.path.unlink(missing_ok=True)
-
 
 def write_records(file: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write records as one JSON list, one record per line, which other tools and git read."""

@@ -26,6 +26,8 @@ AXES = {"seconds": "seconds of training", "epochs": "epochs"}
 _COLUMNS = (
     Column("sampler", "text"),
     Column("MRR"),
+    Column("95 % interval", minor=True),
+    Column("to the best", minor=True),
     Column("Hits@10"),
     Column("accuracy", minor=True),
     Column("per epoch"),
@@ -100,6 +102,7 @@ def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> list[Html
             [
                 each["sampler"],
                 bar(each["mrr"] or 0.0, _mean(each, "mrr")),
+                *_intervals(each),
                 _mean(each, "hits@10"),
                 _mean(each, "accuracy"),
                 _seconds(each["seconds_per_epoch"]),
@@ -119,8 +122,22 @@ def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> list[Html
             class_="quiet",
         )
     )
+    parts += [paragraph(remark) for remark in comparison.remarks]
     failed = [f"{each['sampler']}, {error}" for each in rows for error in each["errors"]]
     return [*parts, *(paragraph(tag("b", "Failed: "), reason) for reason in failed)]
+
+
+def _intervals(each: dict[str, Any]) -> list[str]:
+    """Return the interval of the MRR over test facts, and the difference to the best sampler."""
+    if each["mrr_interval"] is None:
+        return ["–", "–"]
+    low, high = each["mrr_interval"]
+    difference = each["difference"]
+    if difference is None:
+        told = "best"
+    else:
+        told = "within noise" if difference["within_noise"] else f"{difference['mrr']:+.3f}"
+    return [f"{share(low)} to {share(high)}", told]
 
 
 def _curves(bands: Sequence[Band]) -> list[Html]:

@@ -6,6 +6,7 @@ import statistics
 import pytest
 
 import nscaching as ns
+from nscaching.artefacts import FolderLock
 from nscaching.experiments import runs
 from nscaching.experiments.compare import api
 from nscaching.training import RunFolder
@@ -292,3 +293,21 @@ def test_a_killed_comparison_knows_its_finished_runs_from_the_log(data, tmp_path
     again = ns.compare(out=out, resume=True, progress="none")
     assert trained == []
     assert [result.test for result in again.runs] == [run["test"] for run in stored["runs"]]
+
+
+def test_a_folder_with_something_else_is_refused_and_one_in_use_too(data, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("!")
+    for how in ({}, {"overwrite": True}, {"resume": True}):
+        with pytest.raises(ns.UserError, match="holds no comparison"):
+            compare(data, "uniform", out=tmp_path / "mine", **how)
+    assert [each.name for each in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+    compare(data, "uniform", out=tmp_path / "C")
+    (tmp_path / "C" / "notes.txt").write_text("mine")
+    compare(data, "uniform", out=tmp_path / "C", overwrite=True)
+    assert (tmp_path / "C" / "notes.txt").read_text() == "mine"
+    lock = FolderLock(tmp_path / "C")
+    lock.acquire()
+    with pytest.raises(ns.UserError, match="being written by"):
+        ns.compare(out=tmp_path / "C", resume=True, progress="none")
+    lock.release()

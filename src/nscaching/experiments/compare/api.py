@@ -17,9 +17,14 @@ from typing import Any
 import numpy as np
 
 from nscaching.artefacts.files import explained_writes, write_atomically, write_text
-from nscaching.errors import CHOOSE_ANOTHER, RESUME_OR_REPLACE, UserError
+from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.evaluation import find_leakage
-from nscaching.experiments.compare.comparison import Comparison, intervals_of, read_comparison
+from nscaching.experiments.compare.comparison import (
+    CompareFolder,
+    Comparison,
+    intervals_of,
+    read_comparison,
+)
 from nscaching.experiments.compare.variants import Variant, read_variants
 from nscaching.experiments.runner import Pace, Record, Sweep, TrialLog, run_all
 from nscaching.experiments.runs import (
@@ -105,9 +110,10 @@ def compare(
     comparison = Comparison(Path(out), data, first.scoring, labels, seeds, given, [])
     known = before.runs if before is not None and before.data == data else []
     sweep = CompareSweep(comparison, known, source, entries, resume, overwrite, shown)
-    sweep.begin()
-    run_all(sweep)
-    return sweep.end()
+    with CompareFolder(out).writing():
+        sweep.begin()
+        run_all(sweep)
+        return sweep.end()
 
 
 def _default_seeds(
@@ -189,22 +195,21 @@ class CompareSweep(Sweep[Entry]):
 
     def begin(self) -> None:
         """Look at what is there before anything is trained, and write down what is asked for."""
-        out = self.comparison.out
+        here = CompareFolder(self.comparison.out)
+        here.refuse_occupied(self.overwrite or self.resume)
         for entry in self.configurations:
             folder = self._folder(entry)
             if folder.exists() and not folder.is_run():
                 raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
             if not folder.is_run() or self.overwrite:
                 continue
-            if not self.resume:
-                raise UserError(f"{out} holds a comparison already. {RESUME_OR_REPLACE}")
             resumed_config(folder, changes(folder, entry.settings))
-        with explained_writes(out):
-            out.mkdir(parents=True, exist_ok=True)
-        if self.resume:
-            self.log.repair()
-        else:
-            self.log.clear()
+        with explained_writes(here.path):
+            if not self.resume:
+                here.remove_own()
+            here.path.mkdir(parents=True, exist_ok=True)
+        here.write_marker(here.path)
+        self.log.repair()
         names = {entry.identity for entry in self.configurations}
         kept = [result for run, result in self._known.items() if run in names]
         self._write(replace(self.comparison, runs=kept))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nscaching.artefacts import ArtefactFolder
 from nscaching.errors import UserError
 from nscaching.evaluation.intervals import (
     METRICS,
@@ -28,6 +29,22 @@ MEASURES = ("mrr", "hits@10", "accuracy", "seconds_per_epoch")
 _GIVEN = ("data", "scoring", "samplers", "seeds", "options")
 
 Ranks = npt.NDArray[np.floating]
+
+
+class CompareFolder(ArtefactFolder):
+    """The files of one comparison; the run folders in it are artefacts of their own."""
+
+    kind = "comparison"
+    what = "a comparison"
+    otherwise = "holds no comparison"
+    own = (
+        *("compare.json", "trials.jsonl", "compare.svg", "report.html", "ranks/*.npy"),
+        "compare.png",  # of earlier versions
+    )
+
+    def looks_like_one(self) -> bool:
+        """Tell whether a comparison was begun here."""
+        return (self.path / "compare.json").is_file()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import time
 from dataclasses import replace
@@ -81,32 +82,39 @@ def tune(
     asked = {"trials": trials, "seconds": seconds, "select": select, "method": method}
     asked |= {"space": space, "min_epochs": min_epochs, "seeds": seeds}
     given = {name: value for name, value in asked.items() if value is not None}
-    if resume:
-        folder = _existing(out, graph, base, labels)
-        settings, fixed, planned = _resumed(folder, given, options)
-    else:
-        settings = read_options(given, "options")
-        fixed = {name: value for name, value in options.items() if value is not None}
-        folder = _begun(graph, labels, out, base, settings, fixed, overwrite, shown)
-        planned = settings.trials
-    search = _make_search(folder, settings, planned, fixed, shown)
-    if resume:
-        search.resume()
+    with contextlib.ExitStack() as held:
+        if resume:
+            folder = _existing(out, graph, base, labels)
+            held.enter_context(folder.writing())
+            settings, fixed, planned = _resumed(folder, given, options)
+        else:
+            settings = read_options(given, "options")
+            fixed = {name: value for name, value in options.items() if value is not None}
+            folder = _begun(graph, labels, out, base, settings, fixed, overwrite, shown, held)
+            planned = settings.trials
+        search = _make_search(folder, settings, planned, fixed, shown)
+        if resume:
+            search.resume()
+        ways = {"workers": workers, "dask": dask, "workers_as": workers_as}
+        _train(search, ways, settings.seconds)
+        return _result(search, settings, time.monotonic() - started)
+
+
+def _train(search: Search, ways: dict[str, Any], seconds: float | None) -> None:
+    """Train the trials of a search."""
     objective, config = search.objective, search.base
     device = objective.device(config)
-    ways: dict[str, Any] = {"workers": workers, "dask": dask, "workers_as": workers_as}
     with (
-        make_executor(folder.path, objective, **ways, device=device) as executor,
+        make_executor(search.folder.path, objective, **ways, device=device) as executor,
         search.showing(),
     ):
         run_all(search, executor)
     search.optimiser.save()
     if search.out_of_time:
-        shown.say(
-            f"The {settings.seconds:g} seconds are used up after {search.finished} of "
+        search.progress.say(
+            f"The {seconds:g} seconds are used up after {search.finished} of "
             f"{search.total} trials. Resume with:\n  {search.resume_command}"
         )
-    return _result(search, settings, time.monotonic() - started)
 
 
 def objective_of(options: AnyOptions) -> Objective:
@@ -193,11 +201,13 @@ def _begun(
     fixed: dict[str, Any],
     overwrite: bool,
     shown: Progress,
+    held: contextlib.ExitStack,
 ) -> SearchFolder:
     """Write down what is to be searched; nothing is written before all of it is known to work."""
     objective = objective_of(settings)
     config = objective.plan(settings.space, graph, base, fixed)
     folder = SearchFolder(out if out is not None else default_out(config.data))
+    held.enter_context(folder.writing())
     folder.refuse_occupied(overwrite)
     loaded = objective.open(graph, config, labels)
     for note in loaded.notes:

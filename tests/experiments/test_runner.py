@@ -1,0 +1,192 @@
+"""The engine: what is known is skipped, failures are records, an interrupt says how to resume."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from nscaching import TrainingDiverged, TrainingInterrupted
+from nscaching.experiments.runner import (
+    DONE,
+    FAILED,
+    STOPPED,
+    WAITING,
+    Experiment,
+    Sweep,
+    TrialLog,
+    failure,
+    run_all,
+    state_of,
+)
+from nscaching.training import Progress
+
+
+@dataclass(frozen=True)
+class Letter:
+    identity: str
+
+    @property
+    def title(self):
+        return f"letter {self.identity}"
+
+
+class Letters(Sweep):
+    """Writes letters in capitals; ``errors`` are raised for some."""
+
+    noun, resume_command = "run", "write --resume"
+
+    def __init__(self, letters, log, errors=None, progress="none"):
+        super().__init__([Letter(letter) for letter in letters], Progress(progress))
+        self.log, self.errors = log, errors or {}
+        self.before = {record["letter"]: record for record in log.read()}
+        self.trained = []
+
+    def known(self, letter):
+        record = self.before.get(letter.identity)
+        return None if record is None or record["error"] else record
+
+    def train(self, letter):
+        self.trained.append(letter.identity)
+        if letter.identity in self.errors:
+            raise self.errors[letter.identity]
+        return {"letter": letter.identity, "capital": letter.identity.upper(), "error": None}
+
+    def failed(self, letter, reason):
+        return {"letter": letter.identity, "error": reason}
+
+    def seconds(self, letter):
+        return 60.0 if self.trained else None
+
+    def keep(self, letter, record):
+        if self.before.get(letter.identity) != record:
+            self.log.append(record)
+
+
+@pytest.fixture
+def log(tmp_path):
+    return TrialLog(tmp_path / "trials.jsonl")
+
+
+def test_a_sweep_runs_everything_once_and_in_order(log):
+    sweep = Letters("abc", log)
+    run_all(sweep)
+    assert [record["capital"] for record in sweep.records.values()] == ["A", "B", "C"]
+    assert [record["letter"] for record in log.read()] == ["a", "b", "c"]
+    again = Letters("abcd", log)
+    run_all(again)
+    assert again.trained == ["d"]
+    assert list(again.records) == ["a", "b", "c", "d"]
+    assert len(log.read()) == 4
+
+
+def test_a_failure_is_a_record_and_is_tried_again(log):
+    errors = {"a": TrainingDiverged("The loss is nan"), "b": MemoryError(), "c": KeyError("x")}
+    sweep = Letters("abcd", log, errors)
+    run_all(sweep)
+    reasons = [record["error"] for record in sweep.records.values()]
+    assert reasons == ["The loss is nan", "out of memory", "KeyError: 'x'", None]
+    assert sweep.finished == 1
+    again = Letters("abcd", log)
+    run_all(again)
+    assert again.trained == ["a", "b", "c"]
+    assert again.finished == 4
+
+
+def test_an_interrupt_keeps_what_is_finished_and_says_how_to_resume(log):
+    sweep = Letters("abc", log, {"b": KeyboardInterrupt()})
+    with pytest.raises(TrainingInterrupted) as stopped:
+        run_all(sweep)
+    assert str(stopped.value) == (
+        "Stopped with 1 of 3 runs finished; everything is kept. Resume with:\n  write --resume"
+    )
+    again = Letters("abc", log)
+    run_all(again)
+    assert again.trained == ["b", "c"]
+
+
+def test_the_time_left_is_that_of_what_is_not_known(log, capsys):
+    run_all(Letters("b", log))
+    run_all(Letters("abcd", log, progress="lines"))
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "Run 1 of 4: letter a",
+        "Run 3 of 4: letter c (about 2 min 0 s left for all)",
+        "Run 4 of 4: letter d (about 1 min 0 s left for all)",
+    ]
+
+
+def test_a_half_written_record_is_dropped(log):
+    log.append({"letter": "a", "error": None})
+    with log.path.open("a") as file:
+        file.write('{"letter": "b"')
+    assert [record["letter"] for record in log.read()] == ["a"]
+    log.repair()
+    log.append({"letter": "c", "error": None})
+    assert [record["letter"] for record in log.read()] == ["a", "c"]
+
+
+def test_states():
+    assert state_of({"error": None}, begun=True) == DONE
+    assert state_of({"error": "diverged"}, begun=True) == FAILED
+    assert state_of(None, begun=True) == STOPPED
+    assert state_of(None, begun=False) == WAITING
+
+
+def test_memory_is_named_as_such():
+    assert failure(RuntimeError("CUDA out of memory")) == "out of memory: CUDA out of memory"
+    assert failure(RuntimeError("no such kernel")) == "RuntimeError: no such kernel"
+
+
+class Doubling(Experiment):
+    """Numbers whose next one depends on the last result."""
+
+    noun, total, resume_command, finished = "trial", 4, "", 0
+
+    def __init__(self):
+        self.values, self.free = [1], True
+
+    def next(self):
+        ready = self.free and len(self.values) <= self.total
+        self.free = False
+        return self.values[-1] if ready else None
+
+    def run(self, number):
+        return 2 * number
+
+    def take_in(self, number, record):
+        self.values.append(record)
+        self.free = True
+
+
+class TwoAtOnce:
+    """An executor that returns results in the reverse order of submission."""
+
+    def __init__(self):
+        self.submitted, self.most = [], 0
+
+    def free(self):
+        return len(self.submitted) < 2
+
+    def busy(self):
+        return bool(self.submitted)
+
+    def submit(self, configuration):
+        self.submitted.append(configuration)
+        self.most = max(self.most, len(self.submitted))
+
+    def results(self):
+        configuration = self.submitted.pop()
+        yield configuration, {"letter": configuration.identity, "error": None}
+
+
+def test_what_is_next_may_depend_on_results():
+    experiment = Doubling()
+    run_all(experiment)
+    assert experiment.values == [1, 2, 4, 8, 16]
+
+
+def test_an_executor_is_kept_busy(log):
+    executor = TwoAtOnce()
+    sweep = Letters("abcde", log)
+    run_all(sweep, executor)
+    assert executor.most == 2
+    assert sorted(sweep.records) == list("abcde")
