@@ -198,8 +198,8 @@ def test_the_real_data_sets_have_the_registered_counts(name):
         assert graph.labelled["test"][:, 3].sum() == 0
 
 
-def test_the_room_needs_no_torch_and_no_pandas():
-    """Reading a graph must stay light: the room is loaded with both modules forbidden."""
+def test_reading_needs_no_torch_and_no_pandas():
+    """Reading a graph must stay light: the package is imported with both modules forbidden."""
     code = (
         "import sys, types\n"
         "sys.modules['torch'] = sys.modules['pandas'] = None\n"

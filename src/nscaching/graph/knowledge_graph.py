@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from nscaching.errors import UserError, nearest_names, shown
 from nscaching.graph.names import SPLITS, Ids, NamedTriples, checked_names, encode
@@ -22,7 +23,7 @@ class KnowledgeGraph:
     ``train``, ``valid`` and ``test`` are C-contiguous int32 arrays of shape (n, 3) with the columns
     head, relation, tail. A triple occurs once in a split: ``duplicates`` says how many copies were
     dropped from each. ``labelled`` holds (n, 4) arrays whose last column is 1 or -1, for data sets
-    that come with negatives; ``notes`` holds sentences a user should be told about the reading.
+    that come with negatives; ``notes`` holds remarks on the data for the user.
     """
 
     def __init__(
@@ -201,9 +202,10 @@ class KnowledgeGraph:
         digest = hashlib.sha256()
         for names in (self.entities, self.relations):
             # The count and the lengths go in too, so that no two lists of names read alike.
-            encoded = [name.encode("utf-8") for name in names]
-            digest.update(np.array([len(encoded), *map(len, encoded)], dtype="<i8").tobytes())
-            digest.update(b"".join(encoded))
+            text = pa.array(names, pa.large_string()).buffers()
+            ends = np.frombuffer(text[1], dtype="<i8")[: len(names) + 1]
+            digest.update(np.concatenate([[len(names)], np.diff(ends)]).astype("<i8").tobytes())
+            digest.update(text[2] or b"")
         for split in SPLITS:
             triples = self.split(split)
             digest.update(np.array([len(triples)], dtype="<i8").tobytes())

@@ -30,7 +30,7 @@ class Frame(Protocol):
         """Hand the table over."""
 
 
-#: What stands for a graph: itself, a path or a name, a table, or (head, relation, tail) by name.
+#: What can be given for a graph: itself, a path or a name, a table, or triples of names.
 GraphSource = KnowledgeGraph | str | Path | Frame | Sequence[Sequence[Any]] | np.ndarray
 
 
@@ -71,7 +71,7 @@ def as_graph(source: Any) -> KnowledgeGraph:
 
 
 def _with_names(row: Any) -> Any:
-    """Write the whole numbers of a row as names, as in a data frame; leave the rest to complain."""
+    """Write whole numbers as names, as in a data frame; other values are checked later."""
     if not isinstance(row, list | tuple):
         return row
     return tuple(str(name) if type(name) is int else name for name in row)

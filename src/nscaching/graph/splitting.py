@@ -10,7 +10,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-Ids = npt.NDArray[np.int32]
+from nscaching.graph.names import Ids
+from nscaching.graph.pairs import pair_keys
+
 Wide = npt.NDArray[np.int64]
 PASSES = 12
 """Bound on the vectorised passes; each leaves far less to do than the one before."""
@@ -29,17 +31,18 @@ def split_triples(
     if wanted == 0:
         return triples, triples[:0], triples[:0]
     rng = np.random.default_rng(seed)
-    low = np.minimum(triples[:, 0], triples[:, 2]).astype(np.int64)
-    high = np.maximum(triples[:, 0], triples[:, 2])
-    pairs, group = np.unique(low * num_entities + high, return_inverse=True)
-    group = rng.permutation(len(pairs))[group.reshape(-1)]
-    sizes = np.bincount(group, minlength=len(pairs))
+    low, high = np.sort(triples[:, ::2], axis=1).T
+    pairs, pair = np.unique(pair_keys(low, high, num_entities), return_inverse=True)
+    count = len(pairs)
+    group = rng.permutation(count).astype(np.int32)[pair.reshape(-1)]
+    del pairs, pair  # large, and not needed any more
+    sizes = np.bincount(group, minlength=count)
     free = _spare_groups(triples, group, num_entities, num_relations, sizes, 2 * wanted, rng)
     spare = int(sizes[free].sum())
     valid = _fill(free, sizes, min(wanted, spare - spare // 2))
     rest = free[~np.isin(free, valid)]
     test = _fill(rest, sizes, min(wanted, int(sizes[rest].sum())))
-    where = np.zeros(len(pairs), dtype=np.int8)
+    where = np.zeros(count, dtype=np.int8)
     where[valid], where[test] = 1, 2
     place = where[group]
     train, held, last = (np.ascontiguousarray(triples[place == at]) for at in range(3))
@@ -48,7 +51,7 @@ def split_triples(
 
 def _spare_groups(
     triples: Ids,
-    group: Wide,
+    group: Ids,
     num_entities: int,
     num_relations: int,
     sizes: Wide,
@@ -61,21 +64,21 @@ def _spare_groups(
     cover everything, so the others are spare. Walking the cover itself in another order makes it
     smaller, which is repeated while more spare groups are wanted.
     """
-    parts = np.concatenate([triples[:, 0], triples[:, 2], triples[:, 1] + num_entities])
+    parts = np.concatenate([triples[:, 0], triples[:, 2], triples[:, 1] + np.int32(num_entities)])
     owner = np.tile(group, 3)
     free: list[Wide] = []
     needed = np.ones(len(sizes), dtype=bool)
     found = 0
     for _ in range(PASSES):
-        inside = needed[owner]
-        parts, owner = parts[inside], owner[inside]
-        rank = rng.permutation(len(sizes))
-        # Sorted by falling rank, so that the last write to a part is its first group in rank.
-        order = np.argsort(-rank[owner], kind="stable")
-        first = np.full(num_entities + num_relations, -1, dtype=np.int64)
-        first[parts[order]] = owner[order]
-        cover = np.zeros(len(sizes), dtype=bool)
-        cover[first[first >= 0]] = True
+        if not needed.all():
+            inside = needed[owner]
+            parts, owner = parts[inside], owner[inside]
+        rank = rng.permutation(len(sizes)).astype(np.int32)
+        first = np.full(num_entities + num_relations, len(sizes), dtype=np.int32)
+        np.minimum.at(first, parts, rank[owner])
+        covers = np.zeros(len(sizes) + 1, dtype=bool)
+        covers[first] = True
+        cover = covers[rank]  # groups that show something first, back from their rank
         freed = np.flatnonzero(needed & ~cover)
         free.append(rng.permutation(freed))
         needed = cover
@@ -85,16 +88,16 @@ def _spare_groups(
     return np.concatenate(free)
 
 
-def _fill(groups: Wide, sizes: Wide, room: int) -> Wide:
-    """Take groups in order while they fit into ``room`` triples, passing over what does not."""
+def _fill(groups: Wide, sizes: Wide, capacity: int) -> Wide:
+    """Take groups in order while they fit into ``capacity`` triples, skipping what does not."""
     taken: list[Wide] = [groups[:0]]
     left = groups
     for _ in range(PASSES):
-        left = left[sizes[left] <= room]
-        if room == 0 or len(left) == 0:
+        left = left[sizes[left] <= capacity]
+        if capacity == 0 or len(left) == 0:
             break
-        count = int(np.searchsorted(np.cumsum(sizes[left]), room, side="right"))
+        count = int(np.searchsorted(np.cumsum(sizes[left]), capacity, side="right"))
         taken.append(left[:count])
-        room -= int(sizes[left[:count]].sum())
+        capacity -= int(sizes[left[:count]].sum())
         left = left[count:]
     return np.concatenate(taken)

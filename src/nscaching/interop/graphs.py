@@ -28,7 +28,7 @@ _EVERYTHING = "CONSTRUCT WHERE { ?head ?relation ?tail }"
 def from_dataframe(
     frames: Sequence[Any], columns: Sequence[str] | None, name: str
 ) -> KnowledgeGraph:
-    """Make a graph of one frame per split (train, valid, test); None stands for no such split.
+    """Make a graph of one frame per split (train, valid, test); None for no such split.
 
     Frames of pandas, polars, pyarrow, and whatever else speaks Arrow.
     """
@@ -81,7 +81,7 @@ def to_networkx(graph: KnowledgeGraph) -> Any:
     made = need("networkx", "networkx", "to_networkx").MultiDiGraph(name=graph.name)
     made.add_nodes_from(graph.entities)
     entities, relations = graph.entities, graph.relations
-    for split in reversed(SPLITS):  # what stands in two splits is a training triple
+    for split in reversed(SPLITS):  # a triple of two splits is a training triple
         made.add_edges_from(
             (entities[h], entities[t], relations[r], {"relation": relations[r], "split": split})
             for h, r, t in graph.split(split).tolist()
