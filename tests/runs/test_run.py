@@ -77,13 +77,15 @@ def test_known_facts_are_marked_with_their_split_when_asked_for(run, side):
 @pytest.mark.parametrize("scoring", SCORING)
 def test_answers_are_the_best_first_with_the_score_of_the_model(scoring, side):
     run = run_of(random_graph(), scoring)
-    answers = question(run, side, "e3", "r1", k=1000, known=True)
-    scores = [p.score for p in answers]
-    assert scores == sorted(scores, reverse=True)
-    again = run.score([(p.head, p.relation, p.tail) for p in answers])
-    assert np.allclose(again, scores, atol=1e-4)
-    few = question(run, side, "e3", "r1", k=4, known=True)
-    assert few == answers[:4]
+    for by in ("score", "probability"):
+        answers = question(run, side, "e3", "r1", k=1000, known=True, by=by)
+        ordered = [getattr(p, by) for p in answers]
+        assert ordered == sorted(ordered, reverse=True)
+        scores = [p.score for p in answers]
+        again = run.score([(p.head, p.relation, p.tail) for p in answers])
+        assert np.allclose(again, scores, atol=1e-4)
+        few = question(run, side, "e3", "r1", k=4, known=True, by=by)
+        assert few == answers[:4]
 
 
 def test_a_triple_in_train_and_test_counts_as_seen():
@@ -153,7 +155,8 @@ def test_an_entity_answers_itself_only_where_the_relation_has_such_a_fact():
 
 def test_predictions_as_plain_values(run):
     (answer,) = run.predict_tails("e1", "r1", k=1)
-    assert set(answer.as_dict()) == {"head", "relation", "tail", "score", "split", "known"}
+    old = {"head", "relation", "tail", "score", "split", "known"}
+    assert set(answer.as_dict()) == old | {"probability", "seen", "contradicts", "flags"}
     json.dumps(answer.as_dict())
 
 
@@ -216,7 +219,7 @@ def test_classify_gives_labels_and_margins_to_the_threshold(run):
     ]
     labels, margins = run.classify(names)
     assert labels.dtype == bool
-    thresholds = run.thresholds().values[run.graph.test[:, 1]]
+    thresholds = run.thresholds(any_type=True).values[run.graph.test[:, 1]]
     assert np.allclose(margins, run.score(names) - thresholds, atol=1e-6)
     assert np.array_equal(labels, margins >= 0)
     by_id = run.classify(run.graph.test)
@@ -226,9 +229,9 @@ def test_classify_gives_labels_and_margins_to_the_threshold(run):
 
 def test_classify_agrees_with_the_report(run):
     report = run.classification("test", seed=4)
-    labels, _ = run.classify(run.graph.test, seed=4)
+    labels, _ = run.classify(run.graph.test, seed=4, any_type=False)
     negatives = ns.evaluation.seeded_negatives(run.graph, "test", ns.evaluation.Drawing(4))
-    wrong, _ = run.classify(negatives.triples, seed=4)
+    wrong, _ = run.classify(negatives.triples, seed=4, any_type=False)
     right = labels.sum() + (~wrong).sum()
     assert report.accuracy == pytest.approx(right / (len(labels) + len(wrong)))
     assert report.split == "test"
@@ -239,6 +242,7 @@ def test_thresholds_are_found_once_for_each_way_to_draw(run):
     assert run.thresholds(seed=1) is run.thresholds(seed=1)
     assert run.thresholds(seed=1) is not run.thresholds(seed=2)
     assert run.thresholds(seed=1) is not run.thresholds(seed=1, replaced="head")
+    assert run.thresholds(seed=1) is not run.thresholds(seed=1, any_type=True)
 
 
 def test_what_cannot_be_classified(run):

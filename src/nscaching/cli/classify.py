@@ -43,7 +43,7 @@ def command(
         triples = read_triples(file)
         _refuse_unknown(loaded, file, triples)
         verdicts = loaded.classify(triples, seed=seed, replaced=replaced)
-        _label(file.name, triples, verdicts, as_json)
+        _label(file.name, triples, verdicts, loaded.probabilities(triples).tolist(), as_json)
         return
     report = loaded.classification(split or "test", seed=seed, replaced=replaced)
     if as_json:
@@ -86,21 +86,34 @@ def _show(run: Run, report: ClassificationReport) -> None:
 
 
 def _label(
-    name: str, triples: list[tuple[str, str, str]], verdicts: Verdicts, as_json: bool
+    name: str,
+    triples: list[tuple[str, str, str]],
+    verdicts: Verdicts,
+    chances: list[float],
+    as_json: bool,
 ) -> None:
     labels, margins = verdicts
-    rows = list(zip(triples, labels.tolist(), margins.tolist(), strict=True))
+    rows = list(zip(triples, labels.tolist(), margins.tolist(), chances, strict=True))
     if as_json:
         print_json(
             {
                 "triples": [
-                    {"head": h, "relation": r, "tail": t, "label": label, "margin": margin}
-                    for (h, r, t), label, margin in rows
+                    {
+                        "head": h,
+                        "relation": r,
+                        "tail": t,
+                        "label": label,
+                        "margin": margin,
+                        "probability": chance,
+                    }
+                    for (h, r, t), label, margin, chance in rows
                 ]
             }
         )
         return
-    made = table(f"{name}, {labels.sum():,} of {len(rows):,} true", "", "", "margin")
-    for (h, r, t), label, margin in rows:
-        made.add_row(f"{h} · {r} · {t}", "true" if label else "false", f"{margin:+.3f}")
+    title = f"{name}, {labels.sum():,} of {len(rows):,} true"
+    made = table(title, "", "", "margin", "probability")
+    for (h, r, t), label, margin, chance in rows:
+        cells = "true" if label else "false", f"{margin:+.3f}", f"{chance:.1%}"
+        made.add_row(f"{h} · {r} · {t}", *cells)
     stdout().print(made)

@@ -24,6 +24,8 @@ COMMANDS = {
     "evaluate": "Rank the held-out facts of a run: filtered link prediction.",
     "classify": "Tell true triples from false ones, by a threshold per relation.",
     "predict": "Ask a run for heads, tails, scores or neighbours.",
+    "discover": "List the most probable facts that a graph lacks.",
+    "update": "Learn from new facts, and from facts accepted and rejected.",
     "report": "Write an HTML page about a run.",
     "trace": "Show what a run did with its negatives, epoch by epoch.",
     "export": "Write the embeddings of a run for other programs.",

@@ -118,17 +118,33 @@ def score_triples(model: EmbeddingModel, triples: npt.NDArray[np.integer]) -> np
 
 
 def learn_thresholds(
-    model: EmbeddingModel, graph: KnowledgeGraph, drawing: Drawing | None = None
+    model: EmbeddingModel,
+    graph: KnowledgeGraph,
+    drawing: Drawing | None = None,
+    *,
+    any_type: bool = False,
 ) -> Thresholds:
-    """Return the thresholds of highest accuracy on the valid split."""
+    """Return the thresholds of highest accuracy on the valid split.
+
+    With ``any_type`` drawn negatives are of two kinds, half of them with any entity in place of
+    one of the right type, as claims from outside may be.
+    """
     valid = labelled_triples(graph, "valid", drawing)
     if len(valid.triples) == 0:
         raise UserError(
             f"The graph '{graph.name}' has no valid triples, and the thresholds come from them; "
             "train on data with a valid split, or on a single file with --split above 0."
         )
-    scores = score_triples(model, valid.triples)
-    return fit_thresholds(scores, valid.triples[:, 1], valid.true, graph.num_relations)
+    triples, true = valid.triples, valid.true
+    if any_type and valid.seeded:
+        from nscaching.evaluation.calibration import claims_of
+
+        seed = drawing.seed if drawing is not None else 0
+        made, _, of_any_type = claims_of(graph, graph.valid, seed=seed)
+        triples = np.concatenate([triples, made[of_any_type].astype(triples.dtype)])
+        true = np.concatenate([true, np.zeros(int(of_any_type.sum()), dtype=bool)])
+    scores = score_triples(model, triples)
+    return fit_thresholds(scores, triples[:, 1], true, graph.num_relations)
 
 
 def classify_triples(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn.functional import normalize
 
 from nscaching.errors import UserError
@@ -29,49 +26,17 @@ from nscaching.evaluation import (
 )
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel, Side
+from nscaching.runs.decisions import Decisions
 from nscaching.runs.export import export_embeddings
+from nscaching.runs.names import Reference, Triples, entity_of, triple_of
+from nscaching.runs.predictions import Neighbour, Prediction, Predictions
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.tracing import GradientNorms, norms_of_negatives
 
-#: An entity or relation, by name or by id.
-Reference = str | int
-#: Triples of names or ids, or an array of ids.
-Triples = Iterable[tuple[Reference, Reference, Reference]] | np.ndarray
+__all__ = ["Neighbour", "Prediction", "Predictions", "Run"]
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """One answer: the whole triple, its score, and where the graph holds it already, if it does."""
-
-    head: str
-    relation: str
-    tail: str
-    score: float
-    split: str | None = None  #: "train", "valid" or "test" for a fact of the graph
-
-    @property
-    def known(self) -> bool:
-        """Whether the graph holds this triple already."""
-        return self.split is not None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
-        return {**asdict(self), "known": self.known}
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """An entity and the cosine similarity of its embedding."""
-
-    entity: str
-    similarity: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
-        return asdict(self)
-
-
-class Run:
+class Run(Decisions):
     """The outcome of :func:`nscaching.train`, or a run folder read back.
 
     Entities and relations are given by name, as text, or by id, as a whole number. Where names are
@@ -96,7 +61,7 @@ class Run:
         self.trace: list[dict[str, Any]] = trace or []
         #: The evaluation of each split that :meth:`evaluate` made, with mean ranks of ties.
         self.evaluations: dict[str, RankingReport] = {}
-        self._thresholds: dict[Drawing, Thresholds] = {}
+        self._thresholds: dict[tuple[Drawing, bool], Thresholds] = {}
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | None = None) -> Run:
@@ -172,81 +137,39 @@ class Run:
             raise _empty(split, "classify")
         return replace(report, seconds=time.monotonic() - started)
 
-    def thresholds(self, *, seed: int = 0, replaced: str = "tail") -> Thresholds:
-        """Return the score from which on each relation takes a triple as true; kept once found."""
+    def thresholds(
+        self, *, seed: int = 0, replaced: str = "tail", any_type: bool = False
+    ) -> Thresholds:
+        """Return the score from which on each relation takes a triple as true; kept once found.
+
+        ``any_type`` adds negatives with an entity of any type to those of the right type.
+        """
         drawing = Drawing(seed, replaced)
-        if drawing not in self._thresholds:
-            self._thresholds[drawing] = learn_thresholds(self.model, self.graph, drawing)
-        return self._thresholds[drawing]
+        if (drawing, any_type) not in self._thresholds:
+            self._thresholds[drawing, any_type] = learn_thresholds(
+                self.model, self.graph, drawing, any_type=any_type
+            )
+        return self._thresholds[drawing, any_type]
 
     # Questions -----------------------------------------------------------------------------------
 
     def score(self, triples: Triples) -> np.ndarray:
         """Score triples of names or ids: higher is more plausible. Shape: (n,)."""
-        return score_triples(self.model, self._triple_ids(triples))
+        return score_triples(self.model, self._triples(triples))
 
-    def classify(self, triples: Triples, *, seed: int = 0, replaced: str = "tail") -> Verdicts:
+    def classify(
+        self, triples: Triples, *, seed: int = 0, replaced: str = "tail", any_type: bool = True
+    ) -> Verdicts:
         """Say of triples of names or ids whether each is true, and by what margin.
 
         The margin is the score less the threshold of the relation; a triple is true from 0 on.
         Unpack it, ``labels, margins = run.classify(triples)``; shapes: (n,), (n,). ``seed`` and
-        ``replaced`` are those of :meth:`classification`.
+        ``replaced`` are those of :meth:`classification`; its thresholds know negatives of the right
+        type only (``any_type=False``), those of claims also of any type.
         """
-        ids = self._triple_ids(triples)
-        return classify_triples(self.model, self.thresholds(seed=seed, replaced=replaced), ids)
-
-    def predict_tails(
-        self, head: Reference, relation: Reference, k: int = 10, *, known: bool = False
-    ) -> list[Prediction]:
-        """Return the k best tails, known facts left out unless ``known`` is set.
-
-        The head itself is none, unless the relation holds between something and itself somewhere.
-        """
-        return self._predict(Side.TAIL, head, relation, k, known)
-
-    def predict_heads(
-        self, relation: Reference, tail: Reference, k: int = 10, *, known: bool = False
-    ) -> list[Prediction]:
-        """Return the k best heads; what is left out is as for :meth:`predict_tails`."""
-        return self._predict(Side.HEAD, tail, relation, k, known)
-
-    def split_of(self, head: Reference, relation: Reference, tail: Reference) -> str | None:
-        """Return the split that holds a triple, or None for one that the graph does not hold."""
-        answers = self._answers(Side.TAIL, self._entity(head), self._relation(relation))
-        return answers.get(self._entity(tail))
-
-    def _predict(
-        self, side: Side, anchor: Reference, relation: Reference, k: int, known: bool
-    ) -> list[Prediction]:
-        _check_count(k)
-        anchor_id, relation_id = self._entity(anchor), self._relation(relation)
-        scores = self.model.score_all(side, self._ids(anchor_id), self._ids(relation_id))[0]
-        facts = self._answers(side, anchor_id, relation_id)
-        if not known:
-            scores[self._ids(*facts)] = -torch.inf
-        if relation_id not in self.graph.relations_with_loops:
-            scores[anchor_id] = -torch.inf  # no fact says that anything is so related to itself
-        best = scores.topk(min(k, len(scores)))
-        names = self.graph.entities
-        predictions = []
-        for entity, score in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-            if score == -np.inf:
-                break
-            head, tail = (entity, anchor_id) if side is Side.HEAD else (anchor_id, entity)
-            predictions.append(
-                Prediction(
-                    names[head],
-                    self.graph.relations[relation_id],
-                    names[tail],
-                    score,
-                    facts.get(entity),
-                )
-            )
-        return predictions
-
-    def _answers(self, side: Side, anchor: int, relation: int) -> dict[int, str]:
-        """Return the entities that answer a question in the graph, each with its split."""
-        return self.graph.answers("head" if side is Side.HEAD else "tail", anchor, relation)
+        ids = self._triples(triples)
+        thresholds = self.thresholds(seed=seed, replaced=replaced, any_type=any_type)
+        return classify_triples(self.model, thresholds, ids)
 
     def neighbours(self, entity: Reference, k: int = 10) -> list[Neighbour]:
         """Return the k entities whose embeddings are most similar, by cosine."""
@@ -281,7 +204,9 @@ class Run:
             raise UserError(f"side must be head or tail, not '{side}'.")
         loss = self.config.build_loss(self.model.scoring.usual_loss)
         replaced = Side.HEAD if side == "head" else Side.TAIL
-        return norms_of_negatives(self.graph, self.model, loss, self._triple(triple), replaced)
+        return norms_of_negatives(
+            self.graph, self.model, loss, triple_of(self.graph, triple), replaced
+        )
 
     # Embeddings ----------------------------------------------------------------------------------
 
@@ -304,30 +229,8 @@ class Run:
 
         return to_pykeen_model(self)
 
-    # Names ---------------------------------------------------------------------------------------
-
     def _entity(self, reference: Reference) -> int:
-        if isinstance(reference, str):
-            return self.graph.entity_id(reference)
-        return _resolve(reference, self.graph.entities, self.graph.entity_ids, "entity")
-
-    def _relation(self, reference: Reference) -> int:
-        if isinstance(reference, str):
-            return self.graph.relation_id(reference)
-        return _resolve(reference, self.graph.relations, self.graph.relation_ids, "relation")
-
-    def _triple_ids(self, triples: Triples) -> np.ndarray:
-        ids = [self._triple(triple) for triple in triples]
-        return np.array(ids, dtype=np.int64).reshape(-1, 3)
-
-    def _triple(self, triple: Sequence[Reference]) -> tuple[int, int, int]:
-        if isinstance(triple, str) or len(triple) != 3:
-            raise UserError(f"Give a list of (head, relation, tail); {triple!r} is none.")
-        head, relation, tail = triple
-        return self._entity(head), self._relation(relation), self._entity(tail)
-
-    def _ids(self, *ids: int) -> Tensor:
-        return torch.tensor(ids, dtype=torch.int64, device=self.model.device)
+        return entity_of(self.graph, reference)
 
 
 def _empty(split: str, verb: str) -> UserError:
@@ -340,22 +243,3 @@ def _empty(split: str, verb: str) -> UserError:
 def _check_count(k: int) -> None:
     if k < 1:
         raise UserError(f"k must be at least 1, not {k}.")
-
-
-def _resolve(index: Any, names: Sequence[str], ids: Mapping[str, int], what: str) -> int:
-    """Return a checked id; a number that is also the name of another row could mean either."""
-    try:
-        if isinstance(index, bool | np.bool_):
-            raise TypeError
-        number = operator.index(index)
-    except TypeError:
-        raise UserError(f"Give the {what} by name or id, not {index!r}.") from None
-    row = ids.get(str(number), number)
-    if row != number:
-        raise UserError(
-            f"The {what} named '{number}' has the id {row}, so {number} could mean two things; "
-            f"give names as text: '{number}'."
-        )
-    if not 0 <= number < len(names):
-        raise UserError(f"There is no {what} {number}; ids go from 0 to {len(names) - 1}.")
-    return number

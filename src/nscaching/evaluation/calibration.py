@@ -1,0 +1,274 @@
+"""Probabilities from scores: logistic regression per relation, shrunk to that of all relations.
+
+Fitted on the valid split. Two probabilities are told apart, because they are about different
+collections of triples:
+
+- of a *claim*, a triple that somebody states: facts are held against as many negatives, half of
+  the right type (the entity stands in that position somewhere in training) and half any entity.
+- of an *answer*, a triple found by looking through all questions: nearly all of those are false. It
+  is calibrated on a sample of all plausible questions with all their candidates, weighted to stand
+  for the whole, under the assumption that the graph lacks as many facts as valid holds.
+
+Test triples serve for nothing but to be left out of the negatives, as in filtered ranking.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from nscaching.errors import UserError
+from nscaching.evaluation.answers import Answers
+from nscaching.evaluation.evidence import Evidence, Features
+from nscaching.evaluation.regression import Curve, fit_curve
+from nscaching.graph import KnowledgeGraph
+from nscaching.graph.names import SPLITS
+from nscaching.graph.pairs import triple_keys
+from nscaching.models import EmbeddingModel, Side
+
+FORMAT = 1
+_DIGEST_ROWS = 2000
+#: Facts of valid that a fit looks at, at most and at least; fewer where entities are many.
+_MOST_FACTS, _FEWEST_FACTS, _SCORES = 4000, 200, 4e8
+#: Plausible and other questions that a fit looks at, for each of those facts.
+_QUESTIONS, _ODD_QUESTIONS = 0.6, 0.075
+#: Candidates per question: the best by score, some of the right type, some of any.
+_BEST, _TYPED, _ANY = 20, 5, 5
+#: Features whose weight is each relation's own: the log-softmax, whether the entities were seen in
+#: their positions (of the anchor of a question: whether it has an answer already).
+_OWN_OF_CLAIMS, _OWN_OF_ANSWERS = (0, 2, 4, 8), (0, 2, 6)
+#: What the weights are where facts are too few to tell: about those of graphs with many.
+_EXPECTED_OF_CLAIMS = (0.5, 0.2, 0.3, 0.2, *(0.5, 0.0, 0.3, -1.0), *(0.0, 0.0, 0.3, -1.0))
+_EXPECTED_OF_ANSWERS = (1.0, 0.2, *(1.0, 0.0, 0.2, -2.0), *(0.0, 0.0, 1.0, -4.0))
+
+Ids = npt.NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Everything that turns the scores of one model into probabilities."""
+
+    model: str  #: digest of the model whose scores it reads
+    temperature: float
+    claims: Curve
+    answers: tuple[Curve, Curve]  #: by side: of (?, r, t) and of (h, r, ?)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "format": FORMAT,
+            "model": self.model,
+            "temperature": self.temperature,
+            "claims": self.claims.as_dict(),
+            "answers": [curve.as_dict() for curve in self.answers],
+        }
+
+    @classmethod
+    def from_dict(
+        cls, given: Mapping[str, Any], model: EmbeddingModel, relations: int
+    ) -> Calibration:
+        """Read what :meth:`as_dict` wrote; ValueError for anything else, or of another model."""
+        try:
+            if given["format"] != FORMAT or given["model"] != digest_of(model):
+                raise ValueError("it is of another model or version")
+            temperature = float(given["temperature"])
+            claims = Curve.from_dict(given["claims"], 12, relations)
+            head, tail = (Curve.from_dict(part, 10, relations) for part in given["answers"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"it lacks a part ({error})") from error
+        return cls(given["model"], temperature, claims, (head, tail))
+
+
+def fit_calibration(
+    model: EmbeddingModel, graph: KnowledgeGraph, *, seed: int = 0, memory_mb: int = 512
+) -> Calibration:
+    """Fit probabilities on the valid split; the same for the same model, graph and seed."""
+    if len(graph.valid) == 0:
+        raise UserError(
+            f"The graph '{graph.name}' has no valid triples, and probabilities come from them; "
+            "train on data with a valid split, or on a single file with --split above 0."
+        )
+    evidence = Evidence(model, graph, memory_mb=memory_mb)
+    facts = _some(graph.valid, _sample_size(graph), np.random.default_rng([seed, 0]))
+    triples, true, _ = claims_of(graph, facts, seed=seed)
+    # As many facts as negatives.
+    weights = np.where(true, (~true).sum() / max(1, true.sum()), 1.0)
+    features = evidence.of_triples(triples)
+    relations = graph.num_relations
+    about = _OWN_OF_CLAIMS, _EXPECTED_OF_CLAIMS
+    claims = fit_curve(features, triples[:, 1], true, weights, relations, *about)
+    answers = [_fit_answers(evidence, facts, side, seed) for side in Side]
+    return Calibration(digest_of(model), evidence.temperature, claims, (answers[0], answers[1]))
+
+
+def digest_of(model: EmbeddingModel) -> str:
+    """Return a digest of some thousand rows of a model: another model has another."""
+    digest = hashlib.sha256()
+    for table in model.parameters():
+        rows = table[:: max(1, len(table) // _DIGEST_ROWS)].detach().cpu().contiguous().numpy()
+        digest.update(np.array(table.shape, dtype="<i8").tobytes() + rows.astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+def claims_of(
+    graph: KnowledgeGraph, facts: Ids, *, seed: int = 0
+) -> tuple[Ids, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return facts with a negative of the right type and one of any type for each.
+
+    Either side of a fact is replaced, by a fair coin. Returns triples (n, 3), whether each is true,
+    and whether each is a negative of any type. Negatives that the graph holds as facts are left
+    out.
+    """
+    random = np.random.default_rng([seed, 1])
+    known = np.concatenate([graph.split(split) for split in SPLITS])
+    sizes = graph.num_entities, graph.num_relations
+    typed, free = facts.copy(), facts.copy()
+    for negatives in (typed, free):
+        column = np.where(random.random(len(facts)) < 0.5, 0, 2)
+        drawn: Ids = random.integers(graph.num_entities, size=len(facts))
+        if negatives is typed:
+            drawn = _of_right_type(graph, facts[:, 1], column, random.random(len(facts)), drawn)
+        negatives[np.arange(len(facts)), column] = drawn
+    made = np.concatenate([typed, free])
+    keys = triple_keys(np.concatenate([known, made]), *sizes)
+    new = ~np.isin(keys[len(known) :], keys[: len(known)])
+    any_type = np.repeat([False, True], [len(facts), len(facts)])[new]
+    true = np.repeat([True, False], [len(facts), int(new.sum())])
+    return (
+        np.concatenate([facts, made[new]]),
+        true,
+        np.concatenate([np.zeros(len(facts), dtype=bool), any_type]),
+    )
+
+
+def _of_right_type(
+    graph: KnowledgeGraph, relations: Ids, column: Ids, share: Features, otherwise: Ids
+) -> Ids:
+    """Draw, for each relation and column, an entity that stands there in training."""
+    drawn = otherwise.copy()
+    for place in (0, 2):
+        pairs = np.unique(graph.train[:, [1, place]].astype(np.int64), axis=0)
+        first = np.searchsorted(pairs[:, 0], relations, side="left")
+        count = np.searchsorted(pairs[:, 0], relations, side="right") - first
+        mine = (column == place) & (count > 0)
+        drawn[mine] = pairs[first[mine] + (share[mine] * count[mine]).astype(np.int64), 1]
+    return drawn
+
+
+def _fit_answers(evidence: Evidence, facts: Ids, side: Side, seed: int) -> Curve:
+    """Fit the probability that an answer to a question for this side is a missing fact."""
+    graph = evidence.graph
+    random = np.random.default_rng([seed, 2 + side])
+    triples, weights = [facts], [np.full(len(facts), len(graph.valid) / len(facts))]
+    for anchors, relations, weight in _question_sample(evidence, side, random):
+        chunk = evidence.chunk()
+        for start in range(0, len(anchors), chunk):
+            block = slice(start, start + chunk)
+            found = _candidates(evidence, side, anchors[block], relations[block], random)
+            triples.append(found[0])
+            weights.append(found[1] * weight)
+    rows = np.concatenate(triples)
+    true = np.arange(len(rows)) < len(facts)
+    # Positives weigh 1 each: the penalty of the regression is per fact.
+    scaled = np.concatenate(weights) * len(facts) / len(graph.valid)
+    features = evidence.of_answers(rows, side)
+    about = _OWN_OF_ANSWERS, _EXPECTED_OF_ANSWERS
+    return fit_curve(features, rows[:, 1], true, scaled, graph.num_relations, *about)
+
+
+def _question_sample(
+    evidence: Evidence, side: Side, random: np.random.Generator
+) -> list[tuple[Ids, Ids, float]]:
+    """Return anchors and relations of plausible questions, and of others, with their weights."""
+    graph = evidence.graph
+    anchor_side = Side.HEAD if side is Side.TAIL else Side.TAIL
+    plausible = [
+        np.flatnonzero(evidence.positions.column(anchor_side, relation).plausible)
+        for relation in range(graph.num_relations)
+    ]
+    sizes = np.array([len(anchors) for anchors in plausible])
+    ends = np.cumsum(sizes)
+    total = int(ends[-1])
+    wanted = round(_QUESTIONS * _sample_size(graph))
+    drawn = np.sort(random.choice(total, size=min(total, wanted), replace=False))
+    relations = np.searchsorted(ends, drawn, side="right")
+    anchors = np.array(
+        [plausible[r][d - (ends[r] - sizes[r])] for r, d in zip(relations, drawn, strict=True)],
+        dtype=np.int64,
+    )
+    parts: list[tuple[Ids, Ids, float]] = [(anchors, relations, total / max(1, len(drawn)))]
+    wanted = round(_ODD_QUESTIONS * _sample_size(graph))
+    odd_anchors = random.integers(graph.num_entities, size=wanted)
+    odd_relations = random.integers(graph.num_relations, size=wanted)
+    odd = np.array(
+        [
+            not evidence.positions.column(anchor_side, r).plausible[a]
+            for a, r in zip(odd_anchors.tolist(), odd_relations.tolist(), strict=True)
+        ]
+    )
+    if odd.any():
+        others = graph.num_entities * graph.num_relations - total
+        parts.append((odd_anchors[odd], odd_relations[odd], others / int(odd.sum())))
+    return parts
+
+
+def _candidates(
+    evidence: Evidence, side: Side, anchors: Ids, relations: Ids, random: np.random.Generator
+) -> tuple[Ids, npt.NDArray[np.float64]]:
+    """Return negatives of questions and how many each stands for: best, typed and any others."""
+    graph = evidence.graph
+    scores = evidence.ask(side, anchors, relations).scores
+    everything = np.concatenate([graph.split(split) for split in SPLITS])
+    known = Answers(everything, side, graph.num_relations).of(anchors, relations)
+    scores[torch.from_numpy(known[0]), torch.from_numpy(known[1])] = -torch.inf
+    count = min(_BEST, graph.num_entities)
+    best = scores.topk(count, dim=1).indices.cpu().numpy()
+    made, weights = [], []
+    for row, (anchor, relation) in enumerate(
+        zip(anchors.tolist(), relations.tolist(), strict=True)
+    ):
+        out = np.zeros(graph.num_entities, dtype=bool)
+        out[known[1][known[0] == row]] = True
+        if relation not in graph.relations_with_loops:
+            out[anchor] = True
+        top = best[row][~out[best[row]]]
+        out[best[row]] = True
+        seen = evidence.positions.column(side, relation).seen
+        for chosen, stand_for in (
+            (top, len(top)),
+            *_drawn(np.flatnonzero(seen & ~out), _TYPED, random),
+            *_drawn(np.flatnonzero(~seen & ~out), _ANY, random),
+        ):
+            triples = np.empty((len(chosen), 3), dtype=np.int64)
+            triples[:, 1] = relation
+            triples[:, 0], triples[:, 2] = (
+                (chosen, anchor) if side is Side.HEAD else (anchor, chosen)
+            )
+            made.append(triples)
+            weights.append(np.full(len(chosen), stand_for / max(1, len(chosen))))
+    return np.concatenate(made), np.concatenate(weights)
+
+
+def _drawn(pool: Ids, count: int, random: np.random.Generator) -> list[tuple[Ids, int]]:
+    """Draw from a pool and return how large it is."""
+    if len(pool) == 0:
+        return []
+    return [(random.choice(pool, size=min(count, len(pool)), replace=False), len(pool))]
+
+
+def _sample_size(graph: KnowledgeGraph) -> int:
+    """Return how many facts are looked at, so that scores are some hundred million at most."""
+    return int(np.clip(_SCORES / max(1, graph.num_entities), _FEWEST_FACTS, _MOST_FACTS))
+
+
+def _some(triples: Ids, count: int, random: np.random.Generator) -> Ids:
+    """Return at most so many triples, drawn without replacement, in their order."""
+    if len(triples) <= count:
+        return triples.astype(np.int64)
+    return triples[np.sort(random.choice(len(triples), size=count, replace=False))].astype(np.int64)

@@ -1,0 +1,203 @@
+"""What speaks for a triple, as numbers that compare across questions.
+
+Raw scores do not: a question (h, r, ?) may give all of its candidates high scores and another none.
+So a score is taken relative to its question, in two ways that suit logits and distances alike: the
+log-softmax over all entities, at the temperature that makes valid most likely, and the
+distance from the mean in standard deviations. Beside it stands what the training triples
+say of the two entities: were they seen in their positions, how often, do they fit there, and does a
+relation with one answer have it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from nscaching.evaluation.answers import Answers
+from nscaching.evaluation.positions import Positions
+from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, chunk_rows
+from nscaching.graph import KnowledgeGraph
+from nscaching.models import EmbeddingModel, Side
+
+#: The numbers for one question and a candidate: two of the score, four of each entity.
+SCORE_FEATURES = ("log softmax", "deviations")
+ENTITY_FEATURES = ("seen", "facts", "fit", "taken")
+#: Valid questions per side that decide the temperature.
+_TEMPERATURE_QUESTIONS = 256
+#: A relation's share of single answers is raised to this power before it speaks against a second.
+_SHARPNESS = 8
+
+Features = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Scores of all entities for questions of one side and one relation, and what they are worth.
+
+    ``log softmax = temperature * scores - normaliser``,
+    ``deviations = (scores - mean) / spread``.
+    """
+
+    scores: Tensor  #: (b, entities)
+    normaliser: Tensor  #: (b,)
+    mean: Tensor  #: (b,)
+    spread: Tensor  #: (b,)
+
+    def of_scores(self, temperature: float, rows: Tensor, scores: Tensor) -> Tensor:
+        """Return the two features of scores to the questions ``rows``; (n,), (n,) -> (n, 2)."""
+        softmax = temperature * scores - self.normaliser[rows]
+        deviations = (scores - self.mean[rows]) / self.spread[rows]
+        return torch.stack([softmax, deviations], dim=1)
+
+
+class Evidence:
+    """Features of triples under a model; the graph's training triples are taken as known."""
+
+    def __init__(
+        self,
+        model: EmbeddingModel,
+        graph: KnowledgeGraph,
+        temperature: float | None = None,
+        memory_mb: int = DEFAULT_MEMORY_MB,
+    ) -> None:
+        self.model, self.graph, self.memory_mb = model, graph, memory_mb
+        self.positions = Positions.of(graph)
+        self.known = {side: Answers(graph.train, side, graph.num_relations) for side in Side}
+        #: What scores are multiplied with before the softmax.
+        self.temperature = 1.0 if temperature is None else temperature
+        if temperature is None:
+            self.temperature = self._best_temperature()
+
+    def chunk(self) -> int:
+        """Return how many questions are scored at once."""
+        return chunk_rows(self.graph.num_entities, self.memory_mb)
+
+    @torch.no_grad()
+    def ask(
+        self, side: Side, anchors: npt.NDArray[np.integer], relations: npt.NDArray[np.integer]
+    ) -> Questions:
+        """Score all entities for each question; training answers do not count. (b,), (b,)."""
+        device = self.model.device
+        scores = self.model.score_all(
+            side,
+            torch.from_numpy(np.asarray(anchors, dtype=np.int64)).to(device),
+            torch.from_numpy(np.asarray(relations, dtype=np.int64)).to(device),
+        )
+        scores = torch.nan_to_num(scores.float(), nan=-1e30, posinf=1e30, neginf=-1e30)
+        spread, mean = torch.std_mean(scores, dim=1)
+        row, known = self.known_answers(side, anchors, relations)
+        kept = scores[row, known]
+        scores[row, known] = -torch.inf
+        normaliser = torch.logsumexp(self.temperature * scores, dim=1)
+        scores[row, known] = kept
+        return Questions(scores, normaliser, mean, spread.clamp_min(1e-6))
+
+    def known_answers(
+        self, side: Side, anchors: npt.NDArray[np.integer], relations: npt.NDArray[np.integer]
+    ) -> tuple[Tensor, Tensor]:
+        """Return the training answers of questions as (row, entity) lists."""
+        row, entity = self.known[side].of(anchors, relations)
+        device = self.model.device
+        return torch.from_numpy(row).to(device), torch.from_numpy(entity).to(device)
+
+    def score_features(self, triples: npt.NDArray[np.integer], side: Side) -> Features:
+        """Return the features of the score within the question that asks for one side; (n, 2)."""
+        anchor, target = (2, 0) if side is Side.HEAD else (0, 2)
+        found = np.empty((len(triples), len(SCORE_FEATURES)))
+        pairs, of_triple = np.unique(triples[:, [1, anchor]], axis=0, return_inverse=True)
+        of_triple = of_triple.reshape(-1)
+        order = np.argsort(of_triple, kind="stable")
+        chunk = self.chunk()
+        for start in range(0, len(pairs), chunk):
+            block = pairs[start : start + chunk]
+            first, last = np.searchsorted(of_triple[order], [start, start + len(block)])
+            mine = order[first:last]
+            questions = self.ask(side, block[:, 1], block[:, 0])
+            rows = torch.from_numpy(of_triple[mine] - start).to(self.model.device)
+            targets = torch.from_numpy(triples[mine, target].astype(np.int64)).to(rows.device)
+            features = questions.of_scores(self.temperature, rows, questions.scores[rows, targets])
+            found[mine] = features.cpu().numpy()
+        return found
+
+    def entity_features(
+        self, triples: npt.NDArray[np.integer], side: Side, positions: Positions | None = None
+    ) -> Features:
+        """Return the features of the entity on one side of each triple; (n, 4)."""
+        found = np.empty((len(triples), len(ENTITY_FEATURES)))
+        column = 0 if side is Side.HEAD else 2
+        for relation, mine in _groups(triples[:, 1]):
+            found[mine] = self.entity_table(side, relation, positions)[triples[mine, column]]
+        return found
+
+    def entity_table(
+        self, side: Side, relation: int, positions: Positions | None = None
+    ) -> Features:
+        """Return the features of all entities on one side of a relation; (entities, 4).
+
+        ``positions`` are those of the training triples, unless others are given.
+        """
+        positions = positions or self.positions
+        position = positions.column(side, relation)
+        # An entity that stands on this side asks the other side's question: it has answers already.
+        other = Side.HEAD if side is Side.TAIL else Side.TAIL
+        taken = position.seen * positions.single[other, relation] ** _SHARPNESS
+        columns = (position.seen, np.log1p(position.counts), position.fit, taken)
+        return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
+
+    def of_answers(
+        self, triples: npt.NDArray[np.integer], side: Side, positions: Positions | None = None
+    ) -> Features:
+        """Return the features of triples as answers to the question for one side; (n, 10)."""
+        other = Side.HEAD if side is Side.TAIL else Side.TAIL
+        parts = [
+            self.score_features(triples, side),
+            self.entity_features(triples, side, positions),
+            self.entity_features(triples, other, positions),
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def of_triples(
+        self, triples: npt.NDArray[np.integer], positions: Positions | None = None
+    ) -> Features:
+        """Return the features of triples, as answers to both of their questions; (n, 12)."""
+        both = [self.score_features(triples, side) for side in (Side.TAIL, Side.HEAD)]
+        entities = [
+            self.entity_features(triples, side, positions) for side in (Side.TAIL, Side.HEAD)
+        ]
+        return np.concatenate([*both, *entities], axis=1)
+
+    def _best_temperature(self) -> float:
+        """Return the temperature at which the softmax makes the valid triples most likely."""
+        valid = self.graph.valid
+        if len(valid) == 0:
+            return 1.0
+        step = max(1, len(valid) // _TEMPERATURE_QUESTIONS)
+        some = valid[::step][:_TEMPERATURE_QUESTIONS]
+        tried = np.logspace(-1.5, 1.5, 25)
+        likelihood = np.zeros(len(tried))
+        unit = 0.0
+        for start in range(0, len(some), self.chunk()):
+            block = some[start : start + self.chunk()]
+            questions = self.ask(Side.TAIL, block[:, 0], block[:, 1])
+            target = torch.from_numpy(block[:, 2].astype(np.int64)).to(self.model.device)
+            own = questions.scores.gather(1, target.unsqueeze(1))[:, 0]
+            unit = unit or 1 / max(float(questions.spread.mean()), 1e-6)
+            row, known = self.known_answers(Side.TAIL, block[:, 0], block[:, 1])
+            questions.scores[row, known] = -torch.inf
+            for number, factor in enumerate(tried):
+                scale = unit * factor
+                normaliser = torch.logsumexp(scale * questions.scores, dim=1)
+                likelihood[number] += float((scale * own - normaliser).sum())
+        return float(unit * tried[int(likelihood.argmax())])
+
+
+def _groups(relations: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Yield each relation that occurs with the places where it does."""
+    order = np.argsort(relations, kind="stable")
+    values, first = np.unique(relations[order], return_index=True)
+    yield from zip(values.tolist(), np.split(order, first[1:]), strict=True)

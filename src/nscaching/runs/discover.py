@@ -1,0 +1,142 @@
+"""The most probable new facts of a whole graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from nscaching.errors import UserError
+from nscaching.models import Side
+from nscaching.runs.asking import Asker, Ids
+from nscaching.runs.predictions import Predictions
+from nscaching.training import Progress
+
+Floats = npt.NDArray[np.float64]
+
+#: Answers of a question looked at when the number per question is not limited.
+_MOST_PER_QUESTION = 100
+#: Candidates kept while questions are asked, as a multiple of what is wanted.
+_KEPT = 4
+
+
+class Best:
+    """The best facts so far, in bounded memory."""
+
+    def __init__(self, count: int) -> None:
+        self._limit = max(_KEPT * count, 10_000)
+        self._triples: list[Ids] = []
+        self._numbers: list[npt.NDArray[np.float64]] = []
+        self._held = 0
+        self.least = -np.inf  #: a fact below this has no chance
+
+    def add(self, triples: Ids, logits: Floats, scores: Floats) -> None:
+        """Take facts into account. Shapes: (n, 3), (n,), (n,)."""
+        good = logits > self.least
+        self._triples.append(triples[good])
+        self._numbers.append(np.column_stack([logits[good], scores[good]]))
+        self._held += int(good.sum())
+        if self._held > 2 * self._limit:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        triples, numbers = np.concatenate(self._triples), np.concatenate(self._numbers)
+        best = np.argsort(-numbers[:, 0], kind="stable")[: self._limit]
+        self._triples, self._numbers = [triples[best]], [numbers[best]]
+        self._held = len(best)
+        if len(best) == self._limit:
+            self.least = float(numbers[best[-1], 0])
+
+    def ordered(self) -> tuple[Ids, npt.NDArray[np.float64]]:
+        """Return facts (n, 3) with log-odds and score (n, 2), the best first."""
+        if not self._triples:
+            return np.zeros((0, 3), dtype=np.int64), np.zeros((0, 2))
+        self._shrink()
+        return self._triples[0], self._numbers[0]
+
+
+def discover(
+    asker: Asker,
+    count: int,
+    *,
+    relations: Iterable[int],
+    heads: Ids | None = None,
+    tails: Ids | None = None,
+    per_question: int | None = None,
+    per_answer: int | None = None,
+    contradictions: bool = False,
+    progress: Progress | None = None,
+) -> Predictions:
+    """Return the most probable new facts; see :meth:`nscaching.Run.discover`."""
+    for name, value in (("n", count), ("per_question", per_question), ("per_answer", per_answer)):
+        if value is not None and value < 1:
+            raise UserError(f"{name} must be at least 1, not {value}.")
+    graph = asker.graph
+    wanted = sorted(set(relations))
+    k = min(per_question or _MOST_PER_QUESTION, graph.num_entities)
+    among = None
+    if tails is not None:
+        among = torch.zeros(graph.num_entities, dtype=torch.bool)
+        among[torch.from_numpy(tails)] = True
+        among = among.to(asker.evidence.model.device)
+    chosen = None if heads is None else np.unique(heads)
+    best = Best(count)
+    total = sum(len(_anchors(asker, relation, chosen)) for relation in wanted)
+    shown = progress or Progress("none")
+    with shown.work("asking", total) as advance:
+        for relation in wanted:
+            anchors = _anchors(asker, relation, chosen)
+            chunk = asker.evidence.chunk()
+            for start in range(0, len(anchors), chunk):
+                block = anchors[start : start + chunk]
+                found = asker.ask(Side.TAIL, relation, block, k, among=among)
+                triples = np.column_stack(
+                    [block[found.row], np.full(len(found.row), relation), found.entity]
+                )
+                best.add(triples.astype(np.int64), found.logit, found.score)
+                advance(len(block))
+    triples, numbers = best.ordered()
+    return _chosen(asker, triples, numbers, count, per_question, per_answer, contradictions)
+
+
+def _anchors(asker: Asker, relation: int, heads: Ids | None) -> Ids:
+    """Return the heads that are asked: those seen with the relation, and those that fit."""
+    plausible = np.flatnonzero(asker.evidence.positions.column(Side.HEAD, relation).plausible)
+    return plausible if heads is None else np.intersect1d(plausible, heads)
+
+
+def _chosen(
+    asker: Asker,
+    triples: Ids,
+    numbers: npt.NDArray[np.float64],
+    count: int,
+    per_question: int | None,
+    per_answer: int | None,
+    contradictions: bool,
+) -> Predictions:
+    """Take the best facts in turn, unless there are enough of their kind."""
+    taken = Predictions()
+    asked: dict[tuple[int, int], int] = {}
+    answered: dict[tuple[int, int], int] = {}
+    block = max(1000, count)
+    for start in range(0, len(triples), block):
+        part = slice(start, start + block)
+        made = asker.predictions(
+            triples[part], numbers[part, 1].tolist(), numbers[part, 0], Side.TAIL
+        )
+        for (head, relation, tail), prediction in zip(triples[part].tolist(), made, strict=True):
+            if prediction.contradicts is not None and not contradictions:
+                continue
+            question, answer = (head, relation), (relation, tail)
+            if per_question is not None and asked.get(question, 0) >= per_question:
+                continue
+            if per_answer is not None and answered.get(answer, 0) >= per_answer:
+                continue
+            asked[question] = asked.get(question, 0) + 1
+            answered[answer] = answered.get(answer, 0) + 1
+            taken.append(prediction)
+            if len(taken) == count:
+                return taken
+    return taken

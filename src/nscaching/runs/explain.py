@@ -1,0 +1,321 @@
+"""What speaks for a fact and against it, from the training triples.
+
+Paths of one and two relations between head and tail, each with how often such a path goes with
+the relation; entities like the head, or like the tail, that have the fact. All of it comes from
+sparse matrices of the training triples: no model is asked.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from nscaching.graph import KnowledgeGraph
+from nscaching.runs.predictions import Named, Prediction
+
+#: Heads of a relation whose paths are counted; of a relation with more, so many spread evenly.
+_HEADS = 300
+#: Kinds of paths that are counted per fact, those through the fewest hubs first.
+_KINDS = 40
+#: Path ends that counting one kind may touch; a kind through larger hubs says little.
+_MOST_ENDS = 300_000
+#: Similarities below this are not worth showing.
+_LEAST_SIMILARITY = 0.02
+
+Step = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class PathReason:
+    """A path from head to tail, and how often such a path goes with the relation."""
+
+    steps: tuple[Step, ...]  #: (relation, "->" or "<-"), one or two
+    via: str | None  #: an entity in the middle of a path of two
+    count_via: int  #: how many such entities there are
+    support: int  #: pairs with such a path whose first entity has the relation at all
+    confirmed: int  #: of these, pairs that have the relation
+    ends: tuple[str, str, str]  #: head, relation and tail that are explained
+
+    @property
+    def share(self) -> float:
+        """How often such a path goes with the relation."""
+        return self.confirmed / self.support if self.support else 0.0
+
+    def path(self) -> str:
+        """Return the path as text, such as ``Lyon -in country-> France -speaks-> French``."""
+        head, _, tail = self.ends
+        stops = [head, *([self.via] if self.via is not None else []), tail]
+        text = stops[0]
+        for (relation, direction), stop in zip(self.steps, stops[1:], strict=True):
+            text += f" -{relation}-> {stop}" if direction == "->" else f" <-{relation}- {stop}"
+        return text
+
+    def sentence(self) -> str:
+        """Return the path and its count as a sentence."""
+        others = f" (and {self.count_via - 1:,} more like it)" if self.count_via > 1 else ""
+        return (
+            f"{self.path()}{others}: of {self.support:,} such pairs, {self.confirmed:,} have "
+            f"'{self.ends[1]}' ({self.share:.0%})."
+        )
+
+
+@dataclass(frozen=True)
+class SimilarEntity:
+    """An entity like the head or the tail that has the fact in its place."""
+
+    entity: str
+    similarity: float  #: cosine of their facts, rare ones counting more
+    fact: Named
+    side: str  #: "head" or "tail": which side it stands in for
+
+    def sentence(self) -> str:
+        """Return it as a sentence."""
+        return f"{self.entity} is similar ({self.similarity:.2f}): {' · '.join(self.fact)}."
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What speaks for a fact and against it."""
+
+    prediction: Prediction
+    paths: tuple[PathReason, ...]  #: the most telling first
+    similar: tuple[SimilarEntity, ...]  #: the most similar first
+
+    @property
+    def contradicts(self) -> Named | None:
+        """A fact of the graph that cannot hold beside this one."""
+        return self.prediction.contradicts
+
+    def sentences(self) -> list[str]:
+        """Return what speaks for the fact, then what speaks against it, as plain text."""
+        found = [f"For: {path.sentence()}" for path in self.paths]
+        found += [f"For: {entity.sentence()}" for entity in self.similar]
+        found += [f"Against: {flag}." for flag in self.prediction.flags]
+        if not self.paths and not self.similar:
+            found.append(
+                "Against: no path of one or two relations leads from head to tail, and no similar "
+                "entity has the fact."
+            )
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "prediction": self.prediction.as_dict(),
+            "paths": [
+                {
+                    "path": reason.path(),
+                    "steps": [list(step) for step in reason.steps],
+                    "via": reason.via,
+                    "count_via": reason.count_via,
+                    "support": reason.support,
+                    "confirmed": reason.confirmed,
+                    "share": reason.share,
+                }
+                for reason in self.paths
+            ],
+            "similar": [{**asdict(reason), "fact": list(reason.fact)} for reason in self.similar],
+            "contradicts": None if self.contradicts is None else list(self.contradicts),
+            "sentences": self.sentences(),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self.prediction), *(f"  {line}" for line in self.sentences())])
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.sentences())
+        return f"<p>{html.escape(repr(self.prediction))}</p><ul>{lines}</ul>"
+
+
+class Explainer:
+    """Explains facts of one graph; what it has counted once it keeps."""
+
+    def __init__(self, graph: KnowledgeGraph) -> None:
+        self._graph = graph
+        heads, relations, tails = graph.train.astype(np.int64).T
+        # An edge has a kind: twice its relation, and one more when it is walked from tail to head.
+        start = np.concatenate([heads, tails])
+        self._kind = np.concatenate([2 * relations, 2 * relations + 1])
+        self._end = np.concatenate([tails, heads])
+        order = np.lexsort((self._end, self._kind, start))
+        self._kind, self._end = self._kind[order], self._end[order]
+        self._from = np.searchsorted(start[order], np.arange(graph.num_entities + 1))
+        self._matrices: dict[int, sparse.csr_matrix] = {}
+        self._counted: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._rows: dict[int, npt.NDArray[np.int64]] = {}
+        self._facts: sparse.csr_matrix | None = None
+
+    def explain(self, prediction: Prediction, ids: Sequence[int], k: int) -> Explanation:
+        """Return at most k paths and k similar entities for a triple of ids."""
+        head, relation, tail = ids
+        known = prediction.split == "train"
+        paths = self._paths(head, relation, tail, k, known)
+        return Explanation(prediction, paths, self._similar(head, relation, tail, k))
+
+    # Paths ---------------------------------------------------------------------------------------
+
+    def _paths(
+        self, head: int, relation: int, tail: int, k: int, known: bool
+    ) -> tuple[PathReason, ...]:
+        found: list[tuple[float, PathReason]] = []
+        kinds = self._kinds_between(head, relation, tail)
+        for kind, (middle, count) in list(kinds.items())[:_KINDS]:
+            confirmed, support = self._count(relation, kind)
+            if known and head in self._heads(relation):  # the fact is no reason for itself
+                confirmed, support = confirmed - 1, support - 1
+            if confirmed <= 0 or support <= 0:
+                continue
+            reason = PathReason(
+                tuple(self._step(part) for part in kind),
+                None if middle is None else self._graph.entities[middle],
+                count,
+                support,
+                confirmed,
+                self._named((head, relation, tail)),
+            )
+            found.append((_lower_bound(confirmed, support), reason))
+        found.sort(key=lambda pair: -pair[0])
+        return tuple(reason for _, reason in found[:k])
+
+    def _kinds_between(
+        self, head: int, relation: int, tail: int
+    ) -> dict[tuple[int, ...], tuple[int | None, int]]:
+        """Return the kinds of paths from head to tail, each with a middle and their number."""
+        found: dict[tuple[int, ...], tuple[int | None, int]] = {}
+        kinds, ends = self._edges(head)
+        for kind in kinds[ends == tail].tolist():
+            if kind != 2 * relation:
+                found[(kind,)] = (None, 1)
+        back_kinds, back_ends = self._edges(tail)
+        middles = np.intersect1d(ends, back_ends)
+        middles = middles[(middles != head) & (middles != tail)]
+        degree = np.diff(self._from)
+        for middle in middles[np.argsort(degree[middles], kind="stable")].tolist():
+            for first in kinds[ends == middle].tolist():
+                for last in back_kinds[back_ends == middle].tolist():
+                    kind = (first, last ^ 1)  # walked the other way round
+                    seen, count = found.get(kind, (middle, 0))
+                    found[kind] = (seen, count + 1)
+        return found
+
+    def _edges(self, entity: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        part = slice(self._from[entity], self._from[entity + 1])
+        return self._kind[part], self._end[part]
+
+    def _count(self, relation: int, kind: tuple[int, ...]) -> tuple[int, int]:
+        """Return how many pairs joined by such a path have the relation, and how many there are."""
+        key = (relation, *kind)
+        if key not in self._counted:
+            self._counted[key] = self._count_now(relation, kind)
+        return self._counted[key]
+
+    def _count_now(self, relation: int, kind: tuple[int, ...]) -> tuple[int, int]:
+        rows = self._heads(relation)
+        joined = self._matrix(kind[0])[rows]
+        if len(kind) == 2:
+            last = self._matrix(kind[1])
+            if int((joined @ np.diff(last.indptr)).sum()) > _MOST_ENDS:
+                return 0, 0
+            joined = joined @ last
+        joined.data = np.ones_like(joined.data)
+        joined = joined.tocsr()
+        confirmed = joined.multiply(self._matrix(2 * relation)[rows]).nnz
+        loops = 0
+        if relation not in self._graph.relations_with_loops:
+            own = sparse.csr_matrix(
+                (np.ones(len(rows)), (np.arange(len(rows)), rows)), shape=joined.shape
+            )
+            loops = joined.multiply(own).nnz
+        return int(confirmed), int(joined.nnz - loops)
+
+    def _heads(self, relation: int) -> npt.NDArray[np.int64]:
+        """Return the heads of a relation, or some of them spread evenly."""
+        if relation not in self._rows:
+            heads = np.flatnonzero(np.diff(self._matrix(2 * relation).indptr))
+            step = np.linspace(0, len(heads) - 1, min(len(heads), _HEADS)).round().astype(np.int64)
+            self._rows[relation] = heads[step]
+        return self._rows[relation]
+
+    def _matrix(self, kind: int) -> sparse.csr_matrix:
+        """Return where edges of a kind lead; (entities, entities)."""
+        if kind not in self._matrices:
+            triples = self._graph.train[self._graph.train[:, 1] == kind // 2].astype(np.int64)
+            start, end = (triples[:, 0], triples[:, 2])
+            if kind % 2:
+                start, end = end, start
+            shape = (self._graph.num_entities,) * 2
+            self._matrices[kind] = sparse.csr_matrix(
+                (np.ones(len(triples), dtype=np.float32), (start, end)), shape=shape
+            )
+        return self._matrices[kind]
+
+    # Similar entities ----------------------------------------------------------------------------
+
+    def _similar(self, head: int, relation: int, tail: int, k: int) -> tuple[SimilarEntity, ...]:
+        found = []
+        for side, entity, anchor, kind in (
+            ("head", head, tail, 2 * relation + 1),
+            ("tail", tail, head, 2 * relation),
+        ):
+            kinds, ends = self._edges(anchor)
+            others = ends[(kinds == kind) & (ends != entity)]
+            for other, value in self._alike(entity, others, kind ^ 1, anchor)[:k]:
+                fact = (other, relation, tail) if side == "head" else (head, relation, other)
+                name = self._graph.entities[other]
+                found.append(SimilarEntity(name, value, self._named(fact), side))
+        found.sort(key=lambda reason: -reason.similarity)
+        return tuple(found[:k])
+
+    def _alike(
+        self, entity: int, others: npt.NDArray[np.int64], kind: int, anchor: int
+    ) -> list[tuple[int, float]]:
+        """Return which of the others have most facts in common with an entity, the best first.
+
+        The fact that is explained, an edge of this kind to the anchor, does not count.
+        """
+        facts = self._facts_of_entities()
+        row, table = facts[[entity]], facts[others]
+        shared = (table @ row.T).toarray()[:, 0]
+        column = kind * self._graph.num_entities + anchor
+        place = np.searchsorted(self._fact_keys, column)
+        if place < len(self._fact_keys) and self._fact_keys[place] == column:
+            shared = shared - float(row[0, place]) * table[:, [place]].toarray()[:, 0]
+        order = np.lexsort((others, -shared))
+        return [(int(others[i]), float(shared[i])) for i in order if shared[i] > _LEAST_SIMILARITY]
+
+    def _facts_of_entities(self) -> sparse.csr_matrix:
+        """Return one row per entity: its edges, rare ones weighing more, of length 1."""
+        if self._facts is None:
+            keys = self._kind * self._graph.num_entities + self._end
+            self._fact_keys, column = np.unique(keys, return_inverse=True)
+            often = np.bincount(column)
+            rarity = np.log(self._graph.num_entities / often)
+            shape = (self._graph.num_entities, len(self._fact_keys))
+            table = sparse.csr_matrix((rarity[column], column, self._from), shape=shape)
+            length = np.sqrt(np.asarray(table.multiply(table).sum(axis=1))[:, 0])
+            table.data /= np.repeat(np.maximum(length, 1e-9), np.diff(table.indptr))
+            self._facts = table
+        return self._facts
+
+    def _step(self, kind: int) -> Step:
+        return self._graph.relations[kind // 2], "<-" if kind % 2 else "->"
+
+    def _named(self, triple: Sequence[int]) -> Named:
+        head, relation, tail = triple
+        graph = self._graph
+        return graph.entities[head], graph.relations[relation], graph.entities[tail]
+
+
+def _lower_bound(confirmed: int, support: int) -> float:
+    """Return the lower end of Wilson's interval: few pairs prove little."""
+    z, share = 1.64, confirmed / support
+    middle = share + z * z / (2 * support)
+    spread = z * math.sqrt(share * (1 - share) / support + z * z / (4 * support * support))
+    return (middle - spread) / (1 + z * z / support)

@@ -1,0 +1,220 @@
+"""What a run answers, in forms for people: text, HTML in notebooks, data frames and files."""
+
+from __future__ import annotations
+
+import csv
+import html
+import importlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from nscaching.errors import UserError
+from nscaching.files import write_atomically, write_text
+
+Named = tuple[str, str, str]
+#: What a flag says of an answer that its relation never had on that side.
+NEVER_SEEN = "never seen with this relation"
+#: Rows that a notebook and a short representation show.
+_SHOWN, _SHORT = 50, 5
+#: Signs that a spreadsheet takes for the start of a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answer: the whole triple, its score and probability, and what the graph says of it."""
+
+    head: str
+    relation: str
+    tail: str
+    score: float
+    split: str | None = None  #: "train", "valid" or "test" for a fact of the graph
+    #: The chance that this is a fact that the graph lacks; None where there is no valid split.
+    probability: float | None = None
+    seen: bool = True  #: False: in training the answer never stands on this side of the relation
+    contradicts: Named | None = None  #: a fact of the graph that cannot hold beside this one
+
+    @property
+    def known(self) -> bool:
+        """Whether the graph holds this triple already."""
+        return self.split is not None
+
+    @property
+    def flags(self) -> list[str]:
+        """What a reader should know before believing it."""
+        found = [] if self.seen else [NEVER_SEEN]
+        if self.contradicts is not None:
+            found.append(f"contradicts {' · '.join(self.contradicts)}")
+        return found
+
+    @property
+    def triple(self) -> Named:
+        """Head, relation and tail."""
+        return self.head, self.relation, self.tail
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        against = None if self.contradicts is None else list(self.contradicts)
+        return {**asdict(self), "contradicts": against, "known": self.known, "flags": self.flags}
+
+    def __repr__(self) -> str:
+        chance = f"score {self.score:.3f}"
+        if self.probability is not None:
+            chance = f"{self.probability:.1%}, {chance}"
+        known = f" [{self.split}]" if self.split else ""
+        notes = f" ({'; '.join(self.flags)})" if self.flags else ""
+        return f"<{self.head} · {self.relation} · {self.tail}: {chance}{known}{notes}>"
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """An entity and the cosine similarity of its embedding."""
+
+    entity: str
+    similarity: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return asdict(self)
+
+
+class Predictions(list[Prediction]):
+    """A list of predictions, best first, that shows and writes itself."""
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """Return every prediction as plain values."""
+        return [prediction.as_dict() for prediction in self]
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame, one row per prediction."""
+        return frame(self._rows())
+
+    def write(self, path: str | Path) -> Path:
+        """Write a table; the suffix decides: .csv, .tsv, .parquet or .json."""
+        return write_table(Path(path), self._rows(), _COLUMNS)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "head": p.head,
+                "relation": p.relation,
+                "tail": p.tail,
+                "probability": p.probability,
+                "score": p.score,
+                "split": p.split,
+                "flags": "; ".join(p.flags),
+            }
+            for p in self
+        ]
+
+    def __repr__(self) -> str:
+        shown = ",\n ".join(repr(prediction) for prediction in self[:_SHORT])
+        rest = f",\n ... {len(self) - _SHORT:,} more" if len(self) > _SHORT else ""
+        return f"[{shown}{rest}]"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._rows()[:_SHOWN], _COLUMNS, len(self) - _SHOWN)
+
+
+_COLUMNS = ("head", "relation", "tail", "probability", "score", "split", "flags")
+
+
+class History(list[dict[str, Any]]):
+    """What a run wrote down while it trained: one line per epoch and one per evaluation."""
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame, one row per line."""
+        return frame(self)
+
+    def __repr__(self) -> str:
+        epochs = sum(line.get("event") == "epoch" for line in self)
+        ranked = [line["mrr"] for line in self if line.get("split") == "valid" and line.get("mrr")]
+        best = f", best valid MRR {max(ranked):.4f}" if ranked else ""
+        return f"<History: {epochs} epochs{best}>"
+
+    def _repr_html_(self) -> str:
+        columns = tuple(dict.fromkeys(key for line in self for key in line))
+        return html_table(self[-_SHOWN:], columns, max(0, len(self) - _SHOWN))
+
+
+def frame(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Return rows as a pandas data frame."""
+    try:
+        pandas = importlib.import_module("pandas")
+    except ImportError as error:
+        raise UserError(
+            "A data frame needs pandas, which is not installed: pip install pandas."
+        ) from error
+    return pandas.DataFrame(list(rows))
+
+
+def html_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], left_out: int = 0) -> str:
+    """Return a table for a notebook; names in it are text, whatever they contain."""
+    heads = "".join(f"<th style='text-align:left'>{html.escape(name)}</th>" for name in columns)
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f"<td style='text-align:left'>{html.escape(_shown(row.get(name)))}</td>"
+            for name in columns
+        )
+        + "</tr>"
+        for row in rows
+    )
+    more = f"<p>... {left_out:,} more</p>" if left_out > 0 else ""
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Path:
+    """Write rows as CSV, tab-separated text, Parquet or JSON, by the suffix of the path."""
+    kind = path.suffix.lower()
+    if kind not in (".csv", ".tsv", ".parquet", ".json"):
+        raise UserError(
+            f"Cannot tell the format of {path}: end it in .csv, .tsv, .parquet or .json."
+        )
+    if not path.parent.is_dir():
+        raise UserError(f"There is no folder {path.parent}; make it first.")
+    if kind == ".json":
+        listed = json.dumps([dict(row) for row in rows], ensure_ascii=False, allow_nan=False)
+        write_text(path, listed + "\n")
+    elif kind == ".parquet":
+        arrays = {name: pa.array([row[name] for row in rows], _TYPES.get(name)) for name in columns}
+        write_atomically(path, lambda to: parquet.write_table(pa.table(arrays), to))
+    else:
+        write_atomically(path, lambda to: _write_text_table(to, rows, columns, kind))
+    return path
+
+
+_TYPES = {name: pa.string() for name in ("head", "relation", "tail", "split", "flags")} | {
+    name: pa.float64() for name in ("probability", "score")
+}
+
+
+def _write_text_table(
+    path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], kind: str
+) -> None:
+    """Write CSV, in which no cell starts a formula, or tab-separated text as it is."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="," if kind == ".csv" else "\t", lineterminator="\n")
+        writer.writerow(columns)
+        for row in rows:
+            cells = ["" if row[name] is None else row[name] for name in columns]
+            if kind == ".csv":
+                cells = [_harmless(cell) for cell in cells]
+            writer.writerow(cells)
+
+
+def _harmless(cell: Any) -> Any:
+    """Put an apostrophe before text that a spreadsheet would run as a formula."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell

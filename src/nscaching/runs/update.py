@@ -1,0 +1,261 @@
+"""Runs that grow: new facts, entities and relations, and what people said of discovered facts.
+
+A new run starts from the parameters of the old one. Rows of what was known, and the state of their
+optimiser, are kept. The row of a new entity is the mean of those that stand in its place: the
+entities with the same facts, else those in the same positions. Rejected facts are kept with the
+graph, ``graph.labelled["rejected"]``, for samplers that take them as negatives, and in
+``rejected.tsv``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from nscaching.errors import UserError
+from nscaching.files import write_text
+from nscaching.graph import KnowledgeGraph, read_triples
+from nscaching.graph.names import SPLITS
+from nscaching.graph.pairs import triple_keys
+from nscaching.runs.predictions import Named, Prediction
+from nscaching.training import Progress, RunFolder, Trainer, checkpoint
+
+if TYPE_CHECKING:
+    from nscaching.runs.run import Run
+
+#: The share of the old run's epochs that an update trains, and the fewest.
+_SHARE_OF_EPOCHS, _FEWEST_EPOCHS = 0.2, 5
+
+
+def update_run(
+    run: Run,
+    facts: Any,
+    accept: Any,
+    reject: Any,
+    *,
+    out: str | Path | None,
+    epochs: int | None,
+    overwrite: bool,
+    progress: Progress | str,
+) -> Run:
+    """Return a new run that has learnt from facts and decisions; see ``Run.update``."""
+    from nscaching.runs.api import _finished, make_trainer
+
+    shown = progress if isinstance(progress, Progress) else Progress(progress)
+    if out is not None and run.folder is not None and _same(Path(out), run.folder.path):
+        raise UserError(f"{out} is the run itself, which an update leaves as it is; name another.")
+    accepted, refused = _named(accept), _named(reject)
+    new = [*_named(facts), *accepted]
+    both = set(new) & set(refused)
+    if both:
+        raise UserError(f"{' · '.join(min(both))} is both given as a fact and rejected.")
+    if not new and not refused:
+        raise UserError("There is nothing to update: give facts, or facts to accept or reject.")
+    rejected = (run.rejected | set(refused)) - set(new)
+    graph = grown_graph(run.graph, new, rejected)
+    entity, relation = grown_tables(run, graph)
+    trained = run.summary.get("best_epoch") or run.config.epochs
+    fewer = max(_FEWEST_EPOCHS, round(_SHARE_OF_EPOCHS * trained))
+    with tempfile.TemporaryDirectory(prefix="nscaching-update-") as temporary:
+        start = RunFolder(Path(temporary) / "start")
+        start.create(run.config, graph)
+        start.write_model(entity, relation)
+        config = replace(
+            run.config,
+            init_from=str(start.path),
+            epochs=epochs or fewer,
+            pretrain_epochs=0,
+            max_seconds=None,
+        )
+        trainer = make_trainer(graph, out=out, config=config, overwrite=overwrite, progress=shown)
+    _keep_optimiser(trainer, run)
+    trainer.run(resume=False)
+    trainer.config = replace(trainer.config, init_from=None)
+    if trainer.folder is not None:
+        trainer.folder.write_config(trainer.config)
+        for name, rows in (("rejected.tsv", rejected), ("accepted.tsv", set(accepted))):
+            if rows:
+                lines = "".join("\t".join(row) + "\n" for row in sorted(rows))
+                write_text(trainer.folder.path / name, lines)
+    updated = _finished(trainer, shown)
+    updated._rejected = frozenset(rejected)
+    return updated
+
+
+def grown_graph(
+    graph: KnowledgeGraph, facts: Sequence[Named], rejected: Iterable[Named]
+) -> KnowledgeGraph:
+    """Return a graph with more training triples; the ids of what was known stay.
+
+    Rejected facts are taken out of every split. A new fact that valid or test holds stays there.
+    """
+    entities, relations = list(graph.entities), list(graph.relations)
+    entity_ids, relation_ids = dict(graph.entity_ids), dict(graph.relation_ids)
+    rows = []
+    for head, relation, tail in facts:
+        for name, names, ids in (
+            (head, entities, entity_ids),
+            (relation, relations, relation_ids),
+            (tail, entities, entity_ids),
+        ):
+            if name not in ids:
+                ids[name] = len(names)
+                names.append(name)
+        rows.append((entity_ids[head], relation_ids[relation], entity_ids[tail]))
+    sizes = len(entities), len(relations)
+    refused = _ids(graph, rejected, entity_ids, relation_ids)
+    splits = {split: graph.split(split) for split in SPLITS}
+    added = np.array(rows, dtype=np.int32).reshape(-1, 3)
+    held = np.concatenate([splits["valid"], splits["test"], refused])
+    splits["train"] = np.concatenate([splits["train"], _without(added, held, sizes)])
+    labelled = {name: rows for name, rows in graph.labelled.items() if name != "rejected"}
+    if len(refused):
+        against = np.full((len(refused), 1), -1, dtype=np.int32)
+        labelled["rejected"] = np.hstack([refused, against])
+    return KnowledgeGraph(
+        entities,
+        relations,
+        *(_without(splits[split], refused, sizes) for split in SPLITS),
+        name=graph.name,
+        labelled=labelled,
+    )
+
+
+def _ids(
+    graph: KnowledgeGraph,
+    triples: Iterable[Named],
+    entity_ids: dict[str, int],
+    relation_ids: dict[str, int],
+) -> npt.NDArray[np.int32]:
+    rows = []
+    for head, relation, tail in sorted(triples):
+        if head not in entity_ids:
+            graph.entity_id(head)  # says which names are near
+        if tail not in entity_ids:
+            graph.entity_id(tail)
+        if relation not in relation_ids:
+            graph.relation_id(relation)
+        rows.append((entity_ids[head], relation_ids[relation], entity_ids[tail]))
+    return np.array(rows, dtype=np.int32).reshape(-1, 3)
+
+
+def _without(
+    triples: npt.NDArray[np.int32], others: npt.NDArray[np.int32], sizes: tuple[int, int]
+) -> npt.NDArray[np.int32]:
+    """Return the triples that are not among others."""
+    keys = triple_keys(np.concatenate([triples, others]), *sizes)
+    return triples[~np.isin(keys[: len(triples)], keys[len(triples) :])]
+
+
+# Parameters --------------------------------------------------------------------------------------
+
+
+def grown_tables(run: Run, graph: KnowledgeGraph) -> tuple[Tensor, Tensor]:
+    """Return the tables of a run with rows for what is new in a graph.
+
+    A relation table with a second half, for the other direction, has both halves grown.
+    """
+    old = run.graph
+    entity = run.model.entity.detach().cpu()
+    relation = run.model.relation.detach().cpu()
+    halves = relation.view(-1, old.num_relations, relation.shape[1])
+    weights = _relation_weights(old, graph)
+    more = [torch.einsum("ij,hjw->hiw", weights, halves)] if len(weights) else []
+    relation = torch.cat([halves, *more], dim=1).reshape(-1, relation.shape[1])
+    rows = [
+        _row_of_new(graph, old.num_entities, entity, number)
+        for number in range(old.num_entities, graph.num_entities)
+    ]
+    entity = torch.cat([entity, torch.stack(rows)]) if rows else entity.clone()
+    return entity.contiguous(), relation.contiguous()
+
+
+def _row_of_new(graph: KnowledgeGraph, known: int, table: Tensor, entity: int) -> Tensor:
+    """Return the mean row of the entities that stand where a new one stands."""
+    found = []
+    for place, other in ((0, 2), (2, 0)):
+        for fact in graph.train[graph.train[:, place] == entity]:
+            same_relation = graph.train[graph.train[:, 1] == fact[1]]
+            alike = same_relation[same_relation[:, other] == fact[other], place]
+            alike = alike[alike < known]
+            if len(alike) == 0:  # the position is all they have in common
+                alike = same_relation[same_relation[:, place] < known, place]
+            if len(alike):
+                found.append(table[torch.from_numpy(np.unique(alike)).long()].mean(dim=0))
+    return torch.stack(found).mean(dim=0) if found else table.mean(dim=0)
+
+
+def _relation_weights(old: KnowledgeGraph, graph: KnowledgeGraph) -> Tensor:
+    """Return how much of each known relation a new one takes: as they share heads and tails."""
+    counts = np.zeros((graph.num_relations, 2, graph.num_entities), dtype=bool)
+    if graph.num_relations == old.num_relations:
+        return torch.zeros(0, old.num_relations)
+    for side, column in enumerate((0, 2)):
+        counts[graph.train[:, 1], side, graph.train[:, column]] = True
+    new, known = counts[old.num_relations :], counts[: old.num_relations]
+    shared = np.einsum("ise,jse->ijs", new.astype(np.float32), known.astype(np.float32))
+    weights = shared.prod(axis=2) + 1e-3
+    return torch.from_numpy(weights / weights.sum(axis=1, keepdims=True)).float()
+
+
+def _keep_optimiser(trainer: Trainer, run: Run) -> None:
+    """Give the optimiser what it knew of the rows that stay, where the old run has it."""
+    if run.folder is None or not run.folder.checkpoint.exists():
+        return
+    parts = checkpoint.load(run.folder.checkpoint)[1]
+    optimiser: Any = getattr(trainer, "optimizer", None) or trainer.step.adam
+    state = {name: tensor.clone() for name, tensor in optimiser.state().items()}
+    old = run.graph.num_entities, run.graph.num_relations
+    new = trainer.graph.num_entities, trainer.graph.num_relations
+    for name, tensor in parts.get("adam", {}).items():
+        if name not in state:
+            return  # another optimiser
+        state[name] = _grown_state(tensor, state[name].cpu(), name, old, new)
+    optimiser.load_state(state)
+
+
+def _grown_state(
+    tensor: Tensor, fresh: Tensor, name: str, old: tuple[int, int], new: tuple[int, int]
+) -> Tensor:
+    """Return the state of the old rows, followed by a fresh one for each new row."""
+    which = 0 if name.startswith("entity") else 1
+    if tensor.ndim == 0 or tensor.shape == fresh.shape or tensor.shape[0] % old[which]:
+        return tensor
+    blocks = tensor.view(-1, old[which], *tensor.shape[1:])
+    grown = fresh.clone().view(-1, new[which], *fresh.shape[1:])
+    if not tensor.dtype.is_floating_point:  # steps that rows have waited: new ones have not
+        grown[:] = tensor.max()
+    elif name.endswith(".square") and tensor.ndim > 1:
+        grown[:] = blocks.mean(dim=1, keepdim=True)
+    grown[:, : old[which]] = blocks
+    return grown.view(fresh.shape)
+
+
+# What users give ---------------------------------------------------------------------------------
+
+
+def _named(given: Any) -> list[Named]:
+    """Return triples of names from a file, a list of triples or a list of predictions."""
+    if given is None:
+        return []
+    if isinstance(given, str | Path):
+        return read_triples(given)
+    rows: list[Named] = []
+    for row in given:
+        names = row.triple if isinstance(row, Prediction) else tuple(row)
+        if isinstance(row, str) or len(names) != 3 or not all(isinstance(n, str) for n in names):
+            raise UserError(f"Give triples of names (head, relation, tail); {row!r} is none.")
+        rows.append(names)
+    return rows
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()

@@ -1,0 +1,135 @@
+"""Probabilities: features, the fit, what is kept of it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from nscaching import KnowledgeGraph, UserError
+from nscaching.evaluation.calibration import Calibration, claims_of, fit_calibration
+from nscaching.evaluation.evidence import Evidence
+from nscaching.evaluation.regression import _newton, expit, fit_curve
+from nscaching.evaluation.reliability import expected_calibration_error, reliability_bins
+from nscaching.models import SCORING, Side
+
+from ..conftest import random_graph, random_model
+
+
+def test_shared_weights_and_those_of_each_relation_are_found():
+    random = np.random.default_rng(0)
+    n, relations = 40_000, random.integers(3, size=40_000)
+    features = random.normal(size=(n, 3)) * [2.0, 1.0, 5.0] + [1.0, 0.0, -3.0]
+    intercepts, slopes = np.array([-1.0, 0.0, 2.0]), np.array([1.5, 0.5, 1.0])
+    logits = intercepts[relations] + slopes[relations] * features[:, 0] - 0.4 * features[:, 2]
+    true = random.random(n) < expit(logits)
+    curve = fit_curve(features, relations, true, np.ones(n), 3, own=(0,))
+    made = curve.logits(features, relations)
+    assert np.abs(made - logits).mean() < 0.15
+    for relation in range(3):
+        assert curve.of_relation(relation)[0] == pytest.approx(slopes[relation], abs=0.1)
+
+
+def test_the_fit_is_the_minimum_of_its_loss():
+    """No step in any direction makes the penalised loss smaller."""
+    random = np.random.default_rng(1)
+    n, relations = 300, np.sort(random.integers(4, size=300))
+    shared = np.column_stack([np.ones(n), random.normal(size=(n, 2))])
+    own = shared[:, :2]
+    true = (random.random(n) < expit(shared[:, 1] + relations - 2.0)).astype(float)
+    weights = random.choice([1.0, 1000.0], size=n)
+    expected = np.array([0.0, 1.0, -1.0])
+
+    def loss(beta, added):
+        logits = shared @ beta + (own * added[relations]).sum(axis=1)
+        fit = weights @ (np.logaddexp(0, logits) - true * logits)
+        return fit + 0.5 * ((beta - expected)[1:] ** 2).sum() + 5.0 * (added**2).sum()
+
+    beta, added = _newton(shared, own, relations, true, weights, expected, 4)
+    least = loss(beta, added)
+    for _ in range(200):
+        step = 0.01 * random.normal(size=3), 0.01 * random.normal(size=(4, 2))
+        assert loss(beta + step[0], added + step[1]) > least - 1e-6
+
+
+def test_a_relation_with_few_facts_is_like_the_whole():
+    random = np.random.default_rng(2)
+    relations = np.array([0] * 5000 + [1] * 3)
+    features = random.normal(size=(len(relations), 1))
+    true = random.random(len(relations)) < expit(2 * features[:, 0])
+    true[-3:] = True
+    curve = fit_curve(
+        np.hstack([features, features * 0]), relations, true, np.ones(5003), 2, own=(0,)
+    )
+    apart = curve.of_relation(0)[0] - curve.of_relation(1)[0]
+    assert abs(apart) < 0.3
+    assert abs(curve.intercepts[0] - curve.intercepts[1]) < 0.3
+
+
+@pytest.mark.parametrize("scoring", ["transe", "complex"])
+def test_features_of_the_score_are_those_of_its_question(scoring):
+    graph = random_graph()
+    model = random_model(scoring, graph.num_entities, graph.num_relations, 6)
+    evidence = Evidence(model, graph, temperature=0.7)
+    triples = graph.test.astype(np.int64)
+    found = evidence.score_features(triples, Side.TAIL)
+    for row, (h, r, t) in enumerate(triples.tolist()):
+        scores = model.score_all(Side.TAIL, torch.tensor([h]), torch.tensor([r]))[0].double()
+        known = graph.train[(graph.train[:, 0] == h) & (graph.train[:, 1] == r), 2]
+        kept = np.setdiff1d(np.arange(graph.num_entities), known)
+        softmax = 0.7 * scores[t] - torch.logsumexp(0.7 * scores[kept], 0)
+        assert found[row, 0] == pytest.approx(float(softmax), abs=1e-3)
+        deviations = (scores[t] - scores.mean()) / scores.std()
+        assert found[row, 1] == pytest.approx(float(deviations), abs=1e-3)
+
+
+def test_claims_have_negatives_of_both_kinds_and_no_fact_among_them():
+    graph = random_graph()
+    triples, true, any_type = claims_of(graph, graph.valid.astype(np.int64), seed=3)
+    facts = {tuple(row) for s in ("train", "valid", "test") for row in graph.split(s).tolist()}
+    assert true.sum() == len(graph.valid)
+    assert not {tuple(row) for row in triples[~true].tolist()} & facts
+    heads = {tuple(row) for row in graph.train[:, [1, 0]].tolist()}
+    tails = {tuple(row) for row in graph.train[:, [1, 2]].tolist()}
+    given = {tuple(row) for row in graph.valid.tolist()}
+    for h, r, t in triples[~true & ~any_type].tolist():
+        replaced_tail = any((h, r) == (a, b) for a, b, _ in given)
+        assert (r, t) in tails if replaced_tail else (r, h) in heads
+    again = claims_of(graph, graph.valid.astype(np.int64), seed=3)[0]
+    assert np.array_equal(again, triples)
+
+
+@pytest.mark.parametrize("scoring", SCORING)
+def test_every_scoring_function_is_calibrated_and_the_same_twice(scoring):
+    graph = random_graph()
+    model = random_model(scoring, graph.num_entities, graph.num_relations, 6)
+    first, second = fit_calibration(model, graph), fit_calibration(model, graph)
+    assert first.as_dict() == second.as_dict()
+    plain = json.loads(json.dumps(first.as_dict()))
+    read = Calibration.from_dict(plain, model, graph.num_relations)
+    assert read.as_dict() == first.as_dict()
+
+
+def test_what_is_kept_is_of_one_model():
+    graph = random_graph()
+    model, other = (random_model("distmult", 25, 4, 6, seed=seed) for seed in (0, 1))
+    kept = fit_calibration(model, graph).as_dict()
+    with pytest.raises(ValueError, match="another model"):
+        Calibration.from_dict(kept, other, 4)
+    for damage in ({"claims": {}}, {"answers": []}, {"temperature": "warm"}, {"format": 9}):
+        with pytest.raises(ValueError, match=r"lacks|another|unpack|convert"):
+            Calibration.from_dict({**kept, **damage}, model, 4)
+
+
+def test_without_valid_there_is_none():
+    graph = KnowledgeGraph(["a", "b"], ["r"], [[0, 0, 1]])
+    with pytest.raises(UserError, match="no valid triples"):
+        fit_calibration(random_model("distmult", 2, 1, 4), graph)
+
+
+def test_the_error_of_probabilities():
+    chances = np.array([0.05, 0.05, 0.95, 0.95])
+    bins = reliability_bins(chances, np.array([False, True, True, True]), bins=10)
+    assert [part.count for part in bins] == [2, 0, 0, 0, 0, 0, 0, 0, 0, 2]
+    assert bins[0].true == 0.5
+    assert expected_calibration_error(bins) == pytest.approx((2 * 0.45 + 2 * 0.05) / 4)

@@ -1,0 +1,252 @@
+"""Answers with probabilities, discovery, and what people see of them."""
+
+import json
+
+import numpy as np
+import pandas
+import pyarrow.parquet
+import pytest
+
+import nscaching as ns
+from nscaching import KnowledgeGraph, UserError
+from nscaching.models import Side
+
+from .test_run import run_of
+
+
+def known_triples(graph):
+    return {
+        (graph.entities[h], graph.relations[r], graph.entities[t])
+        for split in ("train", "valid", "test")
+        for h, r, t in graph.split(split).tolist()
+    }
+
+
+# Answers ------------------------------------------------------------------------------------------
+
+
+def test_the_probability_of_an_answer_is_that_of_its_triple(towns):
+    for answers in (
+        towns.predict_tails("town1.1", "near", k=200, known=True),
+        towns.predict_tails("town1.1", "in country", k=5),
+    ):
+        for answer in answers:
+            judged = towns.judge(*answer.triple)
+            assert judged.probability == pytest.approx(answer.probability, abs=1e-4)
+            assert judged.flags == answer.flags
+            assert judged.split == answer.split
+
+
+def test_a_list_of_heads_is_answered_in_order(towns):
+    both = towns.predict_tails(["town1.1", "town2.2"], "near", k=3)
+    one, two = (towns.predict_tails(head, "near", k=3) for head in ("town1.1", "town2.2"))
+    assert [answer.triple for answer in both] == [answer.triple for answer in [*one, *two]]
+    heads = towns.predict_heads("in country", ["land1", "land2"], k=2)
+    assert [answer.tail for answer in heads] == ["land1", "land1", "land2", "land2"]
+
+
+def test_many_questions_at_once(towns, tmp_path):
+    questions = [
+        ("town1.1", "near", None),
+        ("?", "in country", "land2"),
+        ("town1.1", "near", "land1"),
+    ]
+    found = towns.ask(questions, k=2)
+    assert found[:2] == towns.predict_tails("town1.1", "near", k=2)
+    assert found[2:4] == towns.predict_heads("in country", "land2", k=2)
+    assert found[4] == towns.judge("town1.1", "near", "land1")
+    file = tmp_path / "questions.tsv"
+    file.write_text("town1.1\tnear\t?\n?\tin country\tland2\ntown1.1\tnear\tland1\n")
+    assert towns.ask(file, k=2) == found
+    for wrong, said in (
+        ([("?", "near", "?")], "Question 1: a question names"),
+        ([("x", "near", None)], "Question 1: .*no entity 'x'"),
+        (["near"], "is none"),
+    ):
+        with pytest.raises(UserError, match=said):
+            towns.ask(wrong)
+
+
+def test_flags_say_what_the_graph_knows(towns):
+    graph = towns.graph
+    h, _, t = next(row for row in graph.train.tolist() if graph.relations[row[1]] == "in country")
+    town, land = graph.entities[h], graph.entities[t]
+    other = "land0" if land != "land0" else "land1"
+    wrong = towns.judge(town, "in country", other)
+    assert wrong.contradicts == (town, "in country", land)
+    assert f"contradicts {town} · in country · {land}" in wrong.flags
+    right = towns.judge(town, "in country", land)
+    assert right.contradicts is None
+    assert right.split == "train"
+    odd = towns.judge(town, "in country", "language1")
+    assert not odd.seen
+    assert "never seen with this relation" in odd.flags
+
+
+def test_answers_out_of_range_are_rarer_than_by_score(towns):
+    heads = [name for name in towns.graph.entities if name.startswith("town")]
+
+    def out_of_range(by):
+        answers = towns.predict_tails(heads, "speaks", k=1, by=by)
+        return sum(not answer.seen for answer in answers)
+
+    assert out_of_range("probability") < out_of_range("score") / 2
+
+
+def test_without_valid_answers_have_no_probability():
+    graph = KnowledgeGraph(["a", "b", "c"], ["r"], [[0, 0, 1], [1, 0, 2]])
+    run = run_of(graph)
+    assert [answer.probability for answer in run.predict_tails("a", "r")] == [None]
+    assert run.discover(3)
+    with pytest.raises(UserError, match="no valid triples"):
+        run.probabilities([("a", "r", "c")])
+
+
+# Probabilities ------------------------------------------------------------------------------------
+
+
+def test_claims_are_calibrated_and_follow_their_prior(towns):
+    report = towns.calibration_report("test")
+    assert report.ece < report.ece_before
+    assert report.ece < 0.1
+    assert report.facts == len(towns.graph.test)
+    assert json.loads(json.dumps(report.as_dict()))["split"] == "test"
+    half = towns.probabilities([("town1.1", "in country", "land1")])
+    low = towns.probabilities([("town1.1", "in country", "land1")], prior=0.01)
+    assert low < half
+    assert half / (1 - half) == pytest.approx(99 * low / (1 - low), rel=1e-6)
+    with pytest.raises(UserError, match="prior"):
+        towns.probabilities([], prior=1.0)
+
+
+def test_the_calibration_is_kept_in_the_folder(towns):
+    before = towns.predict_tails("town1.1", "near", k=5)
+    file = towns.folder.path / "calibration.json"
+    assert file.stat().st_size < 20_000
+    written = file.read_bytes()
+    again = ns.load_run(towns.folder.path)
+    assert again.predict_tails("town1.1", "near", k=5) == before
+    assert file.read_bytes() == written
+    file.write_text("{")  # damaged: it is made again
+    assert ns.load_run(towns.folder.path).predict_tails("town1.1", "near", k=5) == before
+    assert file.read_bytes() == written
+
+
+# Discovery ----------------------------------------------------------------------------------------
+
+
+def every_candidate(run):
+    """Return all new facts with plausible heads and their probability, by brute force."""
+    found = []
+    for relation in range(run.graph.num_relations):
+        plausible = run._asker.evidence.positions.column(Side.HEAD, relation).plausible
+        for head in np.flatnonzero(plausible).tolist():
+            found += run.predict_tails(head, relation, k=run.graph.num_entities)
+    return found
+
+
+def test_discovered_facts_are_the_most_probable_of_all(towns):
+    found = towns.discover(40, per_question=None, contradictions=True)
+    chances = [fact.probability for fact in found]
+    assert chances == sorted(chances, reverse=True)
+    everything = sorted((fact.probability for fact in every_candidate(towns)), reverse=True)
+    assert np.allclose(chances, everything[:40], atol=1e-6)
+    assert not {fact.triple for fact in found} & known_triples(towns.graph)
+
+
+def test_memory_and_blocks_change_nothing(towns):
+    whole = towns.discover(30)
+    assert towns.discover(30, memory_mb=1) == whole
+    assert towns.config.eval_memory == towns._asker.evidence.memory_mb
+
+
+def test_diversity_and_contradictions(towns):
+    found = towns.discover(60, per_question=1)
+    questions = [(fact.head, fact.relation) for fact in found]
+    assert len(set(questions)) == len(questions)
+    answers = [(f.relation, f.tail) for f in towns.discover(60, per_answer=2)]
+    assert max(answers.count(answer) for answer in answers) <= 2
+    assert all(fact.contradicts is None for fact in towns.discover(500))
+    assert any(fact.contradicts for fact in towns.discover(5000, contradictions=True))
+
+
+def test_discovery_of_some_relations_heads_and_tails(towns):
+    assert {f.relation for f in towns.discover(10, relations="near")} == {"near"}
+    assert {f.head for f in towns.discover(10, heads=["town1.1", "town1.2"])} <= {
+        "town1.1",
+        "town1.2",
+    }
+    assert {f.tail for f in towns.discover(10, tails="town1.1")} == {"town1.1"}
+    with pytest.raises(UserError, match="no relation 'nearby'"):
+        towns.discover(3, relations=["nearby"])
+    with pytest.raises(UserError, match="n must be at least 1"):
+        towns.discover(0)
+
+
+@pytest.mark.slow
+def test_hidden_facts_are_found_better_than_by_score(towns):
+    """What test hides: discovered with all else known, against the raw score."""
+    graph = towns.graph
+    visible = KnowledgeGraph(graph.entities, graph.relations, graph.train, graph.valid)
+    run = ns.Run(towns.config, visible, towns.model)
+    hidden = {tuple(row) for row in graph.test.tolist()}
+    found = run.discover(len(hidden), per_question=None)
+    ids = graph.entity_ids, graph.relation_ids
+    hits = sum((ids[0][f.head], ids[1][f.relation], ids[0][f.tail]) in hidden for f in found)
+    everything = [
+        answer
+        for relation in graph.relations
+        for answer in run.predict_tails(graph.entities, relation, k=3, by="score")
+    ]
+    best = sorted(everything, key=lambda answer: -answer.score)[: len(hidden)]
+    raw = sum((ids[0][f.head], ids[1][f.relation], ids[0][f.tail]) in hidden for f in best)
+    assert hits > raw
+    assert hits > len(hidden) / 3
+
+
+# What people see ----------------------------------------------------------------------------------
+
+
+def test_predictions_as_text_html_and_frames(towns):
+    found = towns.discover(8)
+    assert repr(found).count("·") == 10
+    assert "3 more" in repr(found)
+    frame = found.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame["head"].tolist() == [fact.head for fact in found]
+    assert frame["probability"].tolist() == [fact.probability for fact in found]
+    page = found._repr_html_()
+    assert page.count("<tr>") == 9
+    hostile = ns.Prediction("<script>alert(1)</script>", "r", "=1+1", 0.0)
+    assert "<script>" not in type(found)([hostile])._repr_html_()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "json"])
+def test_predictions_as_files(towns, tmp_path, suffix):
+    found = towns.discover(5)
+    path = found.write(tmp_path / f"facts.{suffix}")
+    readers = {
+        "csv": pandas.read_csv,
+        "tsv": lambda file: pandas.read_csv(file, sep="\t"),
+        "parquet": lambda file: pyarrow.parquet.read_table(file).to_pandas(),
+        "json": pandas.read_json,
+    }
+    read = readers[suffix](path)
+    assert read["tail"].tolist() == [fact.tail for fact in found]
+    assert np.allclose(read["probability"], [fact.probability for fact in found])
+
+
+def test_a_spreadsheet_runs_no_formula_and_a_strange_suffix_is_refused(towns, tmp_path):
+    hostile = type(towns.discover(1))([ns.Prediction("=1+1", "@r", "-t", 0.0)])
+    text = hostile.write(tmp_path / "facts.csv").read_text()
+    assert "'=1+1,'@r,'-t" in text
+    with pytest.raises(UserError, match="end it in"):
+        hostile.write(tmp_path / "facts.xls")
+
+
+def test_the_history_has_a_line_per_epoch(towns):
+    epochs = [line["epoch"] for line in towns.history if line["event"] == "epoch"]
+    assert epochs == list(range(1, len(epochs) + 1))
+    assert len(epochs) >= 5
+    assert "best valid MRR" in repr(towns.history)
+    assert towns.history.to_frame()["loss"].notna().sum() == len(epochs)

@@ -1,0 +1,130 @@
+"""Runs that grow: new facts, entities and relations, accepted and rejected facts."""
+
+import numpy as np
+import pytest
+import torch
+
+import nscaching as ns
+from nscaching import UserError
+from nscaching.runs.update import grown_graph, grown_tables
+
+NEW = [
+    ("newtown", "in country", "land1"),
+    ("newtown", "near", "town1.1"),
+    ("town1.1", "near", "newtown"),
+    ("town1.1", "twin of", "town2.1"),
+]
+
+
+def test_ids_and_rows_of_what_was_known_stay(towns):
+    graph = grown_graph(towns.graph, NEW, [])
+    old = towns.graph
+    assert graph.entities == [*old.entities, "newtown"]
+    assert graph.relations == [*old.relations, "twin of"]
+    assert np.array_equal(graph.train[: len(old.train)], old.train)
+    assert len(graph.train) == len(old.train) + 4
+    assert np.array_equal(graph.valid, old.valid)
+    entity, relation = grown_tables(towns, graph)
+    assert torch.equal(entity[:-1], towns.model.entity)
+    assert torch.equal(relation[:-1], towns.model.relation)
+    assert entity.isfinite().all()
+    assert relation.isfinite().all()
+
+
+def test_a_new_row_starts_among_those_like_it(towns):
+    entity, _ = grown_tables(towns, grown_graph(towns.graph, NEW[:1], []))
+    similarity = torch.cosine_similarity(entity[:-1], entity[-1:], dim=1)
+    nearest = [towns.graph.entities[i] for i in similarity.topk(5).indices.tolist()]
+    assert all(name.startswith("town1.") for name in nearest)
+
+
+def test_a_fact_that_is_held_out_stays_held_out_and_a_rejected_one_goes(towns):
+    graph = towns.graph
+    held = tuple(
+        names[i]
+        for names, i in zip(
+            (graph.entities, graph.relations, graph.entities), graph.test[0].tolist(), strict=True
+        )
+    )
+    assert len(grown_graph(graph, [held], []).train) == len(graph.train)
+    gone = grown_graph(graph, [], [held])
+    assert len(gone.test) == len(graph.test) - 1
+    assert gone.labelled["rejected"].tolist() == [[*graph.test[0].tolist(), -1]]
+
+
+@pytest.fixture(scope="module")
+def updated(towns, tmp_path_factory):
+    found = towns.discover(4)
+    before = {file: file.read_bytes() for file in towns.folder.path.rglob("*") if file.is_file()}
+    new = towns.update(
+        NEW,
+        accept=found[:1],
+        reject=found[1:3],
+        out=tmp_path_factory.mktemp("updated") / "run",
+        epochs=5,
+        progress="none",
+    )
+    return found, before, new
+
+
+def test_the_old_run_is_untouched_and_the_new_one_stands_alone(towns, updated):
+    found, before, new = updated
+    assert {f: f.read_bytes() for f in towns.folder.path.rglob("*") if f.is_file()} == before
+    again = ns.load_run(new.folder.path)
+    assert again.graph.fingerprint == new.graph.fingerprint
+    assert again.config.init_from is None
+    assert again.rejected == {found[1].triple, found[2].triple} == new.rejected
+    assert again.split_of(*found[0].triple) == "train"
+    assert (new.folder.path / "accepted.tsv").read_text() == "\t".join(found[0].triple) + "\n"
+    assert "newtown" in again.graph.entity_ids
+
+
+def test_what_was_learnt_is_kept_and_what_is_new_is_learnt(towns, updated):
+    new = updated[2]
+    assert new.evaluate("test").mrr > towns.evaluate("test").mrr - 0.1
+    answers = new.predict_tails("newtown", "speaks", k=1)
+    assert answers[0].tail == "language1"
+    moved = (new.model.entity[:-1] - towns.model.entity).norm() / towns.model.entity.norm()
+    assert moved < 0.5  # not trained from nothing
+
+
+def test_a_rejected_fact_is_never_offered_again(updated):
+    found, _, new = updated
+    again = ns.load_run(new.folder.path)
+    for run in (new, again):
+        for fact in found[1:3]:
+            answers = run.predict_tails(fact.head, fact.relation, k=500, known=True)
+            assert fact.tail not in {answer.tail for answer in answers}
+            heads = run.predict_heads(fact.relation, fact.tail, k=500, by="score")
+            assert fact.head not in {answer.head for answer in heads}
+        offered = {fact.triple for fact in run.discover(2000, per_question=None)}
+        assert not offered & run.rejected
+
+
+def test_a_rejection_is_remembered_and_can_be_taken_back(updated, tmp_path):
+    found, _, new = updated
+    next_one = new.update(accept=[found[1]], out=tmp_path / "next", epochs=1, progress="none")
+    assert next_one.rejected == {found[2].triple}
+    assert next_one.split_of(*found[1].triple) == "train"
+
+
+def test_what_cannot_be(towns, tmp_path):
+    fact = ("town1.1", "near", "town2.1")
+    for options, said in (
+        ({}, "nothing to update"),
+        ({"accept": [fact], "reject": [fact]}, "both given as a fact and rejected"),
+        ({"reject": [("nobody", "near", "town1.1")]}, "no entity 'nobody'"),
+        ({"facts": ["abc"]}, "triples of names"),
+        ({"reject": [fact], "out": towns.folder.path}, "is the run itself"),
+        ({"facts": tmp_path / "none.tsv"}, "none.tsv"),
+    ):
+        with pytest.raises(UserError, match=said):
+            towns.update(**{"out": tmp_path / "new", **options}, progress="none")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_run_in_memory_grows_too(towns):
+    run = ns.Run(towns.config, towns.graph, towns.model)
+    new = run.update(NEW[:1], epochs=1, progress="none")
+    assert new.folder is None
+    assert new.graph.num_entities == run.graph.num_entities + 1
