@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
-from nscaching.errors import UserError, nearest_names
+from nscaching.errors import UserError, nearest_names, shown
 
 T = TypeVar("T")
 OptionsT = TypeVar("OptionsT", bound="Options")
@@ -109,7 +109,7 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, source: str) 
         hint_text = nearest_names(str(value), rules["choices"])
         raise UserError(
             f"{source}: {field.name} must be one of {', '.join(rules['choices'])}, "
-            f"not '{value}'{hint_text}"
+            f"not {_told(value)}{hint_text}"
         )
     allowed_infinity = rules["infinite"] and value == math.inf
     if isinstance(value, float) and not math.isfinite(value) and not allowed_infinity:
@@ -137,8 +137,18 @@ def _converted(name: str, kind: type, value: Any, source: str) -> Any:
         return int(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         what = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-        raise UserError(f"{source}: {name} must be {what.get(kind, kind)}, not {value!r}.")
+        raise UserError(f"{source}: {name} must be {what.get(kind, kind)}, not {_told(value)}.")
+    if isinstance(value, int) and value.bit_length() > 4096:  # Python cannot write it down
+        raise UserError(f"{source}: {name} is too large a number.")
     return value
+
+
+def _told(value: Any) -> str:
+    """Return a value as a message may show it, whatever it is: cut, and on one line."""
+    try:
+        return shown(repr(value))
+    except (ValueError, RecursionError):  # Python writes no number of thousands of digits
+        return f"a value of type {type(value).__name__} that is too large to show"
 
 
 def _check_range(name: str, value: float, rules: Mapping[str, Any], source: str) -> None:
@@ -153,4 +163,4 @@ def _check_range(name: str, value: float, rules: Mapping[str, Any], source: str)
     elif below is not None and value >= below:
         broken = f"below {below:.10g}"
     if broken is not None:
-        raise UserError(f"{source}: {name} must be {broken}, not {value}.")
+        raise UserError(f"{source}: {name} must be {broken}, not {_told(value)}.")

@@ -1,5 +1,6 @@
 """The command itself: what it loads, how it lists its commands, and signals before it is loaded."""
 
+import json
 import os
 import signal
 import subprocess
@@ -95,3 +96,21 @@ def test_a_signal_in_the_first_second_leaves_no_traceback(delay, tmp_path):
     _, said = process.communicate(timeout=60)
     assert process.returncode in (130, 143)
     assert "Traceback" not in said
+
+
+def test_an_ascii_terminal_is_no_error(tmp_path):
+    file = tmp_path / "g.tsv"
+    file.write_text("Zürich\tr\tBasel\nBasel\tr\tGenève\nGenève\tr\tZürich\n" * 1)
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "NSCACHING_REHEARSAL": "0"}
+
+    def said(*arguments):
+        command = [sys.executable, "-m", "nscaching", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode("ascii")
+
+    small = ["--epochs", 1, "--dim", 2, "--split", 0, "--quiet", "--no-report"]
+    said("train", file, *small, "--out", tmp_path / "R")
+    asked = ["predict", tmp_path / "R", "--head", "Basel", "--relation", "r", "--known"]
+    assert "Z\\xfcrich" in said(*asked)
+    assert {p["tail"] for p in json.loads(said(*asked, "--json"))["predictions"]} >= {"Zürich"}

@@ -163,3 +163,34 @@ def test_a_run_that_goes_on_keeps_what_it_decided(tmp_path):
     left_out = TrainConfig(data="ring", dim=8, epochs=2, device="cpu")
     run = train(ring(), config=left_out, epochs=2, out=tmp_path, resume=True, batch_size=None)
     assert (run.config.l2, run.config.batch_size) == (0.1, 64)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("epochs: !!int abc", "line 2"),
+        ("epochs: !!bool maybe", "line 2"),
+        ("epochs: !!timestamp soon", "line 2"),
+        ("epochs: " + "9" * 5_000, "line 2"),
+        ("epochs: 0x" + "f" * 5_000, "epochs"),
+        ("lr: 0x" + "f" * 5_000, "lr is too large"),
+        ("scoring: 0x" + "f" * 5_000, "scoring must be text"),
+        ("dim: " + "[" * 5_000, "train.yaml"),
+        ("dim: {a: [b, c]}", "dim must be a whole number"),
+        ("scoring: " + "x" * 10_000, "scoring must be one of"),
+        ("epochs: \x07", "train.yaml"),
+    ],
+)
+def test_values_that_cannot_be_read_are_named_with_file_and_place(tmp_path, text, words):
+    file = tmp_path / "train.yaml"
+    file.write_text(f"seed: 1\n{text}\n")
+    with pytest.raises(UserError, match=words) as caught:
+        TrainConfig.from_file(file)
+    assert str(file) in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_a_configuration_that_is_no_text_is_named(tmp_path):
+    (tmp_path / "train.yaml").write_bytes(b"epochs: 3\xff\n")
+    with pytest.raises(UserError, match=r"train\.yaml cannot be read as text"):
+        TrainConfig.from_file(tmp_path / "train.yaml")

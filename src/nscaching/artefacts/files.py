@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -228,6 +230,31 @@ def stored_digest(path: Path, what: str) -> str | None:
     with _opened_tensors(path, what) as file:
         digest = (file.metadata() or {}).get("digest")
     return digest if isinstance(digest, str) else None
+
+
+def stored_length(path: Path, name: str) -> int | None:
+    """Return the rows of a tensor in a safetensors file; None where it cannot be told."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return int(file.get_slice(name).get_shape()[0])
+    except (SafetensorError, OSError, ValueError, IndexError):
+        return None
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as CSV; text that a spreadsheet would take for a formula gets an apostrophe."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for row in rows:
+        writer.writerow(
+            f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+            for cell in row
+        )
+    return out.getvalue()
+
+
+#: How a cell begins that a spreadsheet computes.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def file_digest(path: Path) -> str:

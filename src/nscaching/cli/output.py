@@ -56,7 +56,7 @@ def friendly(command: Callable[P, R]) -> Callable[P, R]:
             if os.environ.get(DEBUG_VARIABLE):
                 raise
             code, message = _unexpected(error)
-        print(message, file=sys.stderr)
+        print(printable(message), file=sys.stderr)
         raise typer.Exit(code)
 
     wrapped.__signature__ = inspect.signature(command, eval_str=True)  # type: ignore[attr-defined]
@@ -85,19 +85,53 @@ def _unexpected(error: Exception) -> tuple[int, str]:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print one JSON object."""
-    print(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    """Print one JSON object; an output that is not Unicode gets its escapes."""
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+    print(json.dumps(value, ensure_ascii=not unicode, allow_nan=False))
+
+
+#: Characters that make a terminal do something: control characters but the end of a line, what ends
+#: a line elsewhere, and what turns the direction of writing.
+_CONTROLS = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """Return a text for the terminal: a name that holds control characters shows their escapes."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+class PlainConsole(Console):
+    """Prints names as they are, without markup, and control characters in them as escapes."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print texts and tables."""
+        super().print(
+            *(printable(each) if isinstance(each, str) else each for each in objects), **options
+        )
+
+
+class PlainTable(Table):
+    """A table whose cells hold no control characters."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        """Add a row of texts."""
+        super().add_row(
+            *(printable(cell) if isinstance(cell, str) else cell for cell in cells), **options
+        )
 
 
 def stdout() -> Console:
     """Return the console for results; wide enough for a table when it is not a terminal."""
     width = None if sys.stdout.isatty() else 100
-    return Console(width=width, markup=False, emoji=False)  # names are printed as they are
+    return PlainConsole(width=width, markup=False, emoji=False)
 
 
 def table(title: str, *columns: str) -> Table:
     """Return an empty table; the first column is text, the others are numbers."""
-    made = Table(
+    title = printable(title)
+    made = PlainTable(
         title=title,
         title_justify="left",
         box=None,

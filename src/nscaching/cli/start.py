@@ -6,8 +6,10 @@ then ends the process with one sentence, and no traceback out of somebody's impo
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 from types import FrameType
 from typing import Any
 
@@ -19,6 +21,9 @@ def main() -> None:
     for number in _USUAL:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):  # not on a closed output
+            output.reconfigure(errors="backslashreplace")  # an ASCII terminal is no error
     from nscaching.cli.main import main as run
 
     run()

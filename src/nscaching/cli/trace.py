@@ -9,7 +9,15 @@ import typer
 from rich.table import Table
 
 from nscaching.cli.option_flags import with_option_flags
-from nscaching.cli.output import JsonFlag, QuietFlag, print_json, stdout, table
+from nscaching.cli.output import (
+    JsonFlag,
+    PlainTable,
+    QuietFlag,
+    print_json,
+    printable,
+    stdout,
+    table,
+)
 from nscaching.cli.train import resumable
 from nscaching.errors import UserError
 from nscaching.report.numbers import thinned
@@ -162,7 +170,8 @@ def _counters_table(epochs: list[Line]) -> Table:
 
 
 def _row_table(name: str, snapshots: list[Line]) -> Table:
-    made = Table(title=f"\nCache row {name}", title_justify="left", box=None, pad_edge=False)
+    title = f"\nCache row {printable(name)}"
+    made = PlainTable(title=title, title_justify="left", box=None, pad_edge=False)
     made.add_column("epoch", justify="right", vertical="top")
     made.add_column("five at random", ratio=1)
     made.add_column("the hardest five (* is a fact of valid or test)", ratio=1)

@@ -75,8 +75,7 @@ def _curve(result: SearchResult) -> list[Html]:
     """Return the best trial so far, against trials and against epochs."""
     curves = {result.method: result.curve}
     charts = [
-        curves_chart(curves, over=over, metric=result.metric.name)
-        for over in ("trials", "epochs")
+        curves_chart(curves, over=over, metric=result.metric.name) for over in ("trials", "epochs")
     ]
     said = "top1 is the best trial so far, top3 the mean of the best three."
     return [paragraph(said, class_="quiet"), row(charts)]

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from torch import Tensor
 
 from nscaching.artefacts import artefact_id
-from nscaching.artefacts.files import explained_writes, read_details, read_tensors, write_tensors
-from nscaching.errors import UserError
+from nscaching.artefacts.files import (
+    explained_writes,
+    read_details,
+    read_tensors,
+    stored_length,
+    write_tensors,
+)
+from nscaching.errors import UserError, shown
 
 FORMAT = 1
 
@@ -51,13 +57,46 @@ def save(path: Path, counters: Counters, parts: dict[str, dict[str, Tensor]]) ->
 
 
 def load(path: Path) -> tuple[Counters, dict[str, dict[str, Tensor]]]:
-    """Read back what :func:`save` wrote."""
+    """Read back what :func:`save` wrote, checked: kernels take ids and counts as they are."""
     tensors, details = read_tensors(path, "checkpoint")
     parts: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         part, _, rest = name.partition("/")
         parts.setdefault(part, {})[rest] = tensor
-    return _counters(path, details), parts
+    counters = _counters(path, details)
+    entities = len(parts["model"]["entity"]) if "entity" in parts.get("model", {}) else 0
+    triples = stored_length(path.parent.parent / "graph.safetensors", "train")
+    for name, tensor in tensors.items():
+        wrong = _wrong(name, tensor, entities, triples)
+        if wrong is not None:
+            raise UserError(
+                f"{path} is damaged: '{name}' {wrong}. Restore it from a copy, or begin anew with "
+                "--overwrite (overwrite=True)."
+            )
+    return counters, parts
+
+
+def _wrong(name: str, tensor: Tensor, entities: int, triples: int | None) -> str | None:
+    """Say what is wrong with a tensor of a checkpoint, if anything is."""
+    part, _, rest = name.partition("/")
+    if tensor.is_floating_point():
+        if part in ("model", "best") and not bool(tensor.isfinite().all()):
+            return "holds numbers that are not finite"
+        if bool(tensor.isnan().any()):
+            return "holds numbers that are none (NaN)"
+    elif part in ("model", "best"):
+        return f"holds numbers of type {str(tensor.dtype)[6:]}, not parameters"
+    if rest == "count" and (tensor.numel() != 1 or bool((tensor < 0).any())):
+        return "is no number of steps"
+    if rest.endswith("ids") and tensor.numel():
+        low, high = tensor.aminmax()
+        if tensor.is_floating_point() or int(low) < -1 or int(high) >= entities:
+            return f"holds an id that is not one of the {entities:,} entities"
+    if name == "epoch/order" and tensor.numel():
+        low, high = tensor.aminmax()
+        if int(low) < 0 or (triples is not None and int(high) >= triples):
+            return "holds the place of a triple that is not there"
+    return None
 
 
 def load_counters(path: Path) -> Counters:
@@ -75,9 +114,23 @@ def _counters(path: Path, details: dict[str, Any]) -> Counters:
                 f"{path} is the checkpoint of another run; restore the one of this run from a "
                 "copy, or begin anew with --overwrite (overwrite=True)."
             )
-        return Counters(**details)
+        counters = Counters(**details)
+        for name, hint in get_type_hints(Counters).items():
+            if not _fits(getattr(counters, name), hint):
+                raise TypeError(f"its '{name}' is {shown(repr(getattr(counters, name)))}")
+        return counters
     except TypeError as error:
         raise UserError(
             f"{path} was not written by this version of nscaching ({error}); begin anew with "
             "--overwrite (overwrite=True)."
         ) from error
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a counter is of its type and not negative."""
+    if hint in (int, float):
+        allowed = int if hint is int else int | float
+        return isinstance(value, allowed) and not isinstance(value, bool) and not value < 0
+    if hint in (str, bool):
+        return isinstance(value, hint)
+    return value is None or (isinstance(value, dict) and _fits(value.get("mrr"), float))

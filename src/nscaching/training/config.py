@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, shown
 from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB
 from nscaching.losses import LossOptions
 from nscaching.models import SCORING, ScoringOptions
@@ -131,9 +131,25 @@ def read_yaml(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "not YAML"
-        raise UserError(f"{path}{place}: {problem}. Write one 'option: value' a line.") from error
+        raise UserError(f"{path}{place}: {problem}. Write one 'option: value' per line.") from error
+    except Exception as error:  # PyYAML's constructors raise whatever a text makes them raise
+        said = shown(error) if str(error) else type(error).__name__
+        raise UserError(
+            f"{path}{_bad_line(path)}: a value cannot be read ({said}). Write one 'option: value' "
+            "per line."
+        ) from error
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise UserError(f"{path}: expected one 'option: value' a line.")
+        raise UserError(f"{path}: expected one 'option: value' per line.")
     return content
+
+
+def _bad_line(path: Path) -> str:
+    """Say which line of a YAML file cannot be read, where it shows in one line alone."""
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
+        try:
+            yaml.safe_load(line)
+        except Exception:
+            return f", line {number}"
+    return ""

@@ -37,6 +37,7 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel, ScoringOptions
 from nscaching.training.checkpoint import load_counters
 from nscaching.training.config import TrainConfig
+from nscaching.training.diagnostics import usable_metrics, usable_trace
 
 _SPLITS = ("train", "valid", "test")
 
@@ -244,8 +245,8 @@ class RunFolder(ArtefactFolder):
         write_tensors(self.model, {"entity": entity, "relation": relation}, details)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Return the lines of ``metrics.jsonl``; a half-written last one is left out."""
-        return read_json_lines(self.metrics)
+        """Return the lines of ``metrics.jsonl``; damaged and half-written ones are left out."""
+        return usable_metrics(_lines(self.metrics))
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """Add one line."""
@@ -258,7 +259,7 @@ class RunFolder(ArtefactFolder):
 
     def read_trace(self) -> list[dict[str, Any]]:
         """Return the lines of ``trace.jsonl``; none where the run was not traced."""
-        return read_json_lines(self.trace)
+        return usable_trace(_lines(self.trace))
 
     def append_trace(self, lines: Iterable[dict[str, Any]]) -> None:
         """Add lines to the trace."""
@@ -301,6 +302,14 @@ class RunFolder(ArtefactFolder):
         if self.trace.exists():
             seen = [line for line in self.read_trace() if line.get("epoch", 0) <= epoch]
             write_json_lines(self.trace, seen)
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    """Return what can be read of a diagnostic file."""
+    try:
+        return read_json_lines(file)
+    except UserError:
+        return []
 
 
 def evaluation_line(report: RankingReport, epoch: int) -> dict[str, object]:
