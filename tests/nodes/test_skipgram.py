@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from nscaching.nodes import step_kernels
+from nscaching.nodes.plain import LOSS_EVERY
 from nscaching.nodes.skipgram import SkipGram, SkipGramStep
 from nscaching.nodes.windows import Windows
 
@@ -59,8 +59,8 @@ def test_the_loss_shown_is_that_of_every_eighth_window():
     model = SkipGram(15, 6, seeded(0))
     windows = some_windows()
     part = Windows(
-        *(array[:: step_kernels.LOSS_EVERY] for array in (windows.centres, windows.pairs)),
-        *(array[:: step_kernels.LOSS_EVERY] for array in (windows.targets, windows.weights)),
+        *(array[::LOSS_EVERY] for array in (windows.centres, windows.pairs)),
+        *(array[::LOSS_EVERY] for array in (windows.targets, windows.weights)),
         windows.width,
     )
     expected = float(slow_loss(model.node.clone(), model.context.clone(), part))

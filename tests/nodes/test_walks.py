@@ -4,7 +4,6 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from nscaching.errors import UserError
 from nscaching.nodes import from_networkx, walks
 from nscaching.nodes.walks import Walker
 
@@ -108,9 +107,3 @@ def test_frequencies_count_every_place(monkeypatch):
     every = np.concatenate(list(walker.blocks()))
     counts = np.bincount(every[every >= 0], minlength=32)
     assert np.array_equal(walker.frequencies(), counts)
-
-
-def test_without_numba_a_sentence_says_so(monkeypatch):
-    monkeypatch.setattr(walks, "HAVE_NUMBA", False)
-    with pytest.raises(UserError, match="needs Numba"):
-        Walker(graph_from([(0, 1)]))

@@ -22,7 +22,7 @@ from nscaching.errors import UserError
 from nscaching.nodes import NodeConfig, NodeEmbedding, embed_nodes, load_node_graph, load_nodes
 from nscaching.nodes.api import make_node_config
 from nscaching.nodes.compare import compare_methods
-from nscaching.nodes.reading import read_labels
+from nscaching.nodes.loading import read_labels
 from nscaching.nodes.tasks import SHARES
 from nscaching.training import Progress
 from nscaching.training.progress import duration
@@ -35,14 +35,14 @@ app = typer.Typer(
 EmbeddingFolder = Annotated[Path, typer.Argument(help="Folder that 'nodes train' wrote.")]
 LabelFile = Annotated[
     Optional[Path],  # noqa: UP045
-    typer.Option(help="File with a node and its class a line."),
+    typer.Option(help="File with a node and its class per line."),
 ]
 
 
 def train_command(
     data: Annotated[
         Optional[str],  # noqa: UP045 (typer reads this at run time on Python 3.10)
-        typer.Argument(help="cora, citeseer, or an edge list: two nodes a line, and a weight."),
+        typer.Argument(help="cora, citeseer, or an edge list: two nodes per line, and a weight."),
     ] = None,
     out: Annotated[
         Optional[Path],  # noqa: UP045

@@ -2,7 +2,7 @@
 
 The way through it: edge list -> :class:`NodeGraph` -> walks -> windows -> sampler -> step ->
 :class:`NodeEmbedding` -> classification, link prediction. The cache is that of
-:mod:`nscaching.sampling`, with a row a node.
+:mod:`nscaching.sampling`, with one row per node.
 """
 
 from __future__ import annotations

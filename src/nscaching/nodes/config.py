@@ -30,8 +30,13 @@ class NodeConfig(CacheOptions):
         low=0,
         below=1,
     )
-    model: str = option("node2vec", "How a node is seen.", group="Model", choices=MODELS)
-    dim: int = option(100, "Numbers a node.", group="Model", low=1)
+    model: str = option(
+        "node2vec",
+        "Model of a node: walks with p and q, plain walks, or edges alone.",
+        group="Model",
+        choices=MODELS,
+    )
+    dim: int = option(100, "Dimension d of the embedding.", group="Model", low=1)
     walks_per_node: int = option(10, "Walks from each node.", group="Walks", low=1)
     walk_length: int = option(80, "Nodes of a walk.", group="Walks", low=2)
     p: float = option(
@@ -52,7 +57,7 @@ class NodeConfig(CacheOptions):
     )
     fresh: str = option(
         "frequency",
-        "Fresh nodes of a cache update: by frequency^0.75, or uniform as on knowledge graphs.",
+        "Fresh nodes of a cache update: drawn by frequency^0.75, or uniform as for knowledge graphs.",
         group="NSCaching",
         choices=("frequency", "uniform"),
     )
@@ -65,19 +70,19 @@ class NodeConfig(CacheOptions):
     update_every: int = option(
         2, "Steps from one update of the cache to the next.", group="NSCaching", low=1
     )
-    epochs: int = option(2, "Times that all walks are gone through.", group="Training", low=1)
-    batch_size: int = option(2048, "Windows a step.", group="Training", low=1)
+    epochs: int = option(2, "Passes over all walks.", group="Training", low=1)
+    batch_size: int = option(2048, "Windows per step.", group="Training", low=1)
     lr: float = option(1e-3, "Learning rate of Adam.", group="Training", above=0)
     weight_decay: float | None = option(
         None,
-        f"L2 penalty; left out, {WALK_PENALTY:g}, and for line {LINE_PENALTY:g} (less on graphs of "
+        f"L2 penalty; default {WALK_PENALTY:g}, and for line {LINE_PENALTY:g} (less on graphs of "
         f"more than {LINE_PENALTY_UP_TO:,} nodes).",
         group="Training",
         low=0,
     )
     optimizer: str = option(
         "auto",
-        "Adam moves every row in each step, lazy-adam those with a gradient; auto is lazy-adam "
+        "adam updates every row in each step, lazy-adam those with a gradient; auto is lazy-adam "
         f"for more than {LAZY_FROM:,} nodes.",
         group="Training",
         choices=("auto", "adam", "lazy-adam"),

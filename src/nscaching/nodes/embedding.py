@@ -1,4 +1,4 @@
-"""A trained embedding of nodes, ready to be evaluated, asked and exported."""
+"""A trained embedding of nodes, ready to be evaluated, asked, drawn and exported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from nscaching.errors import UserError
 from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.graph import Labels, NodeGraph
 from nscaching.nodes.tasks import classify_nodes, link_prediction
+from nscaching.report.charts import Scatter
+from nscaching.report.pictures import write_svg
 from nscaching.runs.export import export_embeddings
+
+#: More nodes than this are not all drawn: t-SNE would take hours, and a picture shows no more.
+MOST_POINTS = 10_000
+#: Classes with a style of their own, the most frequent ones.
+MOST_CLASSES = 20
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class NodeEmbedding:
         summary: dict[str, Any] | None = None,
     ) -> None:
         self.config, self.graph = config, graph
-        #: One row a node, in the order of ``graph.nodes``; shape: (nodes, dim).
+        #: One row per node, in the order of ``graph.nodes``; shape: (nodes, dim).
         self.vectors = vectors
         #: The context vectors v of a skip-gram model, or None; shape: (nodes, dim).
         self.context = context
@@ -70,7 +77,7 @@ class NodeEmbedding:
         if labels is None:
             raise UserError(
                 f"The nodes of {self.graph.name} have no classes; give a file with a node and its "
-                "class a line (--labels)."
+                "class per line (--labels)."
             )
         return classify_nodes(self.vectors, labels, draws=draws, seed=seed)
 
@@ -101,12 +108,57 @@ class NodeEmbedding:
 
     def picture(self, path: str | Path, *, seed: int = 0) -> Path:
         """Draw the embedding in two dimensions as SVG, coloured by class."""
-        from nscaching.nodes.picture import draw_picture
-
         return draw_picture(self, Path(path), seed=seed)
 
     def save(self, out: str | Path, *, overwrite: bool = False) -> Path:
-        """Keep the embedding in a folder, which :func:`nscaching.load_nodes` reads back."""
+        """Write the embedding to a folder, which :func:`nscaching.load_nodes` reads back."""
         from nscaching.nodes.folder import write_folder
 
         return write_folder(self, Path(out), overwrite=overwrite)
+
+
+def draw_picture(embedding: NodeEmbedding, path: Path, *, seed: int = 0) -> Path:
+    """Lay the nodes out with t-SNE (cosine) and draw them as SVG, without isolated nodes."""
+    if path.suffix.lower() != ".svg":
+        raise UserError(f"Cannot draw {path}: pictures are SVG, so end it in .svg.")
+    if not path.parent.is_dir():
+        raise UserError(f"There is no folder {path.parent}; make it first.")
+    graph = embedding.graph
+    shown = np.flatnonzero(~graph.isolated)
+    if len(shown) > MOST_POINTS:
+        shown = np.sort(np.random.default_rng(seed).choice(shown, MOST_POINTS, replace=False))
+    if len(shown) < 4:
+        raise UserError("A picture needs at least 4 nodes with an edge.")
+    group, groups = _classes(embedding, shown)
+    title = f"{graph.name}: {embedding.config.model}, {embedding.config.sampler}"
+    places = _layout(embedding.vectors[shown], seed)
+    return write_svg(path, [Scatter(title, places, group, groups, (840, 720))])
+
+
+def _classes(embedding: NodeEmbedding, shown: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Return the group of each node and the names of the groups, the largest class first."""
+    labels = embedding.graph.labels
+    if labels is None:
+        return np.zeros(len(shown), dtype=np.int64), ["node"]
+    classes = labels.of_node[shown]
+    found, counts = np.unique(classes[classes >= 0], return_counts=True)
+    chosen = found[np.argsort(-counts, kind="stable")][:MOST_CLASSES]
+    group = np.full(len(labels.classes) + 1, len(chosen))
+    group[chosen] = np.arange(len(chosen))
+    names = [labels.classes[number].replace("_", " ") for number in chosen]
+    rest = "no class" if len(chosen) == len(found) else "other classes"
+    of_node = group[classes]
+    return of_node, [*names, rest] if (of_node == len(chosen)).any() else names
+
+
+def _layout(vectors: np.ndarray, seed: int) -> np.ndarray:
+    """Return a place for each vector. Shape: (n, 2)."""
+    from sklearn.manifold import TSNE
+
+    tsne = TSNE(
+        metric="cosine",
+        init="pca",
+        perplexity=min(30.0, (len(vectors) - 1) / 3),
+        random_state=seed,
+    )
+    return np.asarray(tsne.fit_transform(vectors))

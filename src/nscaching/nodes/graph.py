@@ -155,7 +155,7 @@ def graph_of_edges(
     notes = []
     loops = ends[:, 0] == ends[:, 1]
     if loops.any():
-        notes.append(f"Self-loops left out of {name}: {int(loops.sum()):,}.")
+        notes.append(f"Self-loops removed from {name}: {int(loops.sum()):,}.")
         ends = ends[~loops]
         weights = None if weights is None else weights[~loops]
     if not directed:

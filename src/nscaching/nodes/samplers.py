@@ -12,10 +12,11 @@ import torch
 
 from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.graph import NodeGraph
+from nscaching.nodes.plain import kernel
 from nscaching.nodes.skipgram import SkipGram
-from nscaching.nodes.windows import Windows
+from nscaching.nodes.windows import Noise, Windows
 from nscaching.sampling.cache import Cache
-from nscaching.sampling.hashing import new_seed, unsigned
+from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.known import KnownAnswers
 
 #: The noise is frequency to this power (Mikolov et al.).
@@ -44,55 +45,6 @@ class NodeSampler:
 
     def update(self, windows: Windows, model: SkipGram, generator: torch.Generator) -> None:
         """Renew what is kept for these centres."""
-
-
-class Noise:
-    """A distribution over the nodes, as an alias table: one draw is one look-up."""
-
-    def __init__(self, weights: npt.NDArray[np.float64]) -> None:
-        total = weights.sum()
-        scaled = weights * (len(weights) / total) if total > 0 else np.ones(len(weights))
-        self.threshold, self.alias = _alias_table(scaled)
-
-    def draw(
-        self, windows: Windows, out: npt.NDArray[np.int32], generator: torch.Generator
-    ) -> None:
-        """Draw nodes outside each window. Shape of ``out``: (m, k)."""
-        from nscaching.nodes import step_kernels
-
-        step_kernels.draw_noise(
-            windows.centres,
-            windows.targets,
-            windows.width,
-            self.threshold,
-            self.alias,
-            unsigned(new_seed(generator)),
-            out,
-        )
-
-    def candidates(
-        self, rows: torch.Tensor, count: int, known: KnownAnswers, seed: torch.Tensor
-    ) -> npt.NDArray[np.int64]:
-        """Draw candidates for cache rows, -1 for known answers. Shape: (b, count)."""
-        from nscaching.nodes import step_kernels
-
-        drawn = np.empty((len(rows), count), dtype=np.int64)
-        step_kernels.draw_candidates(
-            rows.numpy(),
-            known.offsets.numpy(),
-            known.answers.numpy(),
-            self.threshold,
-            self.alias,
-            unsigned(seed),
-            drawn,
-        )
-        return drawn
-
-    def draw_plain(self, count: int, generator: torch.Generator) -> npt.NDArray[np.int64]:
-        """Draw without regard to windows. Shape: (count,)."""
-        place = torch.randint(len(self.alias), (count,), generator=generator).numpy()
-        height = torch.rand(count, generator=generator).numpy()
-        return np.where(height < self.threshold[place], place, self.alias[place])
 
 
 class FrequencySampler(NodeSampler):
@@ -130,12 +82,10 @@ class CacheSampler(NodeSampler):
         self, windows: Windows, model: SkipGram, share: float, generator: torch.Generator
     ) -> None:
         """Draw from the centre's row with sigma2, passing over what is in the window."""
-        from nscaching.nodes import step_kernels
-
         rows = torch.from_numpy(windows.centres)
         count = _SPARE * self.config.negatives
         drawn, exists = self.cache.sample(rows, self.config.alpha2, count, generator)
-        step_kernels.take_outside(
+        kernel("take_outside")(
             windows.centres,
             windows.targets,
             windows.width,
@@ -187,7 +137,7 @@ class SelfPacedSampler(NodeSampler):
 
 
 class NoNegatives:
-    """What may not enter a node's cache row: the node itself and, if so asked, its neighbours."""
+    """What may not enter a node's cache row: the node itself and, on request, its neighbours."""
 
     def __init__(self, graph: NodeGraph, *, neighbours: bool) -> None:
         size = len(graph)
@@ -199,17 +149,6 @@ class NoNegatives:
         self.offsets = np.zeros(size + 1, dtype=np.int64)
         np.cumsum(np.bincount(keys // size, minlength=size), out=self.offsets[1:])
         self.answers = (keys % size).astype(np.int32)
-
-
-def _alias_table(
-    scaled: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
-    from nscaching.nodes import step_kernels
-
-    threshold = scaled.astype(np.float64).copy()
-    alias = np.arange(len(scaled), dtype=np.int32)
-    step_kernels.fill_alias(threshold, alias)
-    return threshold.astype(np.float32), alias
 
 
 NODE_SAMPLERS: dict[str, Callable[..., NodeSampler]] = {

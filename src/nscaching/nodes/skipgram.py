@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nscaching.kernels import availability
+from nscaching.nodes.plain import LOSS_EVERY, kernel
 from nscaching.nodes.windows import Windows
 from nscaching.optim import DenseAdam
 
@@ -26,6 +28,9 @@ class SkipGram:
 
     def score(self, rows: Tensor, candidates: Tensor) -> Tensor:
         """Return u.v for each row's candidates. Shapes: (b,), (b, k) -> (b, k)."""
+        if not availability.HAVE_NUMBA:
+            vectors = self.context[candidates.clamp_min(0)]
+            return torch.einsum("bd,bkd->bk", self.node[rows], vectors)
         from nscaching.models import dot_kernels
 
         scores = torch.empty(candidates.shape)
@@ -48,14 +53,12 @@ class SkipGramStep:
 
     def __call__(self, windows: Windows) -> float:
         """Move the tables by the mean loss of the pairs, and return about what it is."""
-        from nscaching.nodes import step_kernels
-
         count, dim = len(windows.centres), self.model.node.shape[1]
         node, context = self.model.node.numpy(), self.model.context.numpy()
         centre_gradient = np.empty((count, dim), dtype=np.float32)
-        looked_at = windows.pairs[:: step_kernels.LOSS_EVERY]
+        looked_at = windows.pairs[::LOSS_EVERY]
         losses = np.empty(len(looked_at), dtype=np.float32)
-        step_kernels.window_gradients(
+        kernel("window_gradients")(
             node,
             context,
             windows.centres,
@@ -71,9 +74,9 @@ class SkipGramStep:
         targets = np.empty(min(places, len(self._slot)), dtype=np.int64)
         starts = np.empty(len(targets) + 1, dtype=np.int64)
         order = np.empty(places, dtype=np.int64)
-        used = step_kernels.group_targets(windows.targets, self._slot, targets, starts, order)
+        used = kernel("group_targets")(windows.targets, self._slot, targets, starts, order)
         target_gradient = np.empty((used, dim), dtype=np.float32)
-        step_kernels.target_gradients(
+        kernel("target_gradients")(
             node, windows.centres, windows.weights, starts, order, target_gradient
         )
         self._move(windows.centres, centre_gradient, targets[:used], target_gradient)

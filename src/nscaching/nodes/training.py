@@ -11,14 +11,13 @@ import numpy as np
 import torch
 
 from nscaching.errors import TrainingDiverged, UserError
-from nscaching.kernels.availability import cpu_kernels_are_compiled
+from nscaching.kernels.availability import HAVE_NUMBA, cpu_kernels_are_compiled
 from nscaching.nodes.config import LAZY_FROM, NodeConfig
 from nscaching.nodes.graph import NodeGraph
-from nscaching.nodes.line import EdgeWindows
 from nscaching.nodes.samplers import NODE_SAMPLERS
 from nscaching.nodes.skipgram import SkipGram, SkipGramStep
 from nscaching.nodes.walks import Walker
-from nscaching.nodes.windows import Stream, WalkWindows
+from nscaching.nodes.windows import EdgeWindows, Stream, WalkWindows
 from nscaching.training.interrupt import StopRequest
 from nscaching.training.progress import Progress
 
@@ -29,7 +28,7 @@ class Trained:
 
     vectors: np.ndarray  #: shape: (nodes, dim)
     context: np.ndarray | None  #: context vectors of a skip-gram model; shape: (nodes, dim)
-    losses: list[float]  #: mean loss of a pair, an epoch each
+    losses: list[float]  #: mean loss of a pair, one per epoch
     seconds: float
     stopped: int | None = None  #: the signal that ended the training early
 
@@ -58,8 +57,8 @@ def train_nodes(graph: NodeGraph, config: NodeConfig, progress: Progress) -> Tra
         if config.dim < 2:
             raise UserError("LINE puts two embeddings side by side: choose a dim of at least 2.")
         orders = [(config.dim // 2, True), (config.dim - config.dim // 2, False)]
-    if not cpu_kernels_are_compiled("step_kernels.window_gradients"):
-        progress.say("Compiling kernels for this machine; this takes half a minute, once.")
+    if HAVE_NUMBA and not cpu_kernels_are_compiled("skipgram_cpu.window_gradients"):
+        progress.say("Compiling kernels for this machine, once: about half a minute.")
     models, losses, started = [], [], time.perf_counter()
     with StopRequest() as stop, progress.training(config.epochs * len(orders)) as bar:
         for number, (dim, tied) in enumerate(orders):

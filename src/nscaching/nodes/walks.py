@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.errors import UserError
-from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.nodes.graph import NodeGraph
+from nscaching.nodes.plain import kernel
 
 Walks = npt.NDArray[np.int32]
 #: Nodes of walks made at once when all walks are gone through.
@@ -33,10 +32,6 @@ class Walker:
         q: float = 1.0,
         seed: int = 0,
     ) -> None:
-        if not HAVE_NUMBA:
-            raise UserError(
-                "Node embedding needs Numba: pip install numba, and do not set NSCACHING_PLAIN."
-            )
         self.graph, self.length, self.p, self.q, self.seed = graph, length, p, q, seed
         self.count = walks_per_node * len(graph)
         self._cumulative = np.zeros(0)
@@ -45,10 +40,8 @@ class Walker:
 
     def walk(self, numbers: npt.NDArray[np.int64]) -> Walks:
         """Return the walks of some numbers, -1 after their end. Shape: (b, length)."""
-        from nscaching.nodes import walk_kernels
-
         nodes = np.empty((len(numbers), self.length), dtype=np.int32)
-        walk_kernels.walk(
+        kernel("walk")(
             self.graph.offsets,
             self.graph.neighbours,
             self._cumulative,
@@ -72,9 +65,7 @@ class Walker:
 
     def frequencies(self, advance: Callable[[int], None] | None = None) -> npt.NDArray[np.int64]:
         """Return how often each node stands in all walks. Shape: (nodes,)."""
-        from nscaching.nodes import walk_kernels
-
         counts = np.zeros(len(self.graph), dtype=np.int64)
         for block in self.blocks(advance):
-            walk_kernels.count_nodes(block, counts)
+            kernel("count_nodes")(block, counts)
         return counts

@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 _inline = njit(cache=True, nogil=True, error_model="numpy")
 _jit = njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-#: Draws that may fall into the window before a negative is left out.
+#: Draws that may fall into the window before a negative is left out, as in ``nodes/plain.py``.
 _REDRAWS = 16
 #: The loss of one window in so many is computed.
 LOSS_EVERY = 8
@@ -127,7 +127,7 @@ def draw_candidates(
     seed: np.uint64,
     candidates: Array,
 ) -> None:
-    """Draw candidates for cache rows from the noise, -1 for those that are known answers.
+    """Draw candidates for cache rows from the noise, -1 for known positives.
 
     Shapes: rows (b,), offsets (n + 1,) into known, threshold, alias (n,), candidates (b, k).
     """
