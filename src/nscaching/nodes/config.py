@@ -57,7 +57,7 @@ class NodeConfig(CacheOptions):
     )
     fresh: str = option(
         "frequency",
-        "Fresh nodes of a cache update: drawn by frequency^0.75, or uniform as for knowledge graphs.",
+        "Fresh nodes of a cache update: by frequency^0.75, or uniform as for knowledge graphs.",
         group="NSCaching",
         choices=("frequency", "uniform"),
     )
