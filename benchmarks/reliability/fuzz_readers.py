@@ -13,7 +13,8 @@ repeated, put in; tokens of the format put in), and the file is loaded. Each cas
 
 The oracle of a file that was not mutated is what was written. Of a mutated one it is a short
 reading straight from the definition (tab, comma, OpenKE), another reader (pyoxigraph for
-N-Triples), or again what was written where a checksum guards the bytes (gzip, bzip2, xz).
+N-Triples), or again what was written where a checksum guards the bytes (gzip, bzip2, xz,
+archives).
 A process that dies counts all of its cases as crashed.
 """
 
@@ -24,6 +25,7 @@ import bz2
 import contextlib
 import csv
 import gzip
+import hashlib
 import io
 import json
 import lzma
@@ -32,8 +34,10 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import traceback
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,6 +50,7 @@ import pyoxigraph
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, load_graph
+from nscaching.graph.download import DownloadError, extract, sha256_of
 
 Triples = list[tuple[str, str, str]]
 Files = dict[str, bytes]
@@ -149,6 +154,24 @@ def as_openke(triples: Triples) -> dict[str, bytes]:
     }
 
 
+def as_tar(triples: Triples, mode: Any) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as tar:
+        for name, data in (("g/é", b"other"), ("g/train.txt", as_tab(triples))):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def as_zip(triples: Triples) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as zipped:
+        zipped.writestr("g/é", b"other")
+        zipped.writestr("g/train.txt", as_tab(triples))
+    return out.getvalue()
+
+
 # What should be read -----------------------------------------------------------------------------
 
 
@@ -249,10 +272,11 @@ class Format:
         strict: bool = True,
         iris: bool = False,
         guarded: bool = False,
+        archive: bool = False,
     ) -> None:
         self.file, self.write, self.oracle = file, write, oracle
         self.strict = strict  #: whether a file must be refused when the oracle has no answer
-        self.iris, self.guarded = iris, guarded
+        self.iris, self.guarded, self.archive = iris, guarded or archive, archive
 
 
 FORMATS = {
@@ -267,6 +291,10 @@ FORMATS = {
     "gzip": Format("x.txt.gz", lambda t: gzip.compress(as_tab(t), mtime=0), guarded=True),
     "bzip2": Format("x.txt.bz2", lambda t: bz2.compress(as_tab(t)), guarded=True),
     "xz": Format("x.txt.xz", lambda t: lzma.compress(as_tab(t)), guarded=True),
+    "tar.gz": Format("x.tar.gz", lambda t: as_tar(t, "w:gz"), archive=True),
+    "tar.bz2": Format("x.tar.bz2", lambda t: as_tar(t, "w:bz2"), archive=True),
+    "tar.xz": Format("x.tar.xz", lambda t: as_tar(t, "w:xz"), archive=True),
+    "zip": Format("x.zip", lambda t: as_zip(t), archive=True),
 }
 
 
@@ -309,9 +337,19 @@ def limited(seconds: int) -> Iterator[None]:
         signal.alarm(0)
 
 
-def unfit(message: str, folder: Path) -> bool:
+def unfit(message: str, place: str) -> bool:
     """Tell whether a message is not what a user should be shown."""
-    return not message.isprintable() or len(message) > 700 or str(folder) not in message
+    return not message.isprintable() or len(message) > 700 or place not in message
+
+
+def load_archive(archive: Path, written: Triples) -> KnowledgeGraph:
+    """Unpack as a download does, which compares the SHA-256 of each file."""
+    target = archive.with_name("train.txt")
+    target.unlink(missing_ok=True)
+    extract(archive, {"train.txt": "train.txt"}, archive.parent)
+    if not target.exists() or sha256_of(target) != hashlib.sha256(as_tab(written)).hexdigest():
+        raise DownloadError(f"{archive.name}: the checksum is wrong")
+    return load_graph(target)
 
 
 def one_case(kind: str, number: int, seed: int, folder: Path) -> tuple[str, str]:
@@ -329,10 +367,13 @@ def one_case(kind: str, number: int, seed: int, folder: Path) -> tuple[str, str]
         (folder / name).write_bytes(content)
     try:
         with limited(SECONDS):
-            graph = load_graph(folder / form.file if form.file else folder)
-    except UserError as error:
+            if form.archive:
+                graph = load_archive(folder / form.file, written)
+            else:
+                graph = load_graph(folder / form.file if form.file else folder)
+    except (UserError, DownloadError) as error:
         said = str(error)
-        if unfit(said, folder):
+        if unfit(said, form.file if form.archive else str(folder)):
             return "crashed", f"unfit message: {said[:300]!r}"
         expected = form.oracle(files) if form.oracle else None
         wrong = intact or (expected is not None and not _is_header(expected))

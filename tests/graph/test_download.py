@@ -187,6 +187,21 @@ def test_an_archive_of_too_many_bytes_is_refused(tmp_path, monkeypatch, name, pa
         extract(tmp_path / name, {"train.txt": "train.txt"}, tmp_path)
 
 
+def test_a_zip_with_a_member_without_a_name_is_not_whole(tmp_path):
+    data = zip_of(("x", b"a"))
+    at = data.index(b"PK\x01\x02")
+    directory = bytearray(data[at:])
+    directory[28:30] = b"\0\0"  # the length of the name
+    del directory[46]
+    directory[-6:-2] = struct.pack("<L", at)
+    directory[-10:-6] = struct.pack("<L", len(directory) - 22)
+    (tmp_path / "g.zip").write_bytes(data[:at] + bytes(directory))
+    with pytest.raises(IndexError):  # what zipfile says of it
+        zipfile.ZipFile(tmp_path / "g.zip").infolist()[0].is_dir()
+    with pytest.raises(DownloadError, match="not a whole archive"):
+        extract(tmp_path / "g.zip", {"train.txt": "train.txt"}, tmp_path)
+
+
 def test_a_member_that_declares_too_few_bytes_is_refused(tmp_path):
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as zipped:
