@@ -65,7 +65,7 @@ def test_mistakes_are_one_sentence(tmp_path):
 
 
 def test_what_failed_is_said_once(tmp_path, monkeypatch):
-    from nscaching.experiments.paper import sources
+    from nscaching.experiments.paper import plan as sources
 
     def nowhere(name):
         raise sources.UserError(f"{name} is nowhere.")

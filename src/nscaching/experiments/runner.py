@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +30,6 @@ DONE, FAILED, STOPPED, WAITING = "done", "failed", "stopped", "waiting"
 Record = dict[str, Any]
 C = TypeVar("C")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 
 
 class TrialLog:
@@ -104,43 +102,27 @@ class Experiment(ABC, Generic[C, R]):
         """Write a record down."""
 
 
-class Executor(Protocol[C, R_co]):
-    """Where configurations are run."""
-
-    def free(self) -> bool:
-        """Tell whether another configuration can start now."""
-
-    def busy(self) -> bool:
-        """Tell whether one is running."""
-
-    def submit(self, configuration: C) -> None:
-        """Start a configuration."""
-
-    def results(self) -> Iterator[tuple[C, R_co]]:
-        """Wait for at least one record; yield those there are."""
-
-
-class InThisProcess(Generic[C, R]):
-    """Runs one configuration after another."""
+class Executor(Generic[C, R]):
+    """Where configurations are run: here, one after another in this process."""
 
     def __init__(self, run: Callable[[C], R]) -> None:
         self._run = run
         self._submitted: list[C] = []
 
     def free(self) -> bool:
-        """Tell whether nothing is submitted."""
+        """Tell whether another configuration can start now."""
         return not self._submitted
 
     def busy(self) -> bool:
-        """Tell whether something is."""
+        """Tell whether one is running."""
         return bool(self._submitted)
 
     def submit(self, configuration: C) -> None:
-        """Keep it for :meth:`results`."""
+        """Start a configuration."""
         self._submitted.append(configuration)
 
     def results(self) -> Iterator[tuple[C, R]]:
-        """Run it now."""
+        """Wait for at least one record; yield those there are."""
         while self._submitted:
             configuration = self._submitted.pop()
             yield configuration, self._run(configuration)
@@ -148,7 +130,7 @@ class InThisProcess(Generic[C, R]):
 
 def run_all(experiment: Experiment[C, R], executor: Executor[C, R] | None = None) -> None:
     """Run configurations until there are no more; an interrupt says how to resume."""
-    running = executor if executor is not None else InThisProcess(experiment.run)
+    running = executor or Executor(experiment.run)
     try:
         while True:
             configuration = experiment.next() if running.free() else None
@@ -256,24 +238,3 @@ class Sweep(Experiment[S, Record]):
             return ""
         left = sum(known) / len(known) * len(rest)
         return f" (about {duration(left)} left for all)"
-
-
-class Pace:
-    """The seconds that configurations took, by kind; a kind not seen yet takes the usual time."""
-
-    def __init__(self) -> None:
-        self._took: dict[str, float] = {}
-
-    def add(self, kind: str, started: float) -> None:
-        """Take in one that began at this time of ``time.monotonic``."""
-        self._took[kind] = time.monotonic() - started
-
-    def know(self, kind: str, seconds: float) -> None:
-        """Take in what an earlier session measured, where nothing newer is known."""
-        self._took.setdefault(kind, seconds)
-
-    def seconds(self, kind: str) -> float | None:
-        """Return how long another one may take."""
-        if not self._took:
-            return None
-        return self._took.get(kind, sum(self._took.values()) / len(self._took))

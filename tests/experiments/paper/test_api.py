@@ -16,8 +16,8 @@ from nscaching.experiments.paper.plan import (
     cell_settings,
     expected_seconds,
     run_folder,
+    shape_of,
 )
-from nscaching.experiments.paper.sources import shape_of
 from nscaching.experiments.runner import DONE, FAILED, STOPPED, WAITING
 from nscaching.training import Progress
 
@@ -138,7 +138,7 @@ def test_yago_is_defined_rightly_as_a_graph_of_its_shape_shows(tmp_path):
 
 def test_a_dry_run_plans_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "nscaching.experiments.paper.sources.Sources.at_hand", lambda self, dataset: True
+        "nscaching.experiments.paper.plan.Sources.at_hand", lambda self, dataset: True
     )
     asked = Request(out=tmp_path / "no", datasets=["WN18RR"], device="cpu")
     made = reproduce("table-7", asked, dry_run=True, progress="none")

@@ -26,7 +26,7 @@ from nscaching.experiments.compare.comparison import (
     read_comparison,
 )
 from nscaching.experiments.compare.variants import Variant, read_variants
-from nscaching.experiments.runner import Pace, Record, Sweep, TrialLog, run_all
+from nscaching.experiments.runner import Record, Sweep, TrialLog, run_all
 from nscaching.experiments.runs import (
     RunResult,
     band,
@@ -191,7 +191,7 @@ class CompareSweep(Sweep[Entry]):
         self.resume_command = f"nscaching compare --resume --out {comparison.out}"
         self.log = TrialLog(comparison.out / "trials.jsonl")
         self._known = {result.run: result for result in known}
-        self._pace = Pace()
+        self._took: dict[str, float] = {}  #: seconds of a run, by sampler
 
     def begin(self) -> None:
         """Look at what is there before anything is trained, and write down what is asked for."""
@@ -219,7 +219,7 @@ class CompareSweep(Sweep[Entry]):
         result = self._known.get(entry.identity) if self.resume else None
         if result is None or not finished(self._folder(entry), entry.settings, result):
             return None
-        self._pace.know(entry.variant.label, result.seconds)
+        self._took.setdefault(entry.variant.label, result.seconds)
         return result.as_dict()
 
     def train(self, entry: Entry) -> Record:
@@ -237,7 +237,7 @@ class CompareSweep(Sweep[Entry]):
         result = measured(entry.blank, run)
         if "test" in run.evaluations:
             self._write_ranks(entry.identity, run.evaluations["test"].ranks)
-        self._pace.add(entry.variant.label, started)
+        self._took[entry.variant.label] = time.monotonic() - started
         return result.as_dict()
 
     def failed(self, entry: Entry, reason: str) -> Record:
@@ -245,8 +245,11 @@ class CompareSweep(Sweep[Entry]):
         return replace(entry.blank, error=reason).as_dict()
 
     def seconds(self, entry: Entry) -> float | None:
-        """Return what a run of that sampler took."""
-        return self._pace.seconds(entry.variant.label)
+        """Return what a run of that sampler took, or else the mean of the others."""
+        if not self._took:
+            return None
+        usual = sum(self._took.values()) / len(self._took)
+        return self._took.get(entry.variant.label, usual)
 
     def keep(self, entry: Entry, record: Record) -> None:
         """Log what is new."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,17 @@ from nscaching.errors import UserError
 from nscaching.experiments.paper.cells import Results, Row, blank_row
 from nscaching.experiments.paper.definitions import Definition, definition
 from nscaching.experiments.paper.figures import draw
-from nscaching.experiments.paper.making import node_row, search_row, train_row
+from nscaching.experiments.paper.making import node_row, search_row, train_row, variance_row
 from nscaching.experiments.paper.plan import (
     MISSING,
     Planned,
     Request,
+    Sources,
     correction,
     plan,
     run_folder,
     timed_here,
 )
-from nscaching.experiments.paper.sources import Sources
-from nscaching.experiments.paper.variance import variance_row
 from nscaching.experiments.runner import DONE, Sweep, run_all
 from nscaching.training import Progress
 from nscaching.training.benchmarking import describe_machine
@@ -144,12 +142,6 @@ class CellSweep(Sweep[Planned]):
         self.sources, self.hardware = sources, hardware
         self.resume_command = _command(name, request)
         self.file: Path | None = None
-        self._makers: dict[str, Callable[[Planned], Row]] = {
-            "train": self._trained,
-            "search": self._searched,
-            "variance": self._variance,
-            "nodes": self._nodes,
-        }
 
     def known(self, planned: Planned) -> Row | None:
         """Return a row that an earlier command made, also for another table."""
@@ -158,7 +150,20 @@ class CellSweep(Sweep[Planned]):
 
     def train(self, planned: Planned) -> Row:
         """Make the row of a cell."""
-        return self._blank(planned) | self._makers[planned.cell.kind](planned)
+        cell, settings = planned.cell, planned.settings
+        if cell.kind == "nodes":
+            graph = self.sources.nodes(cell.dataset)
+            return self._blank(planned) | node_row(cell, settings, graph, self.progress)
+        settings = {**settings, "device": self.request.device}
+        place = self.sources.graph(cell.dataset), run_folder(self.request, cell)
+        if cell.kind == "search":
+            found = search_row(cell, settings, *place, self.progress)
+        elif cell.kind == "variance":
+            found = variance_row(settings, place[0], self.progress)
+        else:
+            standing_in = self.request.on is not None
+            found = train_row(cell, settings, *place, self.progress, standing_in=standing_in)
+        return self._blank(planned) | found
 
     def failed(self, planned: Planned, reason: str) -> Row:
         """Return a row that says why there are no numbers."""
@@ -180,36 +185,6 @@ class CellSweep(Sweep[Planned]):
         row |= {"on": self.request.on, "budget": self.request.budget, "missing": False}
         row["expected_seconds"] = planned.model_seconds
         return row | {"version": __version__, "hardware": self.hardware}
-
-    def _settings(self, planned: Planned) -> dict[str, Any]:
-        return {**planned.settings, "device": self.request.device}
-
-    def _trained(self, planned: Planned) -> Row:
-        return train_row(
-            planned.cell,
-            self._settings(planned),
-            self.sources.graph(planned.cell.dataset),
-            run_folder(self.request, planned.cell),
-            self.progress,
-            standing_in=self.request.on is not None,
-        )
-
-    def _searched(self, planned: Planned) -> Row:
-        return search_row(
-            planned.cell,
-            self._settings(planned),
-            self.sources.graph(planned.cell.dataset),
-            run_folder(self.request, planned.cell),
-            self.progress,
-        )
-
-    def _variance(self, planned: Planned) -> Row:
-        graph = self.sources.graph(planned.cell.dataset)
-        return variance_row(self._settings(planned), graph, self.progress)
-
-    def _nodes(self, planned: Planned) -> Row:
-        graph = self.sources.nodes(planned.cell.dataset)
-        return node_row(planned.cell, planned.settings, graph, self.progress)
 
 
 def _command(name: str, request: Request) -> str:

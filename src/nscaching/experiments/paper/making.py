@@ -1,15 +1,24 @@
-"""Making the row of a cell that is a training, a search or an embedding of nodes."""
+"""Making the row of a cell: a training, a search, an embedding of nodes, a study of variances.
+
+The study (``fig:var_fn``) asks how the scores of false negatives and of large-gradient negatives
+vary. NSCaching is trained once, and negatives are taken from its last cache. The same run is made
+again, and after each epoch those and the held-out facts are scored; the variances are over the
+epochs so far. Nothing is kept on the way: a study that is stopped starts again.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from nscaching.errors import UserError
+from nscaching.evaluation import score_triples
 from nscaching.experiments.paper.cells import Cell, Row
 from nscaching.experiments.paper.definitions import SEARCHED
 from nscaching.experiments.runs import RunResult, make_run, measured, read_curve
@@ -17,13 +26,20 @@ from nscaching.experiments.tune import SearchResult, tune
 from nscaching.experiments.tune.folder import SearchFolder
 from nscaching.experiments.tune.space import PAPERS_FIRST
 from nscaching.graph import KnowledgeGraph
+from nscaching.graph.pairs import triple_keys
+from nscaching.models import Side
 from nscaching.nodes import NodeGraph
 from nscaching.nodes.compare import method_scores
 from nscaching.nodes.tasks import SHARES
 from nscaching.report.numbers import thinned
-from nscaching.runs.api import decided, make_config
-from nscaching.training import Progress, RunFolder, TrainConfig
+from nscaching.runs.api import decided, make_config, make_trainer
+from nscaching.sampling.cache import PADDING
+from nscaching.sampling.nscaching import NSCachingSampler
+from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 
+Ids = npt.NDArray[np.int64]
+#: Triples of each kind that the study of variances follows, as in the paper.
+FOLLOWED = 5000
 #: Points of a series that are kept in a row.
 POINTS = 100
 _COUNTERS = ("epoch", "nonzero_loss", "repeated", "gradient_norm", "false_sampled", "false_cached")
@@ -159,3 +175,81 @@ def node_row(cell: Cell, settings: Mapping[str, Any], graph: NodeGraph, progress
         for number, name in enumerate(names)
     }
     return {"f1": f1, "seconds": seconds, "device": "cpu"}
+
+
+# How scores vary ----------------------------------------------------------------------------------
+
+
+class RunningVariance:
+    """Welford's variance of many numbers at once; shapes: (n,)."""
+
+    def __init__(self, size: int) -> None:
+        self.count = 0
+        self.mean, self.deviation = np.zeros(size), np.zeros(size)
+
+    def add(self, values: np.ndarray) -> float:
+        """Take a value of each; return the mean of their variances so far."""
+        self.count += 1
+        gap = values - self.mean
+        self.mean += gap / self.count
+        self.deviation += gap * (values - self.mean)
+        return float((self.deviation / self.count).mean())
+
+
+def variance_row(settings: dict[str, Any], graph: KnowledgeGraph, progress: Progress) -> Row:
+    """Return the mean variance of both kinds of triples after each epoch."""
+    started = time.monotonic()
+    first = _trainer(settings, graph, progress)
+    first.run(resume=False)
+    assert isinstance(first.sampler, NSCachingSampler)
+    rng = np.random.default_rng(settings["seed"])
+    facts = np.concatenate([graph.valid, graph.test]).astype(np.int64)
+    followed = {
+        "false negatives": _some(facts, rng),
+        "negatives of the cache": _some(cached_negatives(graph, first.sampler), rng),
+    }
+    second = _trainer(settings, graph, progress)
+    running = {name: RunningVariance(len(triples)) for name, triples in followed.items()}
+    points: list[dict[str, float]] = []
+
+    def look(epoch: int) -> None:
+        found = {
+            name: running[name].add(score_triples(second.model, triples))
+            for name, triples in followed.items()
+        }
+        points.append({"epoch": epoch, **found})
+
+    second.after_epoch = look
+    second.run(resume=False)
+    return {
+        "variance": thinned(points, POINTS),
+        "followed": {name: len(triples) for name, triples in followed.items()},
+        "seconds": time.monotonic() - started,
+        "device": str(second.device),
+    }
+
+
+def cached_negatives(graph: KnowledgeGraph, sampler: NSCachingSampler) -> Ids:
+    """Return the triples that the caches hold, without those that are facts. Shape: (n, 3)."""
+    parts = []
+    for side, rows in ((Side.HEAD, graph.rows.head), (Side.TAIL, graph.rows.tail)):
+        held = sampler.caches[side].ids.cpu().numpy().astype(np.int64)
+        size = held.shape[1]
+        anchor, relation = (np.repeat(each, size) for each in (rows.anchor, rows.relation))
+        head, tail = (held.ravel(), anchor) if side is Side.HEAD else (anchor, held.ravel())
+        parts.append(np.stack([head, relation, tail], axis=1)[held.ravel() != PADDING])
+    triples = np.unique(np.concatenate(parts).astype(np.int64), axis=0)
+    both = np.concatenate([triples, graph.train, graph.valid, graph.test])
+    keys = triple_keys(both, graph.num_entities, graph.num_relations)
+    return triples[~np.isin(keys[: len(triples)], keys[len(triples) :])]
+
+
+def _some(triples: Ids, rng: np.random.Generator) -> Ids:
+    if len(triples) <= FOLLOWED:
+        return triples
+    return triples[rng.choice(len(triples), FOLLOWED, replace=False)]
+
+
+def _trainer(settings: dict[str, Any], graph: KnowledgeGraph, progress: Progress) -> Trainer:
+    # Validation would neither change the training nor the scores that are followed.
+    return make_trainer(graph, out=None, progress=progress, **{**settings, "valid_every": 0})

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from nscaching.errors import UserError
-from nscaching.experiments.runner import Executor, InThisProcess, failure
+from nscaching.experiments.runner import Executor, failure
 from nscaching.experiments.tune.folder import base_folder
 from nscaching.experiments.tune.objective import Objective
 from nscaching.experiments.tune.trials import FAILED, Proposal, TrialResult
@@ -98,7 +98,7 @@ def _stream(own: bool) -> Iterator[None]:
         stream.synchronize()
 
 
-class DaskExecutor:
+class DaskExecutor(Executor[Work, TrialResult]):
     """Trains on the workers of a Dask client; a worker that dies is one failed trial.
 
     The kernel kills a process that takes too much memory; Dask then starts the worker and the trial
@@ -106,7 +106,8 @@ class DaskExecutor:
     """
 
     def __init__(self, client: Any, place: TrialPlace) -> None:
-        self._client, self._place = client, place
+        super().__init__(functools.partial(train_trial, place))
+        self._client = client
         self._running: dict[Any, Work] = {}  #: by future, in the order of submission
 
     def free(self) -> bool:
@@ -119,7 +120,7 @@ class DaskExecutor:
 
     def submit(self, work: Work) -> None:
         """Send a trial to a worker."""
-        future = self._client.submit(train_trial, self._place, work, pure=False)
+        future = self._client.submit(self._run, work, pure=False)
         self._running[future] = work
 
     def results(self) -> Iterator[tuple[Work, TrialResult]]:
@@ -152,7 +153,7 @@ def make_executor(
         with _scheduler(dask) as client:
             yield DaskExecutor(client, place)
     elif workers == 1:
-        yield InThisProcess(functools.partial(train_trial, place))
+        yield Executor(functools.partial(train_trial, place))
     else:
         threads = workers_as == "threads" or (workers_as == "auto" and device == "cuda")
         if threads and device == "cpu":

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nscaching.experiments.paper.variance import RunningVariance, cached_negatives
+from nscaching.experiments.paper.making import RunningVariance, cached_negatives
 from nscaching.runs.api import make_trainer
 from nscaching.training import Progress
 
