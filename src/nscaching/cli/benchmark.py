@@ -23,7 +23,7 @@ def command(
     margin: Annotated[
         float, typer.Option(help="Margin of the loss, where it has one.")
     ] = TrainConfig.margin,
-    batch_size: Annotated[int, typer.Option(help="Positive triples a step.")] = 1024,
+    batch_size: Annotated[int, typer.Option(help="Positive triples per step.")] = 1024,
     cache_size: Annotated[int, typer.Option(help="N1.")] = 50,
     candidates: Annotated[int, typer.Option(help="N2.")] = 50,
     epochs: Annotated[int, typer.Option(help="Epochs to time.", min=1)] = 3,
@@ -48,8 +48,8 @@ def command(
         print_json({"machine": machine, "options": config.as_dict(), **timing.as_dict()})
         return
     made = table(f"{data}, {scoring}, {sampler}, d {dim}, batch {batch_size}", "", "")
-    made.add_row("a step", f"{1e3 * timing.step_seconds:.3f} ms")
-    made.add_row("an epoch", f"{timing.epoch_seconds:.3f} s")
+    made.add_row("per step", f"{1e3 * timing.step_seconds:.3f} ms")
+    made.add_row("per epoch", f"{timing.epoch_seconds:.3f} s")
     made.add_row("evaluation of test", f"{timing.evaluation_seconds:.3f} s")
     made.add_row("start and compilation", f"{timing.compile_seconds:.1f} s")
     stdout().print(made)

@@ -159,7 +159,7 @@ def _show(made: Reproduction) -> None:
     names = list(dict.fromkeys(each.measure for _, found in compared for each in found))
     title = f"{made.definition.name}: {made.definition.title} (the paper's in brackets)"
     listed = table(title, "cell", *names)
-    for column in listed.columns[1:]:  # many measures: rather two lines a number than no name
+    for column in listed.columns[1:]:  # many metrics: rather two lines per number than no name
         column.no_wrap = False
     listed.columns[0].min_width = 20
     for row, found in compared:

@@ -79,7 +79,7 @@ def trace_command(
         if given:
             raise UserError(
                 f"{run} is a run already, so {', '.join(given)} cannot change it; name data to "
-                "train on, or leave the options of training out."
+                "train on, or drop the options of training."
             )
     else:
         given |= {"trace": True, "trace_row": row or (), "trace_triple": triple or ()}

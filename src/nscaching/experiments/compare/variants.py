@@ -47,7 +47,7 @@ def read_variants(given: str | Sequence[str | Mapping[str, Any]]) -> list[Varian
     folders = [variant.folder(0) for variant in variants]
     for place, variant in enumerate(variants):
         if variant.folder(0) in folders[:place]:
-            raise UserError(f"samplers: '{variant.label}' stands there twice; leave one out.")
+            raise UserError(f"samplers: '{variant.label}' stands there twice; drop one.")
     return variants
 
 

@@ -81,9 +81,9 @@ def series(run: RunFolder) -> Row:
             [{name: each[name] for name in _COUNTERS} for each in counted], POINTS
         )
     rows = run.read_config().trace_row  # a definition shows the rows it names, no others
-    looks = [line for line in trace if line["event"] == "gradients" or line.get("row") in rows]
-    if looks:
-        found["looks"] = looks
+    snapshots = [line for line in trace if line["event"] == "gradients" or line.get("row") in rows]
+    if snapshots:
+        found["looks"] = snapshots  # the key of the first results
     return found
 
 
@@ -212,14 +212,14 @@ def variance_row(settings: dict[str, Any], graph: KnowledgeGraph, progress: Prog
     running = {name: RunningVariance(len(triples)) for name, triples in followed.items()}
     points: list[dict[str, float]] = []
 
-    def look(epoch: int) -> None:
+    def observe(epoch: int) -> None:
         found = {
             name: running[name].add(score_triples(second.model, triples))
             for name, triples in followed.items()
         }
         points.append({"epoch": epoch, **found})
 
-    second.after_epoch = look
+    second.after_epoch = observe
     second.run(resume=False)
     return {
         "variance": thinned(points, POINTS),

@@ -84,7 +84,7 @@ def beside(draw: str, seeds: Sequence[Row]) -> list[Beside]:
 
 
 def measures(draw: str, row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers that a definition looks at in a row."""
+    """Return the numbers that a definition shows of a row."""
     if draw == "node-table":
         return dict(row["f1"])
     if draw == "classification-table":
@@ -171,9 +171,10 @@ def _shown(each: Beside | None) -> str:
 
 def _cache_rows(rows: Sequence[Row]) -> list[str]:
     lines = ["", "| epoch | five of the row at random | its hardest |", "| --- | --- | --- |"]
-    for look in (look for row in rows for look in row.get("looks", []) if look["event"] == "row"):
-        hardest = ", ".join(each["entity"] for each in look["hardest"][:5])
-        lines.append(f"| {look['epoch']} | {', '.join(look['random'])} | {hardest} |")
+    snapshots = [line for row in rows for line in row.get("looks", []) if line["event"] == "row"]
+    for line in snapshots:
+        hardest = ", ".join(each["entity"] for each in line["hardest"][:5])
+        lines.append(f"| {line['epoch']} | {', '.join(line['random'])} | {hardest} |")
     return lines
 
 

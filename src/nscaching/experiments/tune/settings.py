@@ -21,7 +21,7 @@ METRICS = {
 #: How workers of this machine are made; auto is threads on a GPU, which they share from one
 #: process, and processes on the CPU.
 WORKERS_AS = ("auto", "processes", "threads")
-#: What a resumed search may change: how long it goes on.
+#: What a resumed search may change: its length.
 MAY_CHANGE = {"trials", "seconds"}
 
 
