@@ -136,9 +136,9 @@ def _training_triples(source: KnowledgeGraph | str | Path | None) -> float:
     """Count training triples; what is surely large is not read for it."""
     if isinstance(source, KnowledgeGraph):
         return len(source.train)
-    path = Path(str(source))
-    if not path.exists() and (info := known_dataset(str(source))) is not None:
+    if (info := known_dataset(str(source))) is not None:  # a name wins over a path
         return info.train
+    path = Path(str(source))
     files = path.iterdir() if path.is_dir() else [path] if path.is_file() else []
     if sum(file.stat().st_size for file in files if file.is_file()) > _LARGE_FILE:
         return math.inf
