@@ -1,0 +1,77 @@
+// The neighbourhood of an entity: itself in the middle, neighbours around it, grouped by relation.
+const MOST_AROUND = 18, MOST_AROUND_NARROW = 10;
+
+// Neighbours to show: relations take turns, so that a large one does not crowd out the others.
+function chosenNeighbours(entity, most) {
+  const groups = new Map();
+  const taken = new Set([entity.id]);
+  for (const fact of entity.facts) {
+    const key = `${fact.relation} ${fact.out}`;
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(fact);
+  }
+  for (const facts of groups.values()) facts.sort((a, b) => b.other.degree - a.other.degree);
+  const chosen = [];
+  for (let turn = 0; chosen.length < most; turn += 1) {
+    let any = false;
+    for (const facts of groups.values()) {
+      if (turn >= facts.length) continue;
+      any = true;
+      if (chosen.length < most && !taken.has(facts[turn].other.id)) { taken.add(facts[turn].other.id); chosen.push(facts[turn]); }
+    }
+    if (!any) break;
+  }
+  return chosen.sort((a, b) => a.relation - b.relation || Number(a.out) - Number(b.out));
+}
+
+async function drawNeighbourhood(source, entity, place) {
+  const width = Math.max(280, place.clientWidth || 420), narrow = width < 380;
+  const shown = chosenNeighbours(entity, narrow ? MOST_AROUND_NARROW : MOST_AROUND);
+  if (!shown.length) { place.replaceChildren(make("p", { class: "quiet" }, "It has no facts.")); return; }
+  const height = Math.max(260, Math.min(420, 150 + 17 * shown.length)), middle = [width / 2, height / 2];
+  const reach = [Math.max(60, width / 2 - (narrow ? 92 : 118)), height / 2 - 34];
+  const at = shown.map((_, place) => {
+    const angle = 2 * Math.PI * (place + 0.5) / shown.length - Math.PI / 2;
+    return [middle[0] + reach[0] * Math.cos(angle), middle[1] + reach[1] * Math.sin(angle), angle];
+  });
+  const where = new Map(shown.map((fact, place) => [fact.other.id, at[place]]));
+  const links = await source.links(shown.map((fact) => fact.other.id));
+  const drawn = [];
+  for (const [a, b] of links) {
+    const [p, q] = [where.get(a), where.get(b)];
+    drawn.push(makeSvg("path", { class: "cross", d: `M${p[0]} ${p[1]}Q${(p[0] + q[0] + 2 * middle[0]) / 4} ${(p[1] + q[1] + 2 * middle[1]) / 4} ${q[0]} ${q[1]}` }));
+  }
+  shown.forEach((fact, place) => {
+    const [x, y] = at[place];
+    drawn.push(makeSvg("line", { class: fact.out ? "edge" : "edge in", x1: middle[0], y1: middle[1], x2: x, y2: y }));
+  });
+  drawn.push(...relationLabels(source, shown, at, middle));
+  shown.forEach((fact, place) => drawn.push(neighbourNode(fact, at[place], width, narrow)));
+  drawn.push(makeSvg("circle", { class: "centre", cx: middle[0], cy: middle[1], r: 7 }));
+  const label = `${visible(entity.name)} and ${plural(shown.length, "neighbour")}`;
+  const left = new Set(entity.facts.map((fact) => fact.other.id)).size - shown.length;
+  place.replaceChildren(makeSvg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": label }, drawn),
+    left > 0 ? make("p", { class: "quiet" }, `${count(left)} more are in the list of facts.`) : "");
+}
+
+// A relation is named once, on the edge in the middle of its group.
+function relationLabels(source, shown, at, middle) {
+  const made = [];
+  for (let start = 0; start < shown.length;) {
+    let end = start;
+    while (end < shown.length && shown[end].relation === shown[start].relation && shown[end].out === shown[start].out) end += 1;
+    const [x, y] = at[Math.floor((start + end - 1) / 2)];
+    const name = shortened(relationName(source, shown[start].relation), 22);
+    made.push(makeSvg("text", { class: "relation", x: middle[0] + 0.56 * (x - middle[0]), y: middle[1] + 0.56 * (y - middle[1]) + 3, "text-anchor": "middle" },
+      shown[start].out ? `${name} →` : `← ${name}`));
+    start = end;
+  }
+  return made;
+}
+
+function neighbourNode(fact, [x, y, angle], width, narrow) {
+  const right = Math.cos(angle) > 0.15, left = Math.cos(angle) < -0.15;
+  const label = makeSvg("text", { x: x + (right ? 10 : left ? -10 : 0), y: y + (right || left ? 4 : Math.sin(angle) > 0 ? 20 : -12), "text-anchor": right ? "start" : left ? "end" : "middle" },
+    shortened(visible(fact.other.name), narrow ? 13 : 17));
+  return makeSvg("a", { href: `#/entity/${fact.other.id}`, "aria-label": visible(fact.other.name) }, makeSvg("circle", { class: `node t${fact.other.type}`, cx: x, cy: y, r: 5.5 }), label, makeSvg("title", {}, visible(fact.other.name)));
+}

@@ -1,0 +1,221 @@
+// Where answers come from: the data inside this file, or Python behind `nscaching explore`.
+// Both have the same calls and give the same shapes; see explorer_answers.py.
+const NEW_FACTS = 10, SIMILAR = 8, ANSWERS = 20;
+
+class EmbeddedSource {
+  constructor(data) {
+    this.info = data;
+    this.names = data.entities;
+    this.facts = asInts(data.facts);
+    this.types = bytes(data.type);
+    this.places = asShorts(data.places);
+    this.model = new Model(data.model);
+    this.degree = new Uint32Array(this.names.length);
+    this.numFacts = this.facts.length / 3;
+    this.index = null;
+    this.link();
+    this.seenCache = new Map();
+    this.answers = data.answers ? new StoredAnswers(data.answers) : null;
+  }
+
+  // For each entity the facts that hold it: `place` of its first in `lists`.
+  link() {
+    const { facts, degree, numFacts } = this;
+    for (let at = 0; at < numFacts; at += 1) { degree[facts[3 * at]] += 1; degree[facts[3 * at + 2]] += 1; }
+    this.place = new Uint32Array(degree.length + 1);
+    degree.forEach((size, entity) => { this.place[entity + 1] = this.place[entity] + size; });
+    this.lists = new Uint32Array(2 * numFacts);
+    const next = this.place.slice();
+    for (let at = 0; at < numFacts; at += 1) {
+      this.lists[next[facts[3 * at]]++] = at;
+      this.lists[next[facts[3 * at + 2]]++] = at;
+    }
+  }
+
+  ref(id) { return { id, name: this.names[id], type: this.types[id], degree: this.degree[id] }; }
+  split(fact) { const [train, valid] = this.info.splits; return fact < train ? "train" : fact < train + valid ? "valid" : "test"; }
+
+  // The facts of an entity, as {relation, out, other, split}; a loop comes once.
+  *around(entity, trainOnly = false) {
+    const { facts, lists, place } = this;
+    let before = -1;
+    for (let at = place[entity]; at < place[entity + 1]; at += 1) {
+      const fact = lists[at];
+      if (fact === before || (trainOnly && fact >= this.info.splits[0])) continue;
+      before = fact;
+      const out = facts[3 * fact] === entity;
+      yield { relation: facts[3 * fact + 1], out, other: facts[3 * fact + (out ? 2 : 0)], fact };
+    }
+  }
+
+  known(side, anchor, relation) {
+    const found = new Map();
+    for (const { relation: r, other, fact } of this.around(anchor)) {
+      const [h, t] = [this.facts[3 * fact], this.facts[3 * fact + 2]];
+      if (r === relation && (side === "tail" ? h : t) === anchor && !found.has(other)) found.set(other, this.split(fact));
+    }
+    return found;
+  }
+
+  // Whether an entity stood on that side of the relation in training: one byte per entity.
+  seen(side, relation) {
+    const key = `${side}${relation}`;
+    if (!this.seenCache.has(key)) {
+      const made = new Uint8Array(this.names.length), column = side === "tail" ? 2 : 0;
+      for (let at = 0; at < this.info.splits[0]; at += 1) if (this.facts[3 * at + 1] === relation) made[this.facts[3 * at + column]] = 1;
+      this.seenCache.set(key, made);
+    }
+    return this.seenCache.get(key);
+  }
+
+  async find(text) {
+    this.index ??= new NameIndex(this.names, this.degree);
+    const { ids, total } = this.index.find(text);
+    return { entities: ids.map((id) => this.ref(id)), total };
+  }
+
+  async refs(ids) { return ids.map((id) => this.ref(id)); }
+
+  async entity(id) {
+    if (!(id in this.names)) return null;
+    const facts = [...this.around(id)].map(({ relation, out, other, fact }) => ({ relation, out, other: this.ref(other), split: this.split(fact) }));
+    const similarity = this.model.similarities(id);
+    similarity[id] = -Infinity;
+    const similar = largest(similarity, SIMILAR).map((other) => ({ ...this.ref(other), similarity: similarity[other] }));
+    return { ...this.ref(id), facts, similar };
+  }
+
+  // Links between the shown neighbours of an entity, for the drawing.
+  async links(ids) {
+    const among = new Set(ids), made = new Map();
+    for (const id of ids) for (const { out, other } of this.around(id)) if (out && other !== id && among.has(other)) made.set(`${id} ${other}`, [id, other]);
+    return [...made.values()];
+  }
+
+  async ask(side, anchor, relation, most = ANSWERS) {
+    const known = this.known(side, anchor, relation);
+    const held = [...known].map(([other, split]) => ({ ...this.triple(side, anchor, relation, other), known: split }));
+    const kept = this.answers?.of(side, anchor, relation);
+    return { known: held, answers: kept ? this.unpacked(side, anchor, relation, kept, most) : this.scored(side, anchor, relation, known, most) };
+  }
+
+  triple(side, anchor, relation, other) {
+    const [head, tail] = side === "tail" ? [anchor, other] : [other, anchor];
+    return { head: this.ref(head), relation, tail: this.ref(tail) };
+  }
+
+  unpacked(side, anchor, relation, kept, most) {
+    return kept.slice(0, most).map(([other, probability]) => {
+      const triple = this.triple(side, anchor, relation, other);
+      return { ...triple, score: 0, probability, flags: this.flags(triple, side), known: null };
+    });
+  }
+
+  // Scores of the int8 copy: where no probability is stored for the question.
+  scored(side, anchor, relation, known, most) {
+    const scores = this.model.scores(side, anchor, relation);
+    for (const other of known.keys()) scores[other] = -Infinity;
+    if (!this.info.loops.includes(relation)) scores[anchor] = -Infinity;
+    return largest(scores, most).map((other) => {
+      const triple = this.triple(side, anchor, relation, other);
+      return { ...triple, score: scores[other], probability: null, flags: this.flags(triple, side), known: null };
+    });
+  }
+
+  // Doubts about a new fact: never seen with the relation, or against a fact where one is the rule.
+  flags({ head, relation, tail }, side) {
+    const made = [];
+    const answer = side === "tail" ? tail : head;
+    if (!this.seen(side, relation)[answer.id]) made.push({ kind: "unseen", parts: ["never seen with this relation"] });
+    const against = this.contradicted(head.id, relation, tail.id);
+    if (against) made.push({ kind: "contradicts", parts: ["contradicts ", this.ref(against[0]), ` · ${visible(this.info.relations[relation])} · `, this.ref(against[1])] });
+    return made;
+  }
+
+  contradicted(head, relation, tail) {
+    const { single } = this.info;
+    for (const [other] of single.tail.includes(relation) ? this.known("tail", head, relation) : []) if (other !== tail) return [head, other];
+    for (const [other] of single.head.includes(relation) ? this.known("head", tail, relation) : []) if (other !== head) return [other, tail];
+    return null;
+  }
+
+  // The best new facts of an entity: of the questions it was seen with, a few answers each.
+  async fresh(id) {
+    const asked = new Map();
+    for (const { relation, out } of this.around(id, true)) asked.set(`${relation} ${out}`, [relation, out ? "tail" : "head"]);
+    const found = [];
+    for (const [relation, side] of asked.values()) {
+      const { answers } = await this.ask(side, id, relation, 3);
+      found.push(...answers);
+    }
+    const certainty = (answer) => answer.probability ?? (answer.flags.length ? -1 : 0);
+    return found.filter((answer) => answer.probability !== null || !answer.flags.length).sort((a, b) => certainty(b) - certainty(a)).slice(0, NEW_FACTS);
+  }
+
+  async explain(head, relation, tail) { return reasonsOf(this, head, relation, tail); }
+  async queue() {
+    const facts = this.info.queue.map(([head, relation, tail, probability, score]) => {
+      const triple = { head: this.ref(head), relation, tail: this.ref(tail) };
+      return { ...triple, probability, score, flags: this.flags(triple, "tail") };
+    });
+    return { ready: true, facts };
+  }
+
+  async map() { return { places: this.places, types: this.types, degree: this.degree }; }
+}
+
+// Probabilities that Python worked out beforehand: for each question up to k answers.
+class StoredAnswers {
+  constructor({ k, questions, answers, probabilities }) {
+    this.k = k;
+    this.questions = asInts(questions); // anchor, relation, 1 for the tail; sorted
+    this.answers = asInts(answers);
+    this.probabilities = asShorts(probabilities);
+  }
+
+  of(side, anchor, relation) {
+    const wanted = [anchor, relation, side === "tail" ? 1 : 0];
+    let low = 0, high = this.questions.length / 3;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.compare(middle, wanted) < 0) low = middle + 1; else high = middle;
+    }
+    if (low >= this.questions.length / 3 || this.compare(low, wanted) !== 0) return null;
+    const made = [];
+    for (let at = low * this.k; at < (low + 1) * this.k && this.answers[at] >= 0; at += 1) made.push([this.answers[at], this.probabilities[at] / 65535]);
+    return made;
+  }
+
+  compare(place, wanted) {
+    for (let k = 0; k < 3; k += 1) {
+      const apart = this.questions[3 * place + k] - wanted[k];
+      if (apart) return apart;
+    }
+    return 0;
+  }
+}
+
+class ServedSource {
+  constructor(data) { this.info = data; }
+
+  async get(path) {
+    const answer = await fetch(path, { credentials: "omit" });
+    const value = await answer.json();
+    if (!answer.ok) throw new Error(value.error || answer.statusText);
+    return value;
+  }
+
+  find(text) { return this.get(`api/find?text=${encodeURIComponent(text)}`); }
+  refs(ids) { return ids.length ? this.get(`api/names?ids=${ids.join(",")}`) : []; }
+  entity(id) { return this.get(`api/entity/${id}`); }
+  links(ids) { return this.get(`api/links?ids=${ids.join(",")}`); }
+  ask(side, anchor, relation) { return this.get(`api/ask/${side}/${anchor}/${relation}`); }
+  fresh(id) { return this.get(`api/new/${id}`); }
+  explain(head, relation, tail) { return this.get(`api/explain/${head}/${relation}/${tail}`); }
+  queue() { return this.get("api/queue"); }
+
+  async map() {
+    const { places, types, degree } = await this.get("api/map");
+    return { places: asShorts(places), types: bytes(types), degree: asInts(degree) };
+  }
+}

@@ -1,0 +1,232 @@
+"""What the explorer asks of a run, in the shapes that its page shows.
+
+An entity is ``{id, name, type, degree}``. A fact is ``{head, relation, tail, probability, score,
+flags, known}`` with the relation as a number. Flags and reasons are lists of parts: text, or an
+entity that the page makes a link. ``explorer-source.js`` gives the same from the data in a page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from nscaching.graph import KnowledgeGraph
+from nscaching.models import SCORING
+from nscaching.report.explorer_find import NameIndex
+from nscaching.report.explorer_map import entity_degrees, entity_places, entity_types
+from nscaching.runs.run import Prediction, Run
+
+#: New answers to a question, new facts of an entity, similar entities, facts in the queue.
+ANSWERS, NEW_FACTS, SIMILAR, QUEUE = 20, 10, 8, 200
+#: Answers to each question of an entity among which its new facts are chosen.
+_PER_QUESTION = 3
+#: Entities named on the first view.
+_LARGEST = 16
+#: Share of the questions of a relation with one answer, from which on a second one is in doubt.
+ONE_ANSWER = 0.95
+
+Shown = dict[str, Any]
+
+
+class ExplorerAnswers:
+    """Answers about one run, by id."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.graph = run, run.graph
+        self.degree = entity_degrees(run.graph)
+        self.types, self.type_names = entity_types(run.graph)
+
+    # What is the same for the whole graph ---------------------------------------------------------
+
+    def info(self) -> Shown:
+        """Return what the page needs before anything is asked."""
+        graph = self.graph
+        sampler = self.run.config.sampler
+        return {
+            "title": f"{SCORING[self.run.config.scoring].__name__} with {sampler} on {graph.name}",
+            "graph": graph.name,
+            "fingerprint": hashlib.sha256(graph.fingerprint.encode()).hexdigest()[:16],
+            "relations": graph.relations,
+            "types": self.type_names,
+            "layout": "t-SNE",
+            "num_entities": graph.num_entities,
+            "num_facts": sum(len(graph.split(name)) for name in ("train", "valid", "test")),
+            "largest": np.argsort(-self.degree, kind="stable")[:_LARGEST].tolist(),
+            "loops": sorted(graph.relations_with_loops),
+            "single": single_answers(graph),
+        }
+
+    @cached_property
+    def names(self) -> NameIndex:
+        """The index of the names; made when something is looked for."""
+        return NameIndex(self.graph.entities, self.degree)
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """Places on the map; shape: (n, 2)."""
+        table = self.run.model.entity.detach().float().cpu().numpy()
+        return entity_places(table, self.degree)
+
+    def refs(self, ids: Iterable[int]) -> list[Shown]:
+        """Return entities by id."""
+        return [self.ref(int(number)) for number in ids]
+
+    def ref(self, number: int) -> Shown:
+        """Return one entity by id."""
+        return {
+            "id": number,
+            "name": self.graph.entities[number],
+            "type": int(self.types[number]),
+            "degree": int(self.degree[number]),
+        }
+
+    def find(self, text: str) -> Shown:
+        """Return the entities that have a text in their name."""
+        ids, total = self.names.find(text)
+        return {"entities": self.refs(ids), "total": total}
+
+    # One entity -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _links(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Facts of all splits in one array, and which of them hold each entity."""
+        facts = np.concatenate([self.graph.split(name) for name in ("train", "valid", "test")])
+        ends = np.concatenate([facts[:, 0], facts[:, 2]])
+        order = np.argsort(ends, kind="stable")
+        place = np.searchsorted(ends[order], np.arange(self.graph.num_entities + 1))
+        return facts, order % max(1, len(facts)), place
+
+    def _facts_of(self, number: int) -> np.ndarray:
+        _, order, place = self._links
+        return np.unique(order[place[number] : place[number + 1]])
+
+    def entity(self, number: int) -> Shown:
+        """Return an entity with its facts and the entities that it resembles."""
+        facts = self._links[0]
+        sizes = np.cumsum([len(self.graph.train), len(self.graph.valid)])
+        shown = []
+        for index in self._facts_of(number).tolist():
+            head, relation, tail = facts[index].tolist()
+            split = ("train", "valid", "test")[int((index >= sizes).sum())]
+            other = self.ref(tail if head == number else head)
+            shown.append(
+                {"relation": relation, "out": head == number, "other": other, "split": split}
+            )
+        return {**self.ref(number), "facts": shown, "similar": self._similar(number)}
+
+    def _similar(self, number: int) -> list[Shown]:
+        if self.graph.num_entities < 2:
+            return []
+        ids = self.graph.entity_ids
+        found = self.run.neighbours(number, SIMILAR)
+        return [
+            {**self.ref(ids[each.entity]), "similarity": round(each.similarity, 4)}
+            for each in found
+        ]
+
+    def links(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the pairs of these entities that a fact links."""
+        facts, among = self._links[0], set(ids)
+        pairs = {
+            (head, tail)
+            for number in among
+            for head, _, tail in facts[self._facts_of(number)].tolist()
+            if head == number and tail in among and tail != head
+        }
+        return sorted(pairs)
+
+    # Questions ------------------------------------------------------------------------------------
+
+    def ask(self, side: str, anchor: int, relation: int, most: int = ANSWERS) -> Shown:
+        """Return what the graph answers to a question, and what the model adds."""
+        known = [
+            {**self._triple(side, anchor, relation, other), "known": split}
+            for other, split in self.graph.answers(
+                "head" if side == "head" else "tail", anchor, relation
+            ).items()
+        ]
+        return {"known": known, "answers": self._new(side, anchor, relation, most)}
+
+    def _new(self, side: str, anchor: int, relation: int, most: int) -> list[Shown]:
+        if side == "head":
+            found = self.run.predict_heads(relation, anchor, most)
+        else:
+            found = self.run.predict_tails(anchor, relation, most)
+        return [self.shown(prediction) for prediction in found]
+
+    def _triple(self, side: str, anchor: int, relation: int, other: int) -> Shown:
+        head, tail = (anchor, other) if side == "tail" else (other, anchor)
+        return {"head": self.ref(head), "relation": relation, "tail": self.ref(tail)}
+
+    def fresh(self, number: int) -> list[Shown]:
+        """Return the most probable new facts of an entity, of the questions it was seen with."""
+        facts = self._links[0][self._facts_of(number)]
+        asked = {(r, "tail") for r in facts[facts[:, 0] == number, 1].tolist()}
+        asked |= {(r, "head") for r in facts[facts[:, 2] == number, 1].tolist()}
+        found = [
+            answer
+            for relation, side in sorted(asked)
+            for answer in self._new(side, number, relation, _PER_QUESTION)
+            if answer["probability"] is not None or not answer["flags"]
+        ]
+        found.sort(key=lambda answer: -(answer["probability"] or 0.0))
+        return found[:NEW_FACTS]
+
+    def shown(self, prediction: Prediction) -> Shown:
+        """Return a prediction as the page shows it."""
+        entities, relations = self.graph.entity_ids, self.graph.relation_ids
+        probability = getattr(prediction, "probability", None)
+        return {
+            "head": self.ref(entities[prediction.head]),
+            "relation": relations[prediction.relation],
+            "tail": self.ref(entities[prediction.tail]),
+            "score": prediction.score,
+            "probability": probability,
+            "flags": self._flags(prediction),
+            "known": prediction.split,
+        }
+
+    def _flags(self, prediction: Prediction) -> list[Shown]:
+        flags: list[Shown] = []
+        if not getattr(prediction, "seen", True):
+            flags.append({"kind": "unseen", "parts": ["never seen with this relation"]})
+        contradicts = getattr(prediction, "contradicts", None)
+        if contradicts is not None:
+            flags.append({"kind": "contradicts", "parts": ["contradicts ", *self._fact(contradicts)]})
+        return flags
+
+    def _fact(self, names: Sequence[str]) -> list[Any]:
+        ids = self.graph.entity_ids
+        head, relation, tail = names
+        return [self.ref(ids[head]), f" · {relation} · ", self.ref(ids[tail])]
+
+    def explain(self, head: int, relation: int, tail: int) -> list[Shown]:
+        """Return what speaks for a fact and against it."""
+        return []
+
+    def queue(self, most: int = QUEUE) -> list[Shown]:
+        """Return discovered facts, the most probable first."""
+        return []
+
+
+def single_answers(graph: KnowledgeGraph) -> dict[str, list[int]]:
+    """Return for each side the relations whose questions have one answer as a rule."""
+    found = {}
+    for side, rows in (("head", graph.rows.head), ("tail", graph.rows.tail)):
+        one = np.diff(rows.offsets) == 1
+        size = np.bincount(rows.relation, minlength=graph.num_relations)
+        share = np.bincount(rows.relation, one, minlength=graph.num_relations) / np.maximum(1, size)
+        found[side] = np.flatnonzero((share >= ONE_ANSWER) & (size > 0)).tolist()
+    return found
+
+
+def int8_table(table: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return a table as int8 rows and one scale per row. Shapes: (n, w) -> (n, w), (n,)."""
+    rows = table.detach().float().cpu().numpy()
+    scale = np.maximum(np.abs(rows).max(1), 1e-30) / 127
+    return np.round(rows / scale[:, None]).astype(np.int8), scale.astype(np.float32)
