@@ -27,6 +27,7 @@ COMMANDS = {
     "discover": "List the most probable facts that a graph lacks.",
     "update": "Learn from new facts, and from facts accepted and rejected.",
     "report": "Write an HTML page about a run.",
+    "explore": "Explore a run in the browser: entities, questions, a map, review.",
     "trace": "Show what a run did with its negatives, epoch by epoch.",
     "export": "Write the embeddings of a run for other programs.",
     "tune": "Search hyperparameters for the best validation MRR.",

@@ -19,6 +19,7 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.models import SCORING
 from nscaching.report.explorer_find import NameIndex
 from nscaching.report.explorer_map import entity_degrees, entity_places, entity_types
+from nscaching.report.numbers import count, plural
 from nscaching.runs.run import Prediction, Run
 
 #: New answers to a question, new facts of an entity, similar entities, facts in the queue.
@@ -207,11 +208,51 @@ class ExplorerAnswers:
 
     def explain(self, head: int, relation: int, tail: int) -> list[Shown]:
         """Return what speaks for a fact and against it."""
-        return []
+        found = self.run.explain(head, relation, tail)
+        name = self.graph.relations[relation]
+        reasons = [self._path(head, name, tail, path) for path in found.paths]
+        reasons += [self._resemblance(each) for each in found.similar]
+        if found.contradicts is not None:
+            said = ["The graph has ", *self._fact(found.contradicts), "; both cannot hold as a rule."]
+            reasons.append({"sign": -1, "parts": said})
+        for end, side in ((head, "head"), (tail, "tail")):
+            if not self._stands(end, relation, side):
+                said = [self.ref(end), f" is never the {side} of “{name}” in the training facts."]
+                reasons.append({"sign": -1, "parts": said})
+        return reasons
+
+    def _path(self, head: int, name: str, tail: int, path: Any) -> Shown:
+        """Say which facts lead from head to tail, and how often such a path goes with it."""
+        parts: list[Any] = [self.ref(head)]
+        for place, (relation, direction) in enumerate(path.steps):
+            parts.append(f" – {relation} → " if direction == "->" else f" ← {relation} – ")
+            if place + 1 < len(path.steps) and path.via is not None:
+                parts.append(self.ref(self.graph.entity_ids[path.via]))
+        parts.append(self.ref(tail))
+        more = f", and {plural(path.count_via - 1, 'such path')} more" if path.count_via > 1 else ""
+        have = "has" if path.confirmed == 1 else "have"
+        parts.append(
+            f"{more}. Of {plural(path.support, 'pair')} linked like this, "
+            f"{count(path.confirmed)} {have} “{name}”."
+        )
+        return {"sign": 1, "parts": parts}
+
+    def _resemblance(self, similar: Any) -> Shown:
+        entity = self.ref(self.graph.entity_ids[similar.entity])
+        said = f" is like the {similar.side} (cosine {similar.similarity:.2f}), and the graph has "
+        return {"sign": 1, "parts": [entity, said, *self._fact(similar.fact), "."]}
+
+    def _stands(self, entity: int, relation: int, side: str) -> bool:
+        column = 0 if side == "head" else 2
+        train = self.graph.train
+        return bool(((train[:, column] == entity) & (train[:, 1] == relation)).any())
 
     def queue(self, most: int = QUEUE) -> list[Shown]:
         """Return discovered facts, the most probable first."""
-        return []
+        if not hasattr(self.run, "discover"):
+            from nscaching.report.predictions import unknown_triples
+            return [self.shown(g.prediction) for g in unknown_triples(self.run, 60)]
+        return [self.shown(prediction) for prediction in self.run.discover(most)]
 
 
 def single_answers(graph: KnowledgeGraph) -> dict[str, list[int]]:

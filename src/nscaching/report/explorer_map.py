@@ -13,8 +13,10 @@ LANDMARKS = 1000
 #: Landmarks that place another entity, entities compared at once, and rounds of t-SNE.
 _NEAREST, _BLOCK, _ROUNDS = 2, 4096, 400
 _COMPONENTS, _PERPLEXITY = 32, 25
-#: Types with a colour of their own; the others share one.
-MOST_TYPES = 5
+#: Types of entities, each with a colour of its own.
+MOST_TYPES = 7
+#: Distinct profiles that are clustered; the others are assigned.
+_MOST_PROFILES = 1500
 #: Percent at each end that do not set the scale of the map.
 _OUTLIERS = 0.2
 FULL = 65535
@@ -23,8 +25,9 @@ Places = npt.NDArray[np.uint16]
 
 
 def entity_degrees(graph: KnowledgeGraph) -> npt.NDArray[np.int64]:
-    """Return how many training facts each entity has. Shape: (n,)."""
-    return np.bincount(graph.train[:, [0, 2]].ravel(), minlength=graph.num_entities)
+    """Return how many facts of all splits each entity has. Shape: (n,)."""
+    ends = [graph.split(name)[:, [0, 2]].ravel() for name in ("train", "valid", "test")]
+    return np.bincount(np.concatenate(ends), minlength=graph.num_entities)
 
 
 def entity_places(table: np.ndarray, degree: np.ndarray, seed: int = 0) -> Places:
@@ -83,23 +86,70 @@ def _between(
 def entity_types(graph: KnowledgeGraph) -> tuple[npt.NDArray[np.uint8], list[str]]:
     """Return a type per entity and the names of the types. Shape: (n,).
 
-    A type is the relation and side of most training facts of the entity; the most frequent ones
-    have a name of their own, and the last one stands for all others.
+    Entities that stand at the same places, as the head or tail of the same relations, have one
+    type: clusters of these places, named by the place that tells a cluster from the others. The
+    last type is that of entities without training facts.
     """
-    sides = 2 * graph.num_relations
-    relation = graph.train[:, 1].astype(np.int64)
-    role = np.concatenate([2 * relation, 2 * relation + 1])
-    entity = np.concatenate([graph.train[:, 0], graph.train[:, 2]]).astype(np.int64)
-    pairs, counts = np.unique(entity * sides + role, return_counts=True)
-    order = np.lexsort((pairs, -counts))
-    owners, first = np.unique(pairs[order] // sides, return_index=True)
-    usual = pairs[order][first] % sides
-    found, frequency = np.unique(usual, return_counts=True)
-    chosen = found[np.argsort(-frequency, kind="stable")][:MOST_TYPES]
-    index = np.full(sides, len(chosen))
-    index[chosen] = np.arange(len(chosen))
-    types = np.full(graph.num_entities, len(chosen), dtype=np.uint8)
-    types[owners] = index[usual]
-    ends = ("head", "tail")
-    names = [f"{ends[each % 2]} of {graph.relations[each // 2]}" for each in chosen.tolist()]
-    return types, [*names, "others"]
+    profile = _profiles(graph)
+    known = np.flatnonzero(profile.any(1))
+    types = np.full(graph.num_entities, 0, dtype=np.uint8)
+    names: list[str] = []
+    if len(known):
+        label = _clusters(profile[known])
+        by_size = np.argsort(-np.bincount(label), kind="stable")
+        place = np.empty(len(by_size), dtype=np.uint8)
+        place[by_size] = np.arange(len(by_size))
+        types[known] = place[label]
+        names = _type_names(graph, profile[known], types[known], len(by_size))
+    if len(known) < graph.num_entities:
+        types[~profile.any(1)] = len(names)
+        names.append("no training facts")
+    return types, names
+
+
+def _profiles(graph: KnowledgeGraph) -> npt.NDArray[np.bool_]:
+    """Return where each entity stands: the heads of all relations, then the tails. (n, 2 m)."""
+    made = np.zeros((graph.num_entities, 2 * graph.num_relations), dtype=bool)
+    made[graph.train[:, 0], graph.train[:, 1]] = True
+    made[graph.train[:, 2], graph.num_relations + graph.train[:, 1]] = True
+    return made
+
+
+def _clusters(profile: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return a cluster per row: average linkage of the most frequent profiles, by cosine.
+
+    The other profiles go to the cluster whose mean is nearest.
+    """
+    distinct, of_row = np.unique(profile, axis=0, return_inverse=True)
+    of_row = of_row.reshape(-1)
+    if len(distinct) <= MOST_TYPES:
+        return np.asarray(of_row, dtype=np.int64)
+    from sklearn.cluster import AgglomerativeClustering
+
+    rows = distinct.astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    frequent = np.argsort(-np.bincount(of_row), kind="stable")[:_MOST_PROFILES]
+    method = AgglomerativeClustering(MOST_TYPES, metric="cosine", linkage="average")
+    with threadpool_limits(1):
+        found = method.fit_predict(rows[frequent])
+        means = np.stack([rows[frequent[found == each]].mean(0) for each in range(MOST_TYPES)])
+        label = np.argmax(rows @ (means / np.linalg.norm(means, axis=1, keepdims=True)).T, axis=1)
+    label[frequent] = found
+    return np.asarray(label[of_row], dtype=np.int64)
+
+
+def _type_names(
+    graph: KnowledgeGraph, profile: npt.NDArray[np.bool_], types: np.ndarray, size: int
+) -> list[str]:
+    """Name each type by the place that most of its entities and few others stand at."""
+    names: list[str] = []
+    overall = profile.mean(0)
+    for each in range(size):
+        inside = profile[types == each].mean(0)
+        for role in np.argsort(-(inside * (inside - overall)), kind="stable").tolist():
+            side, relation = divmod(role, graph.num_relations)
+            name = f"{('head', 'tail')[side]} of {graph.relations[relation]}"
+            if name not in names:
+                break
+        names.append(name)
+    return names

@@ -54,16 +54,21 @@ async function drawNeighbourhood(source, entity, place) {
     left > 0 ? make("p", { class: "quiet" }, `${count(left)} more are in the list of facts.`) : "");
 }
 
-// A relation is named once, on the edge in the middle of its group.
+// A relation is named once, on an edge of its group, where the name covers no other.
 function relationLabels(source, shown, at, middle) {
-  const made = [];
+  const made = [], taken = at.map(([x, y]) => [x - 8, y - 8, x + 8, y + 8]);
+  taken.push([middle[0] - 10, middle[1] - 10, middle[0] + 10, middle[1] + 10]);
   for (let start = 0; start < shown.length;) {
     let end = start;
     while (end < shown.length && shown[end].relation === shown[start].relation && shown[end].out === shown[start].out) end += 1;
-    const [x, y] = at[Math.floor((start + end - 1) / 2)];
-    const name = shortened(relationName(source, shown[start].relation), 22);
-    made.push(makeSvg("text", { class: "relation", x: middle[0] + 0.56 * (x - middle[0]), y: middle[1] + 0.56 * (y - middle[1]) + 3, "text-anchor": "middle" },
-      shown[start].out ? `${name} →` : `← ${name}`));
+    const name = shortened(relationName(source, shown[start].relation), 22), half = 3.1 * name.length + 10;
+    const places = [0.55, 0.68, 0.42, 0.78].flatMap((share) => at.slice(start, end).map(([x, y]) => [middle[0] + share * (x - middle[0]), middle[1] + share * (y - middle[1])]));
+    const box = ([x, y]) => [x - half, y - 8, x + half, y + 8];
+    const free = places.find((place) => !taken.some((other) => { const own = box(place); return own[0] < other[2] && other[0] < own[2] && own[1] < other[3] && other[1] < own[3]; }));
+    if (free) {
+      taken.push(box(free));
+      made.push(makeSvg("text", { class: "relation", x: free[0], y: free[1] + 3, "text-anchor": "middle" }, shown[start].out ? `${name} →` : `← ${name}`));
+    }
     start = end;
   }
   return made;

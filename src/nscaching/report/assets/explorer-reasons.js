@@ -6,8 +6,8 @@ function reasonsOf(source, head, relation, tail) {
   const against = source.contradicted(head, relation, tail);
   const said = visible(source.info.relations[relation]);
   if (against) reasons.push({ sign: -1, parts: ["The graph has ", source.ref(against[0]), ` · ${said} · `, source.ref(against[1]), "; this relation has one answer as a rule."] });
-  if (!source.seen("tail", relation)[tail]) reasons.push({ sign: -1, parts: [source.ref(tail), ` is never the tail of ${said} in the training facts.`] });
-  if (!source.seen("head", relation)[head]) reasons.push({ sign: -1, parts: [source.ref(head), ` is never the head of ${said} in the training facts.`] });
+  if (!source.seen("tail", relation)[tail]) reasons.push({ sign: -1, parts: [source.ref(tail), ` is never the tail of “${said}” in the training facts.`] });
+  if (!source.seen("head", relation)[head]) reasons.push({ sign: -1, parts: [source.ref(head), ` is never the head of “${said}” in the training facts.`] });
   return reasons;
 }
 
@@ -31,9 +31,11 @@ function pathReasons(source, head, relation, tail) {
   }
   return [...kinds.values()].map((kind) => ({ ...kind, ...pathSupport(source, kind.steps, relation) }))
     .filter(({ confirmed, support }) => confirmed > 0 && support > 1)
-    .sort((a, b) => lowerBound(b) - lowerBound(a)).slice(0, MOST_PATHS).map((kind) => pathSentence(source, kind, head, relation, tail));
+    .sort((a, b) => lowerBound(b) - lowerBound(a)).filter(otherThanBefore).slice(0, MOST_PATHS).map((kind) => pathSentence(source, kind, head, relation, tail));
 }
 
+// A relation that holds both ways gives each path several times: one is enough.
+const otherThanBefore = (kind, place, all) => !all.slice(0, place).some((other) => other.via[0] === kind.via[0] && other.confirmed === kind.confirmed && other.support === kind.support);
 const lowerBound = ({ confirmed, support }) => (confirmed + 0.5) / (support + 2);
 
 // Pairs of entities with such a path whose first entity was seen with the relation, and those that have it.
@@ -72,7 +74,7 @@ function pathSentence(source, { steps, via, support, confirmed }, head, relation
   }
   made.push(source.ref(tail));
   const more = via.length > 1 ? `, and ${plural(via.length - 1, "such path")} more` : "";
-  made.push(`${more}. Of ${plural(support, "pair")} linked like this, ${count(confirmed)} ${confirmed === 1 ? "has" : "have"} ${name(relation)}.`);
+  made.push(`${more}. Of ${plural(support, "pair")} linked like this, ${count(confirmed)} ${confirmed === 1 ? "has" : "have"} “${name(relation)}”.`);
   return { sign: 1, weight: confirmed / support, parts: made };
 }
 

@@ -125,8 +125,8 @@ class EmbeddedSource {
   // Doubts about a new fact: never seen with the relation, or against a fact where one is the rule.
   flags({ head, relation, tail }, side) {
     const made = [];
-    const answer = side === "tail" ? tail : head;
-    if (!this.seen(side, relation)[answer.id]) made.push({ kind: "unseen", parts: ["never seen with this relation"] });
+    const seen = (end, entity) => side === end || side === null ? this.seen(end, relation)[entity.id] : true;
+    if (!seen("tail", tail) || !seen("head", head)) made.push({ kind: "unseen", parts: ["never seen with this relation"] });
     const against = this.contradicted(head.id, relation, tail.id);
     if (against) made.push({ kind: "contradicts", parts: ["contradicts ", this.ref(against[0]), ` · ${visible(this.info.relations[relation])} · `, this.ref(against[1])] });
     return made;
@@ -156,7 +156,7 @@ class EmbeddedSource {
   async queue() {
     const facts = this.info.queue.map(([head, relation, tail, probability, score]) => {
       const triple = { head: this.ref(head), relation, tail: this.ref(tail) };
-      return { ...triple, probability, score, flags: this.flags(triple, "tail") };
+      return { ...triple, probability, score, flags: this.flags(triple, null) };
     });
     return { ready: true, facts };
   }

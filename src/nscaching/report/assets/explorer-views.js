@@ -173,7 +173,7 @@ async function helpView(source) {
       make("p", {}, "Doubts are shown beside a fact: the entity was never seen on this side of the relation in training, or the graph has another answer for a relation that has one answer as a rule."),
       make("p", {}, "“Why?” lists paths of one or two facts that link head and tail, how often such a path goes with the relation, and similar entities that have the fact.")),
     make("section", { class: "card" }, make("h2", {}, "Where things are kept"),
-      make("p", {}, info.embedded ? "Everything is in this file; nothing is sent anywhere. Your answers in Review are kept by this browser for this run." : "The answers come from nscaching on this computer. Your answers in Review are kept in the run folder."),
+      make("p", {}, info.embedded ? "Everything is in this file; nothing is sent anywhere. Your answers in Review are kept by this browser for this graph." : "The answers come from nscaching on this computer. Your answers in Review are kept by this browser, for this graph and this address."),
       make("p", {}, "The two files that Review writes are what “nscaching update RUN --accept accepted.tsv --reject rejected.tsv” reads.")),
   ];
 }

@@ -1,0 +1,201 @@
+"""The explorer served to this computer only: the same page, answers as JSON from Python."""
+
+from __future__ import annotations
+
+import copy
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from nscaching.errors import UserError
+from nscaching.report.explorer import packed, render
+from nscaching.report.explorer_answers import ExplorerAnswers
+from nscaching.runs.run import Run
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+    from starlette.routing import Route
+except ImportError as error:  # pragma: no cover
+    raise UserError(
+        "Serving the explorer needs Starlette and uvicorn: pip install 'nscaching[explore]'."
+    ) from error
+
+ADDRESS = "127.0.0.1"
+#: The port while it is free: a browser keeps answers of a review for an address with its port.
+PORT = 8417
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
+    "connect-src 'self'"
+)
+_HEADERS = {
+    "Content-Security-Policy": f"{_POLICY}; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_MOST_IDS = 2000
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+
+class OnlyThisComputer:
+    """Refuse what does not come from the page itself: another host name, origin or method.
+
+    A page elsewhere can make a browser send requests here, also under a name of its own that leads
+    to this computer; it cannot choose the headers Host, Origin and Sec-Fetch-Site.
+    """
+
+    def __init__(self, app: Any, port: int) -> None:
+        self.app = app
+        self.hosts = {f"{name}:{port}" for name in (ADDRESS, "localhost")}
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Answer, or refuse with 403."""
+        if scope["type"] == "http" and not self._allowed(scope):
+            refused = PlainTextResponse("Refused: ask from the explorer's own page.", 403)
+            await refused(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def _allowed(self, scope: Any) -> bool:
+        headers = scope["headers"]
+        given = {name: [v.decode("latin-1") for n, v in headers if n == name] for name, _ in headers}
+        if scope["method"] not in ("GET", "HEAD"):
+            return False
+        hosts, origins = given.get(b"host", []), given.get(b"origin", [])
+        sites = given.get(b"sec-fetch-site", [])
+        return (
+            len(hosts) == 1
+            and hosts[0] in self.hosts
+            and all(origin == f"http://{hosts[0]}" for origin in origins)
+            and all(site in ("same-origin", "none") for site in sites)
+        )
+
+
+class Queue:
+    """Discovered facts, looked for in the background on a copy of the run's buffers."""
+
+    def __init__(self, answers: ExplorerAnswers) -> None:
+        own = copy.copy(answers)
+        own.run = copy.copy(answers.run)
+        own.run.model = copy.copy(answers.run.model)
+        self._answers = own
+        self._found: list[dict[str, Any]] | None = None
+        self._error: str | None = None
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
+        try:
+            self._found = self._answers.queue()
+        except Exception as error:  # shown on the page; the other views still work
+            self._error = str(error) or type(error).__name__
+
+    def state(self) -> dict[str, Any]:
+        """Return the facts, or that they are not there yet."""
+        if self._error is not None:
+            raise UserError(self._error)
+        return {"ready": self._found is not None, "facts": self._found or []}
+
+
+def explorer_app(run: Run, port: int) -> Any:
+    """Return the ASGI application that explores a run under a port of this computer."""
+    answers = ExplorerAnswers(run)
+    queue, lock = Queue(answers), threading.Lock()
+    page = render({**answers.info(), "embedded": False, "report": None}, _POLICY)
+
+    def answering(work: Callable[[Request], Any]) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            try:
+                with lock:  # the run's buffers serve one question at a time
+                    return JSONResponse(work(request), headers=_HEADERS)
+            except (UserError, ValueError) as error:
+                return JSONResponse({"error": str(error)}, 400, headers=_HEADERS)
+
+        return answer
+
+    def numbers(request: Request) -> list[int]:
+        given = [part for part in request.query_params.get("ids", "").split(",") if part]
+        if len(given) > _MOST_IDS:
+            raise ValueError(f"Ask for at most {_MOST_IDS} entities at once.")
+        return [_entity(run, part) for part in given]
+
+    def ask(request: Request) -> Any:
+        anchor, relation = request.path_params["anchor"], request.path_params["relation"]
+        side = request.path_params["side"]
+        if side not in ("head", "tail"):
+            raise ValueError(f"There is no side '{side}'.")
+        return answers.ask(side, _entity(run, anchor), _relation(run, relation))
+
+    def explain(request: Request) -> Any:
+        given = request.path_params
+        head, tail = _entity(run, given["head"]), _entity(run, given["tail"])
+        return answers.explain(head, _relation(run, given["relation"]), tail)
+
+    def places(_: Request) -> Any:
+        return {
+            "places": packed(answers.places, "<u2"),
+            "types": packed(answers.types, "u1"),
+            "degree": packed(answers.degree, "<i4"),
+        }
+
+    def one(request: Request) -> int:
+        return _entity(run, request.path_params["entity"])
+
+    calls: dict[str, Callable[[Request], Any]] = {
+        "find": lambda request: answers.find(request.query_params.get("text", "")[:200]),
+        "names": lambda request: answers.refs(numbers(request)),
+        "links": lambda request: answers.links(numbers(request)),
+        "entity/{entity:int}": lambda request: answers.entity(one(request)),
+        "new/{entity:int}": lambda request: answers.fresh(one(request)),
+        "ask/{side}/{anchor:int}/{relation:int}": ask,
+        "explain/{head:int}/{relation:int}/{tail:int}": explain,
+        "map": places,
+        "queue": lambda _: queue.state(),
+    }
+    routes = [Route(f"/api/{path}", answering(work)) for path, work in calls.items()]
+    routes.append(Route("/", lambda _: HTMLResponse(page, headers=_HEADERS)))
+    return OnlyThisComputer(Starlette(routes=routes), port)
+
+
+def _entity(run: Run, given: object) -> int:
+    return _within(given, run.graph.entities, "entity")
+
+
+def _relation(run: Run, given: object) -> int:
+    return _within(given, run.graph.relations, "relation")
+
+
+def _within(given: object, names: Sequence[str], what: str) -> int:
+    number = int(str(given))
+    if not 0 <= number < len(names):
+        raise ValueError(f"There is no {what} {number}.")
+    return number
+
+
+def bound_socket(port: int | None) -> socket.socket:
+    """Return a socket on 127.0.0.1: the given port, or the usual one, or any that is free."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((ADDRESS, PORT if port is None else port))
+    except OSError as error:
+        if port is not None:
+            made.close()
+            raise UserError(
+                f"Port {port} cannot be used ({error.strerror}); choose another --port."
+            ) from error
+        made.bind((ADDRESS, 0))
+    return made
+
+
+def serve(run: Run, listening: socket.socket) -> None:
+    """Serve the explorer on a bound socket until the process is interrupted."""
+    app = explorer_app(run, listening.getsockname()[1])
+    config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False)
+    uvicorn.Server(config).run(sockets=[listening])
