@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Sequence
 from importlib import resources
@@ -15,7 +14,8 @@ import numpy as np
 from nscaching._version import __version__
 from nscaching.errors import UserError
 from nscaching.files import write_text
-from nscaching.report.explorer_answers import ExplorerAnswers, int8_table
+from nscaching.report.explorer_answers import ExplorerAnswers
+from nscaching.report.explorer_model import int8_table, packed, packed_calibration
 from nscaching.report.markup import text
 from nscaching.runs.run import Run
 
@@ -23,6 +23,8 @@ from nscaching.runs.run import Run
 FILE_NAME = "explorer.html"
 #: The largest file that is written; a larger graph is explored with ``nscaching explore``.
 MOST_BYTES = 24_000_000
+#: Scores that are computed to fill the queue of a file; about ten seconds.
+_QUEUE_WORK = 1e9
 #: Scoring functions that ``explorer-model.js`` knows.
 SCORED_IN_PAGE = frozenset(
     ("transe", "transh", "transd", "distmult", "complex", "simple", "rotate")
@@ -120,7 +122,12 @@ def _contents(answers: ExplorerAnswers) -> dict[str, Any]:
             "relation": packed(relation, "<f4"),
             "relation_width": relation.shape[1],
         },
-        "answers": None,
+        "calibration": packed_calibration(run),
+        "rejected": [
+            [graph.entity_ids[head], graph.relation_ids[relation], graph.entity_ids[tail]]
+            for head, relation, tail in sorted(run.rejected)
+            if {head, tail} <= graph.entity_ids.keys() and relation in graph.relation_ids
+        ],
         "queue": _queue(answers),
     }
 
@@ -129,13 +136,8 @@ def _queue(answers: ExplorerAnswers) -> Sequence[Sequence[Any]]:
     """Return the queue as plain rows: the page knows names, flags and reasons by itself."""
     return [
         [fact["head"]["id"], fact["relation"], fact["tail"]["id"], fact["probability"], fact["score"]]
-        for fact in answers.queue()
+        for fact in answers.queue(work=_QUEUE_WORK)
     ]
-
-
-def packed(array: np.ndarray, kind: str) -> str:
-    """Return numbers as base64 of their bytes."""
-    return base64.b64encode(np.ascontiguousarray(array, dtype=kind).tobytes()).decode("ascii")
 
 
 def _asset(name: str) -> str:

@@ -13,14 +13,16 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 
+from nscaching.evaluation.positions import Positions
 from nscaching.graph import KnowledgeGraph
-from nscaching.models import SCORING
+from nscaching.models import SCORING, Side
 from nscaching.report.explorer_find import NameIndex
 from nscaching.report.explorer_map import entity_degrees, entity_places, entity_types
 from nscaching.report.numbers import count, plural
-from nscaching.runs.run import Prediction, Run
+from nscaching.runs.explain import PathReason, SimilarEntity
+from nscaching.runs.predictions import Prediction
+from nscaching.runs.run import Run
 
 #: New answers to a question, new facts of an entity, similar entities, facts in the queue.
 ANSWERS, NEW_FACTS, SIMILAR, QUEUE = 20, 10, 8, 200
@@ -28,8 +30,6 @@ ANSWERS, NEW_FACTS, SIMILAR, QUEUE = 20, 10, 8, 200
 _PER_QUESTION = 3
 #: Entities named on the first view.
 _LARGEST = 16
-#: Share of the questions of a relation with one answer, from which on a second one is in doubt.
-ONE_ANSWER = 0.95
 
 Shown = dict[str, Any]
 
@@ -47,9 +47,9 @@ class ExplorerAnswers:
     def info(self) -> Shown:
         """Return what the page needs before anything is asked."""
         graph = self.graph
-        sampler = self.run.config.sampler
+        scoring = SCORING[self.run.config.scoring].__name__
         return {
-            "title": f"{SCORING[self.run.config.scoring].__name__} with {sampler} on {graph.name}",
+            "title": f"{scoring} on {graph.name}",
             "graph": graph.name,
             "fingerprint": hashlib.sha256(graph.fingerprint.encode()).hexdigest()[:16],
             "relations": graph.relations,
@@ -181,24 +181,23 @@ class ExplorerAnswers:
     def shown(self, prediction: Prediction) -> Shown:
         """Return a prediction as the page shows it."""
         entities, relations = self.graph.entity_ids, self.graph.relation_ids
-        probability = getattr(prediction, "probability", None)
         return {
             "head": self.ref(entities[prediction.head]),
             "relation": relations[prediction.relation],
             "tail": self.ref(entities[prediction.tail]),
             "score": prediction.score,
-            "probability": probability,
+            "probability": prediction.probability,
             "flags": self._flags(prediction),
             "known": prediction.split,
         }
 
     def _flags(self, prediction: Prediction) -> list[Shown]:
         flags: list[Shown] = []
-        if not getattr(prediction, "seen", True):
+        if not prediction.seen:
             flags.append({"kind": "unseen", "parts": ["never seen with this relation"]})
-        contradicts = getattr(prediction, "contradicts", None)
-        if contradicts is not None:
-            flags.append({"kind": "contradicts", "parts": ["contradicts ", *self._fact(contradicts)]})
+        if prediction.contradicts is not None:
+            parts = ["contradicts ", *self._fact(prediction.contradicts)]
+            flags.append({"kind": "contradicts", "parts": parts})
         return flags
 
     def _fact(self, names: Sequence[str]) -> list[Any]:
@@ -221,7 +220,7 @@ class ExplorerAnswers:
                 reasons.append({"sign": -1, "parts": said})
         return reasons
 
-    def _path(self, head: int, name: str, tail: int, path: Any) -> Shown:
+    def _path(self, head: int, name: str, tail: int, path: PathReason) -> Shown:
         """Say which facts lead from head to tail, and how often such a path goes with it."""
         parts: list[Any] = [self.ref(head)]
         for place, (relation, direction) in enumerate(path.steps):
@@ -237,9 +236,9 @@ class ExplorerAnswers:
         )
         return {"sign": 1, "parts": parts}
 
-    def _resemblance(self, similar: Any) -> Shown:
+    def _resemblance(self, similar: SimilarEntity) -> Shown:
         entity = self.ref(self.graph.entity_ids[similar.entity])
-        said = f" is like the {similar.side} (cosine {similar.similarity:.2f}), and the graph has "
+        said = f" is like the {similar.side} ({similar.similarity:.2f}), and the graph has "
         return {"sign": 1, "parts": [entity, said, *self._fact(similar.fact), "."]}
 
     def _stands(self, entity: int, relation: int, side: str) -> bool:
@@ -247,27 +246,24 @@ class ExplorerAnswers:
         train = self.graph.train
         return bool(((train[:, column] == entity) & (train[:, 1] == relation)).any())
 
-    def queue(self, most: int = QUEUE) -> list[Shown]:
-        """Return discovered facts, the most probable first."""
-        if not hasattr(self.run, "discover"):
-            from nscaching.report.predictions import unknown_triples
-            return [self.shown(g.prediction) for g in unknown_triples(self.run, 60)]
-        return [self.shown(prediction) for prediction in self.run.discover(most)]
+    def queue(self, most: int = QUEUE, work: float | None = None) -> list[Shown]:
+        """Return discovered facts, the most probable first.
+
+        ``work`` bounds the scores that are computed: where all pairs would take more, only the
+        entities with the most facts are asked about.
+        """
+        heads = None
+        if work is not None:
+            count = int(work / max(1, self.graph.num_relations * self.graph.num_entities))
+            if count < self.graph.num_entities:
+                heads = np.argsort(-self.degree, kind="stable")[: max(1, count)].tolist()
+        return [self.shown(prediction) for prediction in self.run.discover(most, heads=heads)]
 
 
 def single_answers(graph: KnowledgeGraph) -> dict[str, list[int]]:
     """Return for each side the relations whose questions have one answer as a rule."""
-    found = {}
-    for side, rows in (("head", graph.rows.head), ("tail", graph.rows.tail)):
-        one = np.diff(rows.offsets) == 1
-        size = np.bincount(rows.relation, minlength=graph.num_relations)
-        share = np.bincount(rows.relation, one, minlength=graph.num_relations) / np.maximum(1, size)
-        found[side] = np.flatnonzero((share >= ONE_ANSWER) & (size > 0)).tolist()
-    return found
-
-
-def int8_table(table: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return a table as int8 rows and one scale per row. Shapes: (n, w) -> (n, w), (n,)."""
-    rows = table.detach().float().cpu().numpy()
-    scale = np.maximum(np.abs(rows).max(1), 1e-30) / 127
-    return np.round(rows / scale[:, None]).astype(np.int8), scale.astype(np.float32)
+    positions = Positions.of(graph)
+    return {
+        name: [r for r in range(graph.num_relations) if positions.has_one_answer(side, r)]
+        for name, side in (("head", Side.HEAD), ("tail", Side.TAIL))
+    }

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from nscaching.errors import UserError
-from nscaching.report.explorer import packed, render
+from nscaching.report.explorer import render
 from nscaching.report.explorer_answers import ExplorerAnswers
+from nscaching.report.explorer_model import packed
 from nscaching.runs.run import Run
 
 try:

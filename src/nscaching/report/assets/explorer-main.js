@@ -43,4 +43,5 @@ if (data.report) byId("about").append(" · ", make("a", { href: data.report }, "
 byId("about").append(data.embedded ? " · this file needs no network" : " · served from this computer only");
 addEventListener("hashchange", route);
 route(true);
-later(() => source.review.load());
+later(() => { source.prepare?.(); return source.review.load(); });
+window.explorer = { source }; // for the console and the tests

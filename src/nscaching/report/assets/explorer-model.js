@@ -143,3 +143,33 @@ function largest(numbers, k) {
   }
   return ids;
 }
+
+// From scores to log-odds, as Python fitted them on the valid facts: linear in the log-softmax and
+// the deviation of the score within its question, with a term of each of the two entities.
+class Calibration {
+  constructor(packed, count) {
+    this.temperature = packed.temperature;
+    this.count = count;
+    this.sides = Object.fromEntries(Object.entries(packed.sides).map(([side, fit]) => [side, { ...fit, answer: terms(fit.answer), anchor: terms(fit.anchor) }]));
+  }
+
+  term({ low, step, values }, relation, entity) { return low[relation] + step[relation] * values[relation * this.count + entity]; }
+
+  // Shapes: one number per entity; `known` maps answers of the graph to their split.
+  logits(side, anchor, relation, scores, known) {
+    const { temperature, count: n } = this, fit = this.sides[side];
+    let sum = 0, squares = 0, top = -Infinity, mass = 0;
+    for (let e = 0; e < n; e += 1) { sum += scores[e]; if (known.get(e) !== "train") top = Math.max(top, temperature * scores[e]); }
+    const mean = sum / n;
+    for (let e = 0; e < n; e += 1) { squares += (scores[e] - mean) ** 2; if (known.get(e) !== "train") mass += Math.exp(temperature * scores[e] - top); }
+    const spread = Math.max(Math.sqrt(squares / Math.max(1, n - 1)), 1e-6), normaliser = top + Math.log(mass);
+    const [softmax, deviations] = [fit.softmax[relation], fit.deviations[relation]];
+    const slope = temperature * softmax + deviations / spread;
+    const base = fit.intercept[relation] - softmax * normaliser - deviations * mean / spread + this.term(fit.anchor, relation, anchor);
+    const made = new Float32Array(n);
+    for (let e = 0; e < n; e += 1) made[e] = slope * scores[e] + base + this.term(fit.answer, relation, e);
+    return made;
+  }
+}
+
+const terms = ({ low, step, values }) => ({ low, step, values: bytes(values) });

@@ -15,7 +15,8 @@ class EmbeddedSource {
     this.index = null;
     this.link();
     this.seenCache = new Map();
-    this.answers = data.answers ? new StoredAnswers(data.answers) : null;
+    this.calibration = data.calibration ? new Calibration(data.calibration, this.names.length) : null;
+    this.rejected = new Set(data.rejected.map((triple) => triple.join(" ")));
   }
 
   // For each entity the facts that hold it: `place` of its first in `lists`.
@@ -68,8 +69,10 @@ class EmbeddedSource {
     return this.seenCache.get(key);
   }
 
+  prepare() { this.index ??= new NameIndex(this.names, this.degree); }
+
   async find(text) {
-    this.index ??= new NameIndex(this.names, this.degree);
+    this.prepare();
     const { ids, total } = this.index.find(text);
     return { entities: ids.map((id) => this.ref(id)), total };
   }
@@ -95,8 +98,7 @@ class EmbeddedSource {
   async ask(side, anchor, relation, most = ANSWERS) {
     const known = this.known(side, anchor, relation);
     const held = [...known].map(([other, split]) => ({ ...this.triple(side, anchor, relation, other), known: split }));
-    const kept = this.answers?.of(side, anchor, relation);
-    return { known: held, answers: kept ? this.unpacked(side, anchor, relation, kept, most) : this.scored(side, anchor, relation, known, most) };
+    return { known: held, answers: this.scored(side, anchor, relation, known, most) };
   }
 
   triple(side, anchor, relation, other) {
@@ -104,29 +106,25 @@ class EmbeddedSource {
     return { head: this.ref(head), relation, tail: this.ref(tail) };
   }
 
-  unpacked(side, anchor, relation, kept, most) {
-    return kept.slice(0, most).map(([other, probability]) => {
-      const triple = this.triple(side, anchor, relation, other);
-      return { ...triple, score: 0, probability, flags: this.flags(triple, side), known: null };
-    });
-  }
-
-  // Scores of the int8 copy: where no probability is stored for the question.
+  // The best new answers, by probability where the run is calibrated, else by score.
   scored(side, anchor, relation, known, most) {
     const scores = this.model.scores(side, anchor, relation);
-    for (const other of known.keys()) scores[other] = -Infinity;
-    if (!this.info.loops.includes(relation)) scores[anchor] = -Infinity;
-    return largest(scores, most).map((other) => {
+    const logits = this.calibration?.logits(side, anchor, relation, scores, known) ?? null;
+    const ranked = logits ? logits.slice() : scores.slice();
+    for (const other of known.keys()) ranked[other] = -Infinity;
+    if (!this.info.loops.includes(relation)) ranked[anchor] = -Infinity;
+    if (this.rejected.size) for (let other = 0; other < ranked.length; other += 1) if (this.rejected.has(side === "tail" ? `${anchor} ${relation} ${other}` : `${other} ${relation} ${anchor}`)) ranked[other] = -Infinity;
+    return largest(ranked, most).map((other) => {
       const triple = this.triple(side, anchor, relation, other);
-      return { ...triple, score: scores[other], probability: null, flags: this.flags(triple, side), known: null };
+      return { ...triple, score: scores[other], probability: logits ? 1 / (1 + Math.exp(-logits[other])) : null, flags: this.flags(triple, side), known: null };
     });
   }
 
   // Doubts about a new fact: never seen with the relation, or against a fact where one is the rule.
   flags({ head, relation, tail }, side) {
     const made = [];
-    const seen = (end, entity) => side === end || side === null ? this.seen(end, relation)[entity.id] : true;
-    if (!seen("tail", tail) || !seen("head", head)) made.push({ kind: "unseen", parts: ["never seen with this relation"] });
+    const answer = side === "tail" ? tail : head;
+    if (!this.seen(side, relation)[answer.id]) made.push({ kind: "unseen", parts: ["never seen with this relation"] });
     const against = this.contradicted(head.id, relation, tail.id);
     if (against) made.push({ kind: "contradicts", parts: ["contradicts ", this.ref(against[0]), ` · ${visible(this.info.relations[relation])} · `, this.ref(against[1])] });
     return made;
@@ -139,7 +137,7 @@ class EmbeddedSource {
     return null;
   }
 
-  // The best new facts of an entity: of the questions it was seen with, a few answers each.
+  // The most probable new facts of an entity: of the questions it was seen with, a few answers each.
   async fresh(id) {
     const asked = new Map();
     for (const { relation, out } of this.around(id, true)) asked.set(`${relation} ${out}`, [relation, out ? "tail" : "head"]);
@@ -156,43 +154,12 @@ class EmbeddedSource {
   async queue() {
     const facts = this.info.queue.map(([head, relation, tail, probability, score]) => {
       const triple = { head: this.ref(head), relation, tail: this.ref(tail) };
-      return { ...triple, probability, score, flags: this.flags(triple, null) };
+      return { ...triple, probability, score, flags: this.flags(triple, "tail") };
     });
     return { ready: true, facts };
   }
 
   async map() { return { places: this.places, types: this.types, degree: this.degree }; }
-}
-
-// Probabilities that Python worked out beforehand: for each question up to k answers.
-class StoredAnswers {
-  constructor({ k, questions, answers, probabilities }) {
-    this.k = k;
-    this.questions = asInts(questions); // anchor, relation, 1 for the tail; sorted
-    this.answers = asInts(answers);
-    this.probabilities = asShorts(probabilities);
-  }
-
-  of(side, anchor, relation) {
-    const wanted = [anchor, relation, side === "tail" ? 1 : 0];
-    let low = 0, high = this.questions.length / 3;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.compare(middle, wanted) < 0) low = middle + 1; else high = middle;
-    }
-    if (low >= this.questions.length / 3 || this.compare(low, wanted) !== 0) return null;
-    const made = [];
-    for (let at = low * this.k; at < (low + 1) * this.k && this.answers[at] >= 0; at += 1) made.push([this.answers[at], this.probabilities[at] / 65535]);
-    return made;
-  }
-
-  compare(place, wanted) {
-    for (let k = 0; k < 3; k += 1) {
-      const apart = this.questions[3 * place + k] - wanted[k];
-      if (apart) return apart;
-    }
-    return 0;
-  }
 }
 
 class ServedSource {
