@@ -1,5 +1,6 @@
 """One small traced run with names that bite; one thread, as the graph is tiny."""
 
+import numpy as np
 import pytest
 
 from nscaching.graph import KnowledgeGraph
@@ -49,3 +50,23 @@ def nasty_run(tmp_path_factory, nasty_graph):
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
     return write_folder(ring(), tmp_path_factory.mktemp("graph") / "ring")
+
+
+def clubs(people=40, seed=0):
+    """Make a graph of people who know most others of their club: what is missing can be found."""
+    rng = np.random.default_rng(seed)
+    facts = [(f"p{i}", "member of", f"club {i % 4}") for i in range(people)]
+    facts += [
+        (f"p{i}", "knows", f"p{j}")
+        for i in range(people)
+        for j in range(people)
+        if i != j and i % 4 == j % 4 and rng.random() < 0.75
+    ]
+    order = [facts[place] for place in rng.permutation(len(facts))]
+    return KnowledgeGraph.from_triples(order[60:], order[30:60], order[:30], name="clubs")
+
+
+@pytest.fixture(scope="session")
+def clubs_run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "clubs"
+    return train(clubs(), out=out, epochs=40, dim=16, lr=0.02, scoring="complex")

@@ -56,9 +56,7 @@ class ExplorerBrowser(Chromium):
             "return [b.left + b.width / 2, b.top + b.height / 2]; })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
-            self.ask(
-                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
-            )
+            self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def downloads_to(self, folder):
         """Let downloads go to a folder."""

@@ -17,7 +17,9 @@ def command(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     port: Annotated[
         Optional[int],  # noqa: UP045 (typer reads this at run time on Python 3.10)
-        typer.Option(help="Port on 127.0.0.1.", show_default="8417, or a free one", min=0, max=65535),
+        typer.Option(
+            help="Port on 127.0.0.1.", show_default="8417, or a free one", min=0, max=65535
+        ),
     ] = None,
     out: Annotated[
         Optional[Path],  # noqa: UP045

@@ -1,4 +1,4 @@
-"""The explorer as one HTML file: names, facts, an int8 copy of the model, and the page around it."""
+"""The explorer as one HTML file: names, facts, an int8 copy of the model, and the page."""
 
 from __future__ import annotations
 
@@ -135,7 +135,13 @@ def _contents(answers: ExplorerAnswers) -> dict[str, Any]:
 def _queue(answers: ExplorerAnswers) -> Sequence[Sequence[Any]]:
     """Return the queue as plain rows: the page knows names, flags and reasons by itself."""
     return [
-        [fact["head"]["id"], fact["relation"], fact["tail"]["id"], fact["probability"], fact["score"]]
+        [
+            fact["head"]["id"],
+            fact["relation"],
+            fact["tail"]["id"],
+            fact["probability"],
+            fact["score"],
+        ]
         for fact in answers.queue(work=_QUEUE_WORK)
     ]
 

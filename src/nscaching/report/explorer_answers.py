@@ -212,7 +212,11 @@ class ExplorerAnswers:
         reasons = [self._path(head, name, tail, path) for path in found.paths]
         reasons += [self._resemblance(each) for each in found.similar]
         if found.contradicts is not None:
-            said = ["The graph has ", *self._fact(found.contradicts), "; both cannot hold as a rule."]
+            said = [
+                "The graph has ",
+                *self._fact(found.contradicts),
+                "; both cannot hold as a rule.",
+            ]
             reasons.append({"sign": -1, "parts": said})
         for end, side in ((head, "head"), (tail, "tail")):
             if not self._stands(end, relation, side):

@@ -51,7 +51,10 @@ def packed_calibration(run: Run) -> dict[str, Any] | None:
         weights = np.stack([fit.of_relation(r) for r in range(graph.num_relations)])
         of_score, of_answer, of_anchor = np.split(weights, parts, axis=1)
         tables = [
-            (evidence.entity_table(side, r) @ of_answer[r], evidence.entity_table(other, r) @ of_anchor[r])
+            (
+                evidence.entity_table(side, r) @ of_answer[r],
+                evidence.entity_table(other, r) @ of_anchor[r],
+            )
             for r in range(graph.num_relations)
         ]
         sides[name] = {

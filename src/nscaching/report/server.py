@@ -65,8 +65,9 @@ class OnlyThisComputer:
         await self.app(scope, receive, send)
 
     def _allowed(self, scope: Any) -> bool:
-        headers = scope["headers"]
-        given = {name: [v.decode("latin-1") for n, v in headers if n == name] for name, _ in headers}
+        given: dict[bytes, list[str]] = {}
+        for name, value in scope["headers"]:
+            given.setdefault(name, []).append(value.decode("latin-1"))
         if scope["method"] not in ("GET", "HEAD"):
             return False
         hosts, origins = given.get(b"host", []), given.get(b"origin", [])
