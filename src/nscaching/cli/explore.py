@@ -34,8 +34,9 @@ def command(
     console = stdout()
     if out is not None:
         from nscaching.report.explorer import write_explorer
+        from nscaching.training import Progress
 
-        path = write_explorer(load_run(run, device), out)
+        path = write_explorer(load_run(run, device), out, progress=Progress("auto"))
         size = path.stat().st_size / 1e6
         console.print(f"Explorer: {path} ({size:.1f} MB)", highlight=False, soft_wrap=True)
         return

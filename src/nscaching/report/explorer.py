@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -16,8 +15,9 @@ from nscaching.errors import UserError
 from nscaching.files import write_text
 from nscaching.report.explorer_answers import ExplorerAnswers
 from nscaching.report.explorer_model import int8_table, packed, packed_calibration
-from nscaching.report.markup import text
+from nscaching.report.markup import asset, text
 from nscaching.runs.run import Run
+from nscaching.training import Progress
 
 #: Name of the file beside ``report.html``.
 FILE_NAME = "explorer.html"
@@ -33,7 +33,12 @@ _SCRIPTS = ("base", "find", "model", "source", "reasons", "views", "draw", "map"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
-def write_explorer(run: Run, path: Path | None = None, report: str | None = None) -> Path:
+def write_explorer(
+    run: Run,
+    path: Path | None = None,
+    report: str | None = None,
+    progress: Progress | None = None,
+) -> Path:
     """Write the explorer of a run as one file, into its folder unless a path is given.
 
     ``report`` is the address of the report, for a link to it. A graph that is too large for a file
@@ -46,7 +51,7 @@ def write_explorer(run: Run, path: Path | None = None, report: str | None = None
     reason = too_large(run)
     if reason is not None:
         raise UserError(reason)
-    write_text(path, explorer_page(run, report))
+    write_text(path, explorer_page(run, report, progress))
     return path
 
 
@@ -74,21 +79,21 @@ def estimated_bytes(run: Run) -> int:
     return names + packed * 4 // 3 + 200_000
 
 
-def explorer_page(run: Run, report: str | None = None) -> str:
+def explorer_page(run: Run, report: str | None = None, progress: Progress | None = None) -> str:
     """Return the explorer of a run as HTML that needs no network."""
     answers = ExplorerAnswers(run)
-    data = {**answers.info(), "embedded": True, "report": report, **_contents(answers)}
+    data = {**answers.info(), "embedded": True, "report": report, **_contents(answers, progress)}
     return render(data, _POLICY)
 
 
 def render(data: dict[str, Any], policy: str) -> str:
     """Return the page around some data."""
-    return Template(_asset("explorer.html")).substitute(
+    return Template(asset("explorer.html")).substitute(
         title=text(data["title"]),
         version=text(__version__),
         policy=text(policy),
-        style=_asset("explorer.css"),
-        script="\n".join(_asset(f"explorer-{name}.js") for name in _SCRIPTS),
+        style=asset("explorer.css"),
+        script="\n".join(asset(f"explorer-{name}.js") for name in _SCRIPTS),
         data=embedded_json(data),
     )
 
@@ -101,7 +106,7 @@ def embedded_json(data: dict[str, Any]) -> str:
     return packed
 
 
-def _contents(answers: ExplorerAnswers) -> dict[str, Any]:
+def _contents(answers: ExplorerAnswers, progress: Progress | None) -> dict[str, Any]:
     """Return what the page would otherwise ask the server for."""
     run, graph = answers.run, answers.graph
     splits = [graph.split(name) for name in ("train", "valid", "test")]
@@ -128,11 +133,11 @@ def _contents(answers: ExplorerAnswers) -> dict[str, Any]:
             for head, relation, tail in sorted(run.rejected)
             if {head, tail} <= graph.entity_ids.keys() and relation in graph.relation_ids
         ],
-        "queue": _queue(answers),
+        "queue": _queue(answers, progress),
     }
 
 
-def _queue(answers: ExplorerAnswers) -> Sequence[Sequence[Any]]:
+def _queue(answers: ExplorerAnswers, progress: Progress | None) -> Sequence[Sequence[Any]]:
     """Return the queue as plain rows: the page knows names, flags and reasons by itself."""
     return [
         [
@@ -142,9 +147,5 @@ def _queue(answers: ExplorerAnswers) -> Sequence[Sequence[Any]]:
             fact["probability"],
             fact["score"],
         ]
-        for fact in answers.queue(work=_QUEUE_WORK)
+        for fact in answers.queue(work=_QUEUE_WORK, progress=progress)
     ]
-
-
-def _asset(name: str) -> str:
-    return (resources.files(__package__) / "assets" / name).read_text(encoding="utf-8")

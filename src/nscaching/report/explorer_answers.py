@@ -23,11 +23,14 @@ from nscaching.report.numbers import count, plural
 from nscaching.runs.explain import PathReason, SimilarEntity
 from nscaching.runs.predictions import Prediction
 from nscaching.runs.run import Run
+from nscaching.training import Progress
 
 #: New answers to a question, new facts of an entity, similar entities, facts in the queue.
 ANSWERS, NEW_FACTS, SIMILAR, QUEUE = 20, 10, 8, 200
 #: Answers to each question of an entity among which its new facts are chosen.
 _PER_QUESTION = 3
+#: Probability below which a fact is shown only where it is asked for.
+_LEAST_PROBABLE = 0.01
 #: Entities named on the first view.
 _LARGEST = 16
 
@@ -173,7 +176,7 @@ class ExplorerAnswers:
             answer
             for relation, side in sorted(asked)
             for answer in self._new(side, number, relation, _PER_QUESTION)
-            if answer["probability"] is not None or not answer["flags"]
+            if _worth_showing(answer)
         ]
         found.sort(key=lambda answer: -(answer["probability"] or 0.0))
         return found[:NEW_FACTS]
@@ -250,7 +253,9 @@ class ExplorerAnswers:
         train = self.graph.train
         return bool(((train[:, column] == entity) & (train[:, 1] == relation)).any())
 
-    def queue(self, most: int = QUEUE, work: float | None = None) -> list[Shown]:
+    def queue(
+        self, most: int = QUEUE, work: float | None = None, progress: Progress | None = None
+    ) -> list[Shown]:
         """Return discovered facts, the most probable first.
 
         ``work`` bounds the scores that are computed: where all pairs would take more, only the
@@ -261,7 +266,16 @@ class ExplorerAnswers:
             count = int(work / max(1, self.graph.num_relations * self.graph.num_entities))
             if count < self.graph.num_entities:
                 heads = np.argsort(-self.degree, kind="stable")[: max(1, count)].tolist()
-        return [self.shown(prediction) for prediction in self.run.discover(most, heads=heads)]
+        found = self.run.discover(most, heads=heads, progress=progress)
+        return [self.shown(prediction) for prediction in found]
+
+
+def _worth_showing(answer: Shown) -> bool:
+    """Say whether a fact is shown unasked: probable enough, and against no fact of the graph."""
+    if answer["probability"] is None:
+        return not answer["flags"]
+    against = any(flag["kind"] == "contradicts" for flag in answer["flags"])
+    return answer["probability"] >= _LEAST_PROBABLE and not against
 
 
 def single_answers(graph: KnowledgeGraph) -> dict[str, list[int]]:

@@ -124,15 +124,15 @@ def _clusters(profile: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     of_row = of_row.reshape(-1)
     if len(distinct) <= MOST_TYPES:
         return np.asarray(of_row, dtype=np.int64)
-    from sklearn.cluster import AgglomerativeClustering
+    from scipy.cluster.hierarchy import fcluster, linkage
 
     rows = distinct.astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     frequent = np.argsort(-np.bincount(of_row), kind="stable")[:_MOST_PROFILES]
-    method = AgglomerativeClustering(MOST_TYPES, metric="cosine", linkage="average")
+    joined = linkage(rows[frequent], method="average", metric="cosine")
+    found = fcluster(np.maximum(joined, 0), MOST_TYPES, criterion="maxclust") - 1
     with threadpool_limits(1):
-        found = method.fit_predict(rows[frequent])
-        means = np.stack([rows[frequent[found == each]].mean(0) for each in range(MOST_TYPES)])
+        means = np.stack([rows[frequent[found == each]].mean(0) for each in range(found.max() + 1)])
         label = np.argmax(rows @ (means / np.linalg.norm(means, axis=1, keepdims=True)).T, axis=1)
     label[frequent] = found
     return np.asarray(label[of_row], dtype=np.int64)

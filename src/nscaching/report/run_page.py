@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from nscaching.errors import UserError
 from nscaching.evaluation import RankingReport
@@ -13,9 +14,29 @@ from nscaching.models import SCORING, Side
 from nscaching.report.cache_section import inside_the_cache
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.entity_map import draw_map, entity_map
-from nscaching.report.markup import Column, Html, breakable, facts, paragraph, table, tag, tiles
+from nscaching.report.explorer import FILE_NAME as EXPLORER
+from nscaching.report.explorer import too_large, write_explorer
+from nscaching.report.markup import (
+    Column,
+    Html,
+    breakable,
+    facts,
+    join,
+    paragraph,
+    table,
+    tag,
+    tiles,
+)
 from nscaching.report.numbers import count, percent, plural, rank, share, short, thinned
-from nscaching.report.page import FILE_NAME, Section, command_line, render, repeating, write
+from nscaching.report.page import (
+    FILE_NAME,
+    Section,
+    command_line,
+    render,
+    repeating,
+    try_to_write,
+    write,
+)
 from nscaching.report.predictions import unknown_triples
 from nscaching.report.quality import quality
 from nscaching.runs.run import Run
@@ -37,11 +58,21 @@ def write_run_page(run: Run, path: Path | None = None, progress: Progress | None
         if run.folder is None:
             raise UserError("This run is in no folder; name the file: run.report('report.html').")
         path = run.folder.path / FILE_NAME
-    return write(path, run_page(run, progress))
+    explorer = _write_explorer(run, path, progress)
+    return write(path, run_page(run, progress, explorer))
 
 
-def run_page(run: Run, progress: Progress | None = None) -> str:
-    """Return the page of a run as HTML."""
+def _write_explorer(run: Run, path: Path, progress: Progress | None) -> Path | None:
+    """Write the explorer beside the page, unless the graph is too large for a file."""
+    if too_large(run) is not None:
+        return None
+    name = EXPLORER if path.name == FILE_NAME else f"{path.stem}-{EXPLORER}"
+    shown, beside = progress or Progress("none"), path.with_name(name)
+    return try_to_write(lambda: write_explorer(run, beside, path.name, shown), shown.say)
+
+
+def run_page(run: Run, progress: Progress | None = None, explorer: Path | None = None) -> str:
+    """Return the page of a run as HTML; ``explorer`` lies beside it and is linked."""
     lines = run.folder.read_metrics() if run.folder is not None else []
     report = _evaluation(run, progress)
     sections = [
@@ -57,7 +88,8 @@ def run_page(run: Run, progress: Progress | None = None) -> str:
         traced = inside_the_cache(run.trace, run.config.trace_window)
         sections.insert(4, Section("cache", title, traced))
     title = f"{_model_name(run.config)} on {run.graph.name}"
-    return render(title, _lead(run, lines), _headline(report), sections)
+    head = join([_headline(report), _explore(run, explorer)])
+    return render(title, _lead(run, lines), head, sections)
 
 
 def _evaluation(run: Run, progress: Progress | None) -> RankingReport | None:
@@ -101,6 +133,20 @@ def _headline(report: RankingReport | None) -> Html:
             ("Hits@10", share(report.hits_at_10), ""),
             ("Mean rank", rank(report.mr), ""),
         ]
+    )
+
+
+def _explore(run: Run, explorer: Path | None) -> Html:
+    """Lead to the explorer: the file beside this page, or the command that serves it."""
+    if explorer is not None:
+        link = tag("a", "Open the explorer", href=quote(explorer.name))
+        return paragraph(
+            link, "Find entities, ask, see the map, review new facts.", class_="explore"
+        )
+    if run.folder is None:
+        return Html("")
+    return paragraph(
+        "Explore it with ", tag("code", f"nscaching explore {run.folder.path}"), class_="explore"
     )
 
 

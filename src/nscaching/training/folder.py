@@ -50,7 +50,7 @@ class RunFolder(ArtefactFolder):
     otherwise = "is not a run folder"
     own = (
         *("config.yaml", "entities.txt", "relations.txt", "graph.safetensors"),
-        *("model.safetensors", "metrics.jsonl", "trace.jsonl", "report.html"),
+        *("model.safetensors", "metrics.jsonl", "trace.jsonl", "report.html", "explorer.html"),
         "checkpoint/state.safetensors",
     )
 

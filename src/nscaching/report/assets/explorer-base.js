@@ -38,8 +38,8 @@ const plural = (number, one, many = `${one}s`) => `${count(number)} ${number ===
 
 function percent(share) {
   if (share >= 0.995) return "> 99 %";
-  if (share < 0.01) return "< 1 %";
-  return `${Math.round(100 * share)} %`;
+  if (share < 0.001) return "< 0.1 %";
+  return share < 0.1 ? `${(100 * share).toFixed(1)} %` : `${Math.round(100 * share)} %`;
 }
 
 // How sure the model is: a probability with a bar, or the raw score where none is calibrated.

@@ -2,6 +2,9 @@
 // Both have the same calls and give the same shapes; see explorer_answers.py.
 const NEW_FACTS = 10, SIMILAR = 8, ANSWERS = 20;
 
+// A new fact of an entity that is shown unasked: probable enough, and against no fact of the graph.
+const worthShowing = ({ probability, flags }) => probability === null ? !flags.length : probability >= 0.01 && !flags.some(({ kind }) => kind === "contradicts");
+
 class EmbeddedSource {
   constructor(data) {
     this.info = data;
@@ -146,8 +149,7 @@ class EmbeddedSource {
       const { answers } = await this.ask(side, id, relation, 3);
       found.push(...answers);
     }
-    const certainty = (answer) => answer.probability ?? (answer.flags.length ? -1 : 0);
-    return found.filter((answer) => answer.probability !== null || !answer.flags.length).sort((a, b) => certainty(b) - certainty(a)).slice(0, NEW_FACTS);
+    return found.filter(worthShowing).sort((a, b) => (b.probability ?? 0) - (a.probability ?? 0)).slice(0, NEW_FACTS);
   }
 
   async explain(head, relation, tail) { return reasonsOf(this, head, relation, tail); }

@@ -43,7 +43,7 @@ async function entityView(source, id) {
     await drawNeighbourhood(source, entity, drawing);
     const facts = await source.fresh(id);
     fresh.removeAttribute("aria-busy");
-    fresh.replaceChildren(facts.length ? factTable(source, facts, `New facts of ${visible(entity.name)}`, { about: id }) : make("p", { class: "quiet" }, "The model has none to offer."));
+    fresh.replaceChildren(facts.length ? factTable(source, facts, `New facts of ${visible(entity.name)}`, { about: id }) : make("p", { class: "quiet" }, "The model has none that is probable; ask to see what comes closest."));
   });
   return view;
 }
@@ -120,6 +120,7 @@ async function askView(source, side, id, relation) {
       make("ul", { class: "chips" }, known.map((answer) => make("li", {}, chip(answer[other]), heldOut(answer.known))))) : null,
     make("section", { class: "card" }, make("h2", {}, "New answers"),
       calibrated ? null : make("p", { class: "quiet" }, "Raw scores of the model: no probability is known for this question, so compare them only with each other."),
+      calibrated && answers[0].probability < 0.02 ? make("p", { class: "quiet" }, "None of these is probable.") : null,
       answers.length ? factTable(source, answers, "New answers of the model", { about: id, other }) : make("p", { class: "quiet" }, "There is none left to give.")),
   ].filter(Boolean);
 }
