@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 #: Entities found at most, and names with the text in their middle that are looked at for them.
-MOST_FOUND, _MOST_INSIDE = 40, 4000
+MOST_FOUND, _MOST_INSIDE = 20, 4000
 
 
 def fold(name: str) -> str:

@@ -45,6 +45,8 @@ from nscaching.training.folder import training_seconds
 from nscaching.training.progress import duration
 
 _TABLE_EPOCHS = 20
+#: Scores that the explorer beside a page may cost; about a minute. It can be asked for beyond it.
+_EXPLORER_SCORES = 1.2e9
 _SAMPLER_NAMES = {"nscaching": "NSCaching", "kbgan": "KBGAN", "igan": "IGAN"}
 
 
@@ -63,8 +65,9 @@ def write_run_page(run: Run, path: Path | None = None, progress: Progress | None
 
 
 def _write_explorer(run: Run, path: Path, progress: Progress | None) -> Path | None:
-    """Write the explorer beside the page, unless the graph is too large for a file."""
-    if too_large(run) is not None:
+    """Write the explorer beside the page, unless it would be too large or take too long."""
+    scores = 4 * len(run.graph.valid) * run.graph.num_entities  # that its calibration computes
+    if too_large(run) is not None or scores > _EXPLORER_SCORES:
         return None
     name = EXPLORER if path.name == FILE_NAME else f"{path.stem}-{EXPLORER}"
     shown, beside = progress or Progress("none"), path.with_name(name)

@@ -1,7 +1,7 @@
 // Finding entities by typing: one folded text of all names, scanned by indexOf.
 const MARKS = /[\u0300-\u036f]/g;
 const fold = (name) => name.normalize("NFD").replace(MARKS, "").toLowerCase();
-const MOST_FOUND = 40;
+const MOST_FOUND = 20;
 
 class NameIndex {
   constructor(names, degree) {
