@@ -29,7 +29,19 @@ _QUEUE_WORK = 1e9
 SCORED_IN_PAGE = frozenset(
     ("transe", "transh", "transd", "distmult", "complex", "simple", "rotate")
 )
-_SCRIPTS = ("base", "find", "model", "source", "reasons", "views", "draw", "map", "review", "main")
+_SCRIPTS = (
+    "base",
+    "find",
+    "model",
+    "source",
+    "reasons",
+    "views",
+    "help",
+    "draw",
+    "map",
+    "review",
+    "main",
+)
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 

@@ -22,11 +22,12 @@ function fill(element, attributes, children) {
 }
 
 // Control characters are shown as their pictures; direction marks stay inside <bdi>.
-const visible = (name) => name.replace(/[\u0000-\u001f\u007f-\u009f]/g, (sign) => {
-  const code = sign.charCodeAt(0);
-  return code < 32 ? String.fromCharCode(0x2400 + code) : "\u2421";
-});
-const shortened = (name, most) => name.length > most ? `${[...name].slice(0, most - 1).join("")}…` : name;
+const visible = (name) =>
+  name.replace(/[\u0000-\u001f\u007f-\u009f]/g, (sign) => {
+    const code = sign.charCodeAt(0);
+    return code < 32 ? String.fromCharCode(0x2400 + code) : "\u2421";
+  });
+const shortened = (name, most) => (name.length > most ? `${[...name].slice(0, most - 1).join("")}…` : name);
 const bdi = (name) => make("bdi", {}, visible(name));
 
 // A link to an entity; the whole name is its text.
@@ -54,14 +55,21 @@ function belief(answer) {
 
 function flagList(flags) {
   if (!flags.length) return null;
-  return make("ul", { class: "flags", "aria-label": "Doubts" }, flags.map((flag) => make("li", { class: flag.kind }, parts(flag.parts))));
+  return make(
+    "ul",
+    { class: "flags", "aria-label": "Doubts" },
+    flags.map((flag) => make("li", { class: flag.kind }, parts(flag.parts))),
+  );
 }
 
 // Text with entities in it: strings as they are, {id, name} as links.
-const parts = (list) => list.map((part) => typeof part === "string" ? part : entityLink(part));
+const parts = (list) => list.map((part) => (typeof part === "string" ? part : entityLink(part)));
 
 const SPLITS = { valid: "held out", test: "held out" };
-const heldOut = (split) => SPLITS[split] ? make("span", { class: "split", title: `In the ${split} split: the model was not trained on it` }, SPLITS[split]) : null;
+const heldOut = (split) =>
+  SPLITS[split]
+    ? make("span", { class: "split", title: `In the ${split} split: the model was not trained on it` }, SPLITS[split])
+    : null;
 
 let saidLast = 0;
 function say(text) {
@@ -71,9 +79,10 @@ function say(text) {
 
 // Light and dark: as the system has it, or as the button was pressed, shared with the report.
 function themeButton() {
-  const button = byId("theme"), root = document.documentElement;
+  const button = byId("theme"),
+    root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : system.matches;
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
   const label = () => {
     button.textContent = isDark() ? "Light" : "Dark";
     button.setAttribute("aria-label", `Show in ${isDark() ? "light" : "dark"} colours`);
@@ -92,9 +101,18 @@ function themeButton() {
 
 // Storage that may be absent: a file opened in a private window has none.
 function stored(key) {
-  try { return localStorage.getItem(key); } catch { return null; }
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
 }
 
 function store(key, value) {
-  try { localStorage.setItem(key, value); return true; } catch { return false; }
+  try {
+    localStorage.setItem(key, value);
+    return true;
+  } catch {
+    return false;
+  }
 }

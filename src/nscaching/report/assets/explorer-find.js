@@ -10,7 +10,10 @@ class NameIndex {
     this.text = `\n${folded.join("\n")}\n`;
     this.start = new Uint32Array(names.length + 1);
     let at = 1;
-    folded.forEach((name, index) => { this.start[index] = at; at += name.length + 1; });
+    folded.forEach((name, index) => {
+      this.start[index] = at;
+      at += name.length + 1;
+    });
     this.start[names.length] = at;
   }
 
@@ -19,8 +22,10 @@ class NameIndex {
     const query = fold(wanted.trim());
     if (!query) return { ids: [], total: 0 };
     const { text, start, degree } = this;
-    const ids = [], keys = [];
-    let total = 0, entity = 0;
+    const ids = [],
+      keys = [];
+    let total = 0,
+      entity = 0;
     for (let at = text.indexOf(query, 1); at >= 0; at = text.indexOf(query, start[entity + 1])) {
       entity = this.entityAt(at, entity);
       const end = start[entity + 1] - 1;
@@ -37,7 +42,10 @@ class NameIndex {
         while (place > 0 && keys[place - 1] > key) place -= 1;
         keys.splice(place, 0, key);
         ids.splice(place, 0, entity);
-        if (ids.length > most) { ids.pop(); keys.pop(); }
+        if (ids.length > most) {
+          ids.pop();
+          keys.pop();
+        }
       }
       if (entity + 1 >= start.length - 1) break;
     }
@@ -46,12 +54,17 @@ class NameIndex {
 
   // The entity whose name holds a place of the text; it is not before `from`.
   entityAt(at, from) {
-    let low = from, step = 1;
-    while (low + step < this.start.length && this.start[low + step] <= at) { low += step; step *= 2; }
+    let low = from,
+      step = 1;
+    while (low + step < this.start.length && this.start[low + step] <= at) {
+      low += step;
+      step *= 2;
+    }
     let high = Math.min(low + step, this.start.length - 1);
     while (high - low > 1) {
       const middle = (low + high) >> 1;
-      if (this.start[middle] <= at) low = middle; else high = middle;
+      if (this.start[middle] <= at) low = middle;
+      else high = middle;
     }
     return low;
   }
@@ -62,8 +75,11 @@ const isBreak = (code) => code < 48 || (code > 57 && code < 65) || (code > 90 &&
 
 // The box at the top: a combobox with a list below it.
 function finderBox(source, choose) {
-  const input = byId("find"), list = byId("found");
-  let shown = [], chosen = -1, asked = 0;
+  const input = byId("find"),
+    list = byId("found");
+  let shown = [],
+    chosen = -1,
+    asked = 0;
   const close = () => {
     list.hidden = true;
     chosen = -1;
@@ -78,12 +94,25 @@ function finderBox(source, choose) {
     input.setAttribute("aria-activedescendant", item.id);
     item.scrollIntoView({ block: "nearest" });
   };
-  const take = (entity) => { input.value = ""; close(); input.blur(); choose(entity); };
+  const take = (entity) => {
+    input.value = "";
+    close();
+    input.blur();
+    choose(entity);
+  };
   const draw = ({ entities, total }) => {
     shown = entities;
-    list.replaceChildren(...entities.map((entity, place) => make("li", { id: `found-${place}`, role: "option", "aria-selected": "false" },
-      make("i", { class: `dot t${entity.type}`, "aria-hidden": "true" }), bdi(shortened(entity.name, 120)),
-      make("small", {}, plural(entity.degree, "fact")))));
+    list.replaceChildren(
+      ...entities.map((entity, place) =>
+        make(
+          "li",
+          { id: `found-${place}`, role: "option", "aria-selected": "false" },
+          make("i", { class: `dot t${entity.type}`, "aria-hidden": "true" }),
+          bdi(shortened(entity.name, 120)),
+          make("small", {}, plural(entity.degree, "fact")),
+        ),
+      ),
+    );
     if (!entities.length) list.replaceChildren(make("li", { class: "none" }, "No entity has this in its name"));
     list.hidden = false;
     list.scrollTop = 0;
@@ -102,8 +131,10 @@ function finderBox(source, choose) {
     if (event.key === "ArrowDown" && open) mark((chosen + 1) % shown.length);
     else if (event.key === "ArrowUp" && open) mark(chosen <= 0 ? shown.length - 1 : chosen - 1);
     else if (event.key === "Enter" && open) take(shown[Math.max(0, chosen)]);
-    else if (event.key === "Escape") { input.value = ""; close(); }
-    else return;
+    else if (event.key === "Escape") {
+      input.value = "";
+      close();
+    } else return;
     event.preventDefault();
   });
   list.addEventListener("pointerdown", (event) => {

@@ -1,7 +1,8 @@
 // The int8 copy of the model: the query of each scoring function, and its match with all entities.
 function bytes(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
-  const raw = atob(text), made = new Uint8Array(raw.length);
+  const raw = atob(text),
+    made = new Uint8Array(raw.length);
   for (let at = 0; at < raw.length; at += 1) made[at] = raw.charCodeAt(at);
   return made;
 }
@@ -33,18 +34,26 @@ class Model {
 
   // The score of each entity as the tail of (anchor, relation, ?) or the head of (?, relation, anchor).
   scores(side, anchor, relation) {
-    const r = this.relation(relation), e = this.row(anchor), tail = side === "tail";
+    const r = this.relation(relation),
+      e = this.row(anchor),
+      tail = side === "tail";
     switch (this.scoring) {
-      case "distmult": return this.dots(e.map((x, k) => x * r[k]));
-      case "complex": return this.dots(complexProduct(e, r, !tail));
-      case "simple": return this.dots(tail ? swapped(e.map((x, k) => x * r[k])) : swapped(e).map((x, k) => x * r[k]));
-      case "rotate": return this.moduli(complexProduct(e, rotation(r), !tail));
-      default: return this.distances(e, r, tail);
+      case "distmult":
+        return this.dots(e.map((x, k) => x * r[k]));
+      case "complex":
+        return this.dots(complexProduct(e, r, !tail));
+      case "simple":
+        return this.dots(tail ? swapped(e.map((x, k) => x * r[k])) : swapped(e).map((x, k) => x * r[k]));
+      case "rotate":
+        return this.moduli(complexProduct(e, rotation(r), !tail));
+      default:
+        return this.distances(e, r, tail);
     }
   }
 
   dots(query) {
-    const { values, scale, width, count: n } = this, made = new Float32Array(n);
+    const { values, scale, width, count: n } = this,
+      made = new Float32Array(n);
     for (let entity = 0, at = 0; entity < n; entity += 1) {
       let sum = 0;
       for (let k = 0; k < width; k += 1, at += 1) sum += query[k] * values[at];
@@ -54,11 +63,14 @@ class Model {
   }
 
   moduli(query) {
-    const { values, scale, width, dim, count: n } = this, made = new Float32Array(n);
+    const { values, scale, width, dim, count: n } = this,
+      made = new Float32Array(n);
     for (let entity = 0; entity < n; entity += 1) {
-      const start = entity * width, s = scale[entity];
+      const start = entity * width,
+        s = scale[entity];
       let sum = 0;
-      for (let k = 0; k < dim; k += 1) sum += Math.hypot(query[k] - s * values[start + k], query[dim + k] - s * values[start + dim + k]);
+      for (let k = 0; k < dim; k += 1)
+        sum += Math.hypot(query[k] - s * values[start + k], query[dim + k] - s * values[start + dim + k]);
       made[entity] = -sum;
     }
     return made;
@@ -66,8 +78,10 @@ class Model {
 
   // TransE, TransH and TransD: what the relation sees of an entity differs.
   distances(e, r, tail) {
-    const { dim, norm, count: n } = this, seen = this.view(r), made = new Float32Array(n);
-    const query = seen(e).map((x, k) => tail ? x + r[k] : x - r[k]);
+    const { dim, norm, count: n } = this,
+      seen = this.view(r),
+      made = new Float32Array(n);
+    const query = seen(e).map((x, k) => (tail ? x + r[k] : x - r[k]));
     for (let entity = 0; entity < n; entity += 1) {
       const other = seen(this.row(entity));
       let sum = 0;
@@ -82,9 +96,13 @@ class Model {
 
   view(r) {
     const { dim, scoring } = this;
-    const unit = (x) => { const length = Math.max(Math.hypot(...x), 1e-12); return x.map((value) => value / length); };
+    const unit = (x) => {
+      const length = Math.max(Math.hypot(...x), 1e-12);
+      return x.map((value) => value / length);
+    };
     if (scoring === "transe") return (row) => unit(row.subarray(0, dim));
-    const w = r.subarray(dim, 2 * dim), normal = scoring === "transh" ? unit(w) : w;
+    const w = r.subarray(dim, 2 * dim),
+      normal = scoring === "transh" ? unit(w) : w;
     return (row) => {
       const x = unit(row.subarray(0, dim));
       const against = scoring === "transh" ? normal : row.subarray(dim, 2 * dim);
@@ -106,7 +124,8 @@ class Model {
         this.lengths[each] = Math.sqrt(sum) || 1;
       }
     }
-    const made = new Float32Array(n), own = values.subarray(entity * width, (entity + 1) * width);
+    const made = new Float32Array(n),
+      own = values.subarray(entity * width, (entity + 1) * width);
     for (let each = 0, at = 0; each < n; each += 1) {
       let sum = 0;
       for (let k = 0; k < width; k += 1, at += 1) sum += own[k] * values[at];
@@ -117,21 +136,31 @@ class Model {
 }
 
 function complexProduct(a, b, conjugate) {
-  const dim = a.length / 2, sign = conjugate ? -1 : 1, made = new Float32Array(2 * dim);
+  const dim = a.length / 2,
+    sign = conjugate ? -1 : 1,
+    made = new Float32Array(2 * dim);
   for (let k = 0; k < dim; k += 1) {
-    const re = b[k], im = sign * b[dim + k];
+    const re = b[k],
+      im = sign * b[dim + k];
     made[k] = a[k] * re - a[dim + k] * im;
     made[dim + k] = a[k] * im + a[dim + k] * re;
   }
   return made;
 }
 
-const swapped = (row) => { const half = row.length / 2; return row.map((_, k) => row[k < half ? k + half : k - half]); };
-const rotation = (phases) => Float32Array.from({ length: 2 * phases.length }, (_, k) => k < phases.length ? Math.cos(phases[k]) : Math.sin(phases[k - phases.length]));
+const swapped = (row) => {
+  const half = row.length / 2;
+  return row.map((_, k) => row[k < half ? k + half : k - half]);
+};
+const rotation = (phases) =>
+  Float32Array.from({ length: 2 * phases.length }, (_, k) =>
+    k < phases.length ? Math.cos(phases[k]) : Math.sin(phases[k - phases.length]),
+  );
 
 // The ids of the k largest numbers, best first; minus infinity is never one of them.
 function largest(numbers, k) {
-  const ids = [], kept = [];
+  const ids = [],
+    kept = [];
   for (let id = 0; id < numbers.length; id += 1) {
     const value = numbers[id];
     if (value === -Infinity || (ids.length >= k && value <= kept[kept.length - 1])) continue;
@@ -139,7 +168,10 @@ function largest(numbers, k) {
     while (place > 0 && kept[place - 1] < value) place -= 1;
     kept.splice(place, 0, value);
     ids.splice(place, 0, id);
-    if (ids.length > k) { ids.pop(); kept.pop(); }
+    if (ids.length > k) {
+      ids.pop();
+      kept.pop();
+    }
   }
   return ids;
 }
@@ -150,22 +182,38 @@ class Calibration {
   constructor(packed, count) {
     this.temperature = packed.temperature;
     this.count = count;
-    this.sides = Object.fromEntries(Object.entries(packed.sides).map(([side, fit]) => [side, { ...fit, answer: terms(fit.answer), anchor: terms(fit.anchor) }]));
+    this.sides = Object.fromEntries(
+      Object.entries(packed.sides).map(([side, fit]) => [side, { ...fit, answer: terms(fit.answer), anchor: terms(fit.anchor) }]),
+    );
   }
 
-  term({ low, step, values }, relation, entity) { return low[relation] + step[relation] * values[relation * this.count + entity]; }
+  term({ low, step, values }, relation, entity) {
+    return low[relation] + step[relation] * values[relation * this.count + entity];
+  }
 
   // Shapes: one number per entity; `known` maps answers of the graph to their split.
   logits(side, anchor, relation, scores, known) {
-    const { temperature, count: n } = this, fit = this.sides[side];
-    let sum = 0, squares = 0, top = -Infinity, mass = 0;
-    for (let e = 0; e < n; e += 1) { sum += scores[e]; if (known.get(e) !== "train") top = Math.max(top, temperature * scores[e]); }
+    const { temperature, count: n } = this,
+      fit = this.sides[side];
+    let sum = 0,
+      squares = 0,
+      top = -Infinity,
+      mass = 0;
+    for (let e = 0; e < n; e += 1) {
+      sum += scores[e];
+      if (known.get(e) !== "train") top = Math.max(top, temperature * scores[e]);
+    }
     const mean = sum / n;
-    for (let e = 0; e < n; e += 1) { squares += (scores[e] - mean) ** 2; if (known.get(e) !== "train") mass += Math.exp(temperature * scores[e] - top); }
-    const spread = Math.max(Math.sqrt(squares / Math.max(1, n - 1)), 1e-6), normaliser = top + Math.log(mass);
+    for (let e = 0; e < n; e += 1) {
+      squares += (scores[e] - mean) ** 2;
+      if (known.get(e) !== "train") mass += Math.exp(temperature * scores[e] - top);
+    }
+    const spread = Math.max(Math.sqrt(squares / Math.max(1, n - 1)), 1e-6),
+      normaliser = top + Math.log(mass);
     const [softmax, deviations] = [fit.softmax[relation], fit.deviations[relation]];
     const slope = temperature * softmax + deviations / spread;
-    const base = fit.intercept[relation] - softmax * normaliser - deviations * mean / spread + this.term(fit.anchor, relation, anchor);
+    const base =
+      fit.intercept[relation] - softmax * normaliser - (deviations * mean) / spread + this.term(fit.anchor, relation, anchor);
     const made = new Float32Array(n);
     for (let e = 0; e < n; e += 1) made[e] = slope * scores[e] + base + this.term(fit.answer, relation, e);
     return made;

@@ -1,13 +1,29 @@
 // Why a fact may hold, worked out from the facts inside this file: paths and similar entities.
-const MOST_PATHS = 3, MOST_WALKED = 3e6;
+const MOST_PATHS = 3,
+  MOST_WALKED = 3e6;
 
 function reasonsOf(source, head, relation, tail) {
-  const reasons = pathReasons(source, head, relation, tail).concat(similarReasons(source, head, relation, tail, "head"), similarReasons(source, head, relation, tail, "tail"));
+  const reasons = pathReasons(source, head, relation, tail).concat(
+    similarReasons(source, head, relation, tail, "head"),
+    similarReasons(source, head, relation, tail, "tail"),
+  );
   const against = source.contradicted(head, relation, tail);
   const said = visible(source.info.relations[relation]);
-  if (against) reasons.push({ sign: -1, parts: ["The graph has ", source.ref(against[0]), ` · ${said} · `, source.ref(against[1]), "; this relation has one answer as a rule."] });
-  if (!source.seen("tail", relation)[tail]) reasons.push({ sign: -1, parts: [source.ref(tail), ` is never the tail of “${said}” in the training facts.`] });
-  if (!source.seen("head", relation)[head]) reasons.push({ sign: -1, parts: [source.ref(head), ` is never the head of “${said}” in the training facts.`] });
+  if (against)
+    reasons.push({
+      sign: -1,
+      parts: [
+        "The graph has ",
+        source.ref(against[0]),
+        ` · ${said} · `,
+        source.ref(against[1]),
+        "; this relation has one answer as a rule.",
+      ],
+    });
+  if (!source.seen("tail", relation)[tail])
+    reasons.push({ sign: -1, parts: [source.ref(tail), ` is never the tail of “${said}” in the training facts.`] });
+  if (!source.seen("head", relation)[head])
+    reasons.push({ sign: -1, parts: [source.ref(head), ` is never the head of “${said}” in the training facts.`] });
   return reasons;
 }
 
@@ -19,7 +35,8 @@ function pathReasons(source, head, relation, tail) {
     if (!kinds.has(key)) kinds.set(key, { steps, via: [] });
     if (via !== null) kinds.get(key).via.push(via);
   };
-  const first = [...source.around(head, true)], last = new Map();
+  const first = [...source.around(head, true)],
+    last = new Map();
   for (const step of source.around(tail, true)) {
     if (!last.has(step.other)) last.set(step.other, []);
     last.get(step.other).push(step);
@@ -29,20 +46,31 @@ function pathReasons(source, head, relation, tail) {
     if (step.other === head || step.other === tail) continue;
     for (const back of last.get(step.other) ?? []) add([step, { relation: back.relation, out: !back.out }], step.other);
   }
-  return [...kinds.values()].map((kind) => ({ ...kind, ...pathSupport(source, kind.steps, relation) }))
+  return [...kinds.values()]
+    .map((kind) => ({ ...kind, ...pathSupport(source, kind.steps, relation) }))
     .filter(({ confirmed, support }) => confirmed > 0 && support > 1)
-    .sort((a, b) => lowerBound(b) - lowerBound(a)).filter(otherThanBefore).slice(0, MOST_PATHS).map((kind) => pathSentence(source, kind, head, relation, tail));
+    .sort((a, b) => lowerBound(b) - lowerBound(a))
+    .filter(otherThanBefore)
+    .slice(0, MOST_PATHS)
+    .map((kind) => pathSentence(source, kind, head, relation, tail));
 }
 
 // A relation that holds both ways gives each path several times: one is enough.
-const otherThanBefore = (kind, place, all) => !all.slice(0, place).some((other) => other.via[0] === kind.via[0] && other.confirmed === kind.confirmed && other.support === kind.support);
+const otherThanBefore = (kind, place, all) =>
+  !all
+    .slice(0, place)
+    .some((other) => other.via[0] === kind.via[0] && other.confirmed === kind.confirmed && other.support === kind.support);
 const lowerBound = ({ confirmed, support }) => (confirmed + 0.5) / (support + 2);
 
 // Pairs of entities with such a path whose first entity was seen with the relation, and those that have it.
 function pathSupport(source, steps, relation) {
-  const { names } = source, heads = source.seen("head", relation);
-  const reached = new Int32Array(names.length).fill(-1), truth = new Int32Array(names.length).fill(-1);
-  let support = 0, confirmed = 0, walked = 0;
+  const { names } = source,
+    heads = source.seen("head", relation);
+  const reached = new Int32Array(names.length).fill(-1),
+    truth = new Int32Array(names.length).fill(-1);
+  let support = 0,
+    confirmed = 0,
+    walked = 0;
   const reach = (start, end) => {
     if (start === end || reached[end] === start) return;
     reached[end] = start;
@@ -55,7 +83,10 @@ function pathSupport(source, steps, relation) {
     for (const step of own) if (step.relation === relation && step.out) truth[step.other] = start;
     for (const step of own) {
       if (step.relation !== steps[0].relation || step.out !== steps[0].out) continue;
-      if (steps.length === 1) { reach(start, step.other); continue; }
+      if (steps.length === 1) {
+        reach(start, step.other);
+        continue;
+      }
       for (const next of source.around(step.other, true)) {
         walked += 1;
         if (next.relation === steps[1].relation && next.out === steps[1].out) reach(start, next.other);
@@ -67,14 +98,16 @@ function pathSupport(source, steps, relation) {
 
 function pathSentence(source, { steps, via, support, confirmed }, head, relation, tail) {
   const name = (r) => visible(source.info.relations[r]);
-  const arrow = ({ relation: r, out }) => out ? ` – ${name(r)} → ` : ` ← ${name(r)} – `;
+  const arrow = ({ relation: r, out }) => (out ? ` – ${name(r)} → ` : ` ← ${name(r)} – `);
   const made = [source.ref(head), arrow(steps[0])];
   if (steps.length > 1) {
     made.push(source.ref(via[0]), arrow(steps[1]));
   }
   made.push(source.ref(tail));
   const more = via.length > 1 ? `, and ${plural(via.length - 1, "such path")} more` : "";
-  made.push(`${more}. Of ${plural(support, "pair")} linked like this, ${count(confirmed)} ${confirmed === 1 ? "has" : "have"} “${name(relation)}”.`);
+  made.push(
+    `${more}. Of ${plural(support, "pair")} linked like this, ${count(confirmed)} ${confirmed === 1 ? "has" : "have"} “${name(relation)}”.`,
+  );
   return { sign: 1, weight: confirmed / support, parts: made };
 }
 
@@ -82,11 +115,17 @@ function pathSentence(source, { steps, via, support, confirmed }, head, relation
 function similarReasons(source, head, relation, tail, side) {
   const [own, other] = side === "head" ? [head, tail] : [tail, head];
   const similarity = source.model.similarities(own);
-  const found = [...source.known(side, other, relation)].filter(([id, split]) => split === "train" && id !== own && similarity[id] > 0.3)
-    .map(([id]) => id).sort((a, b) => similarity[b] - similarity[a]).slice(0, 3);
+  const found = [...source.known(side, other, relation)]
+    .filter(([id, split]) => split === "train" && id !== own && similarity[id] > 0.3)
+    .map(([id]) => id)
+    .sort((a, b) => similarity[b] - similarity[a])
+    .slice(0, 3);
   if (!found.length) return [];
   const list = found.flatMap((id, place) => [place ? ", " : "", source.ref(id), ` (${similarity[id].toFixed(2)})`]);
   const said = ` · ${visible(source.info.relations[relation])} · `;
-  const fact = side === "head" ? [`: they have …${said}`, source.ref(tail), "."] : [": the graph has ", source.ref(head), `${said}…`, " for them."];
+  const fact =
+    side === "head"
+      ? [`: they have …${said}`, source.ref(tail), "."]
+      : [": the graph has ", source.ref(head), `${said}…`, " for them."];
   return [{ sign: 1, parts: ["Like ", source.ref(own), " (cosine): ", ...list, ...fact] }];
 }

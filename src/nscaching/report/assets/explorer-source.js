@@ -1,9 +1,12 @@
 // Where answers come from: the data inside this file, or Python behind `nscaching explore`.
 // Both have the same calls and give the same shapes; see explorer_answers.py.
-const NEW_FACTS = 10, SIMILAR = 8, ANSWERS = 20;
+const NEW_FACTS = 10,
+  SIMILAR = 8,
+  ANSWERS = 20;
 
 // A new fact of an entity that is shown unasked: probable enough, and against no fact of the graph.
-const worthShowing = ({ probability, flags }) => probability === null ? !flags.length : probability >= 0.01 && !flags.some(({ kind }) => kind === "contradicts");
+const worthShowing = ({ probability, flags }) =>
+  probability === null ? !flags.length : probability >= 0.01 && !flags.some(({ kind }) => kind === "contradicts");
 
 class EmbeddedSource {
   constructor(data) {
@@ -25,9 +28,14 @@ class EmbeddedSource {
   // For each entity the facts that hold it: `place` of its first in `lists`.
   link() {
     const { facts, degree, numFacts } = this;
-    for (let at = 0; at < numFacts; at += 1) { degree[facts[3 * at]] += 1; degree[facts[3 * at + 2]] += 1; }
+    for (let at = 0; at < numFacts; at += 1) {
+      degree[facts[3 * at]] += 1;
+      degree[facts[3 * at + 2]] += 1;
+    }
     this.place = new Uint32Array(degree.length + 1);
-    degree.forEach((size, entity) => { this.place[entity + 1] = this.place[entity] + size; });
+    degree.forEach((size, entity) => {
+      this.place[entity + 1] = this.place[entity] + size;
+    });
     this.lists = new Uint32Array(2 * numFacts);
     const next = this.place.slice();
     for (let at = 0; at < numFacts; at += 1) {
@@ -36,8 +44,13 @@ class EmbeddedSource {
     }
   }
 
-  ref(id) { return { id, name: this.names[id], type: this.types[id], degree: this.degree[id] }; }
-  split(fact) { const [train, valid] = this.info.splits; return fact < train ? "train" : fact < train + valid ? "valid" : "test"; }
+  ref(id) {
+    return { id, name: this.names[id], type: this.types[id], degree: this.degree[id] };
+  }
+  split(fact) {
+    const [train, valid] = this.info.splits;
+    return fact < train ? "train" : fact < train + valid ? "valid" : "test";
+  }
 
   // The facts of an entity, as {relation, out, other, split}; a loop comes once.
   *around(entity, trainOnly = false) {
@@ -65,14 +78,18 @@ class EmbeddedSource {
   seen(side, relation) {
     const key = `${side}${relation}`;
     if (!this.seenCache.has(key)) {
-      const made = new Uint8Array(this.names.length), column = side === "tail" ? 2 : 0;
-      for (let at = 0; at < this.info.splits[0]; at += 1) if (this.facts[3 * at + 1] === relation) made[this.facts[3 * at + column]] = 1;
+      const made = new Uint8Array(this.names.length),
+        column = side === "tail" ? 2 : 0;
+      for (let at = 0; at < this.info.splits[0]; at += 1)
+        if (this.facts[3 * at + 1] === relation) made[this.facts[3 * at + column]] = 1;
       this.seenCache.set(key, made);
     }
     return this.seenCache.get(key);
   }
 
-  prepare() { this.index ??= new NameIndex(this.names, this.degree); }
+  prepare() {
+    this.index ??= new NameIndex(this.names, this.degree);
+  }
 
   async find(text) {
     this.prepare();
@@ -80,11 +97,18 @@ class EmbeddedSource {
     return { entities: ids.map((id) => this.ref(id)), total };
   }
 
-  async refs(ids) { return ids.map((id) => this.ref(id)); }
+  async refs(ids) {
+    return ids.map((id) => this.ref(id));
+  }
 
   async entity(id) {
     if (!(id in this.names)) return null;
-    const facts = [...this.around(id)].map(({ relation, out, other, fact }) => ({ relation, out, other: this.ref(other), split: this.split(fact) }));
+    const facts = [...this.around(id)].map(({ relation, out, other, fact }) => ({
+      relation,
+      out,
+      other: this.ref(other),
+      split: this.split(fact),
+    }));
     const similarity = this.model.similarities(id);
     similarity[id] = -Infinity;
     const similar = largest(similarity, SIMILAR).map((other) => ({ ...this.ref(other), similarity: similarity[other] }));
@@ -93,8 +117,11 @@ class EmbeddedSource {
 
   // Links between the shown neighbours of an entity, for the drawing.
   async links(ids) {
-    const among = new Set(ids), made = new Map();
-    for (const id of ids) for (const { out, other } of this.around(id)) if (out && other !== id && among.has(other)) made.set(`${id} ${other}`, [id, other]);
+    const among = new Set(ids),
+      made = new Map();
+    for (const id of ids)
+      for (const { out, other } of this.around(id))
+        if (out && other !== id && among.has(other)) made.set(`${id} ${other}`, [id, other]);
     return [...made.values()];
   }
 
@@ -116,10 +143,19 @@ class EmbeddedSource {
     const ranked = logits ? logits.slice() : scores.slice();
     for (const other of known.keys()) ranked[other] = -Infinity;
     if (!this.info.loops.includes(relation)) ranked[anchor] = -Infinity;
-    if (this.rejected.size) for (let other = 0; other < ranked.length; other += 1) if (this.rejected.has(side === "tail" ? `${anchor} ${relation} ${other}` : `${other} ${relation} ${anchor}`)) ranked[other] = -Infinity;
+    if (this.rejected.size)
+      for (let other = 0; other < ranked.length; other += 1)
+        if (this.rejected.has(side === "tail" ? `${anchor} ${relation} ${other}` : `${other} ${relation} ${anchor}`))
+          ranked[other] = -Infinity;
     return largest(ranked, most).map((other) => {
       const triple = this.triple(side, anchor, relation, other);
-      return { ...triple, score: scores[other], probability: logits ? 1 / (1 + Math.exp(-logits[other])) : null, flags: this.flags(triple, side), known: null };
+      return {
+        ...triple,
+        score: scores[other],
+        probability: logits ? 1 / (1 + Math.exp(-logits[other])) : null,
+        flags: this.flags(triple, side),
+        known: null,
+      };
     });
   }
 
@@ -129,14 +165,20 @@ class EmbeddedSource {
     const answer = side === "tail" ? tail : head;
     if (!this.seen(side, relation)[answer.id]) made.push({ kind: "unseen", parts: ["never seen with this relation"] });
     const against = this.contradicted(head.id, relation, tail.id);
-    if (against) made.push({ kind: "contradicts", parts: ["contradicts ", this.ref(against[0]), ` · ${visible(this.info.relations[relation])} · `, this.ref(against[1])] });
+    if (against)
+      made.push({
+        kind: "contradicts",
+        parts: ["contradicts ", this.ref(against[0]), ` · ${visible(this.info.relations[relation])} · `, this.ref(against[1])],
+      });
     return made;
   }
 
   contradicted(head, relation, tail) {
     const { single } = this.info;
-    for (const [other] of single.tail.includes(relation) ? this.known("tail", head, relation) : []) if (other !== tail) return [head, other];
-    for (const [other] of single.head.includes(relation) ? this.known("head", tail, relation) : []) if (other !== head) return [other, tail];
+    for (const [other] of single.tail.includes(relation) ? this.known("tail", head, relation) : [])
+      if (other !== tail) return [head, other];
+    for (const [other] of single.head.includes(relation) ? this.known("head", tail, relation) : [])
+      if (other !== head) return [other, tail];
     return null;
   }
 
@@ -149,10 +191,15 @@ class EmbeddedSource {
       const { answers } = await this.ask(side, id, relation, 3);
       found.push(...answers);
     }
-    return found.filter(worthShowing).sort((a, b) => (b.probability ?? 0) - (a.probability ?? 0)).slice(0, NEW_FACTS);
+    return found
+      .filter(worthShowing)
+      .sort((a, b) => (b.probability ?? 0) - (a.probability ?? 0))
+      .slice(0, NEW_FACTS);
   }
 
-  async explain(head, relation, tail) { return reasonsOf(this, head, relation, tail); }
+  async explain(head, relation, tail) {
+    return reasonsOf(this, head, relation, tail);
+  }
   async queue() {
     const facts = this.info.queue.map(([head, relation, tail, probability, score]) => {
       const triple = { head: this.ref(head), relation, tail: this.ref(tail) };
@@ -161,11 +208,15 @@ class EmbeddedSource {
     return { ready: true, facts };
   }
 
-  async map() { return { places: this.places, types: this.types, degree: this.degree }; }
+  async map() {
+    return { places: this.places, types: this.types, degree: this.degree };
+  }
 }
 
 class ServedSource {
-  constructor(data) { this.info = data; }
+  constructor(data) {
+    this.info = data;
+  }
 
   async get(path) {
     const answer = await fetch(path, { credentials: "omit" });
@@ -174,14 +225,30 @@ class ServedSource {
     return value;
   }
 
-  find(text) { return this.get(`api/find?text=${encodeURIComponent(text)}`); }
-  refs(ids) { return ids.length ? this.get(`api/names?ids=${ids.join(",")}`) : []; }
-  entity(id) { return this.get(`api/entity/${id}`); }
-  links(ids) { return this.get(`api/links?ids=${ids.join(",")}`); }
-  ask(side, anchor, relation) { return this.get(`api/ask/${side}/${anchor}/${relation}`); }
-  fresh(id) { return this.get(`api/new/${id}`); }
-  explain(head, relation, tail) { return this.get(`api/explain/${head}/${relation}/${tail}`); }
-  queue() { return this.get("api/queue"); }
+  find(text) {
+    return this.get(`api/find?text=${encodeURIComponent(text)}`);
+  }
+  refs(ids) {
+    return ids.length ? this.get(`api/names?ids=${ids.join(",")}`) : [];
+  }
+  entity(id) {
+    return this.get(`api/entity/${id}`);
+  }
+  links(ids) {
+    return this.get(`api/links?ids=${ids.join(",")}`);
+  }
+  ask(side, anchor, relation) {
+    return this.get(`api/ask/${side}/${anchor}/${relation}`);
+  }
+  fresh(id) {
+    return this.get(`api/new/${id}`);
+  }
+  explain(head, relation, tail) {
+    return this.get(`api/explain/${head}/${relation}/${tail}`);
+  }
+  queue() {
+    return this.get("api/queue");
+  }
 
   async map() {
     const { places, types, degree } = await this.get("api/map");
