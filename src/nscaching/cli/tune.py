@@ -12,6 +12,7 @@ from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import JsonFlag, QuietFlag, print_json, stdout, table
 from nscaching.experiments.tune import SearchResult, tune
 from nscaching.experiments.tune.importance import Importance
+from nscaching.experiments.tune.result import Gain
 from nscaching.experiments.tune.settings import NodeSearchOptions, SearchOptions
 from nscaching.nodes import NodeConfig
 from nscaching.training import Progress, TrainConfig
@@ -127,6 +128,8 @@ def _show(result: SearchResult) -> None:
         f"Train it: {result.objective.train_command} --config {result.folder.best}",
     ):
         console.print(line, highlight=False, soft_wrap=True)
+    if result.gain is not None:
+        console.print(_gain(result.gain, result.best.number), highlight=False, soft_wrap=True)
     if result.pictures:
         console.print(f"Pictures: {', '.join(result.pictures)}", highlight=False, soft_wrap=True)
     if result.report is not None:
@@ -142,6 +145,15 @@ def _show_importance(importance: Importance) -> None:
     for effect in importance.effects:
         made.add_row(effect.name, f"{effect.alone:.2f}", f"{effect.total:.2f}")
     stdout().print(made)
+
+
+def _gain(gain: Gain, best: int) -> str:
+    low, high = gain.interval
+    said = f"95 % interval of the best over valid facts: {low:.4f} to {high:.4f}"
+    if best == 1:
+        return f"{said}; the first trial, the default, is the best."
+    noise = ", within noise" if gain.within_noise else ""
+    return f"{said}; {gain.over_first:+.4f} over the first trial, the default{noise}."
 
 
 def _cell(value: Any) -> str:

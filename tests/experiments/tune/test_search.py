@@ -313,6 +313,7 @@ def test_trials_are_compared_by_the_metric_that_is_chosen(graph, tmp_path, metri
         else:
             expected = run.evaluate("valid").as_dict()[metric]
         assert trial.score == pytest.approx(expected)
+    assert (result.gain is None) == (metric == "accuracy")
     stored = json.loads(result.folder.result.read_text())
     assert stored["metric"] == metric
     assert stored["best"][metric] == max(trial[metric] for trial in stored["trials"])
@@ -338,3 +339,13 @@ def test_a_search_of_the_first_version_is_resumed_with_the_papers_first_trial(
     resumed = ns.tune(out=tmp_path / "S", resume=True, trials=4, progress="lines")
     assert untimed_result(resumed) == untimed_result(whole)
     assert "does not repeat" not in capsys.readouterr().err
+
+
+def test_the_best_has_an_interval_and_a_difference_to_the_first_trial(whole):
+    gain = whole.gain
+    assert gain.interval[0] <= whole.best.score <= gain.interval[1]
+    assert gain.over_first == pytest.approx(whole.best.score - whole.trials[0].score)
+    assert gain.over_first_interval[0] <= gain.over_first <= gain.over_first_interval[1]
+    assert gain.within_noise == (gain.over_first_interval[0] <= 0)
+    stored = json.loads(whole.folder.result.read_text())["gain"]
+    assert stored["over_first"] == gain.over_first

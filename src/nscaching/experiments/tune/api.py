@@ -16,7 +16,7 @@ from nscaching.experiments.tune.folder import SearchFolder
 from nscaching.experiments.tune.importance import Importance, measure
 from nscaching.experiments.tune.nodes import NodeEmbeddings
 from nscaching.experiments.tune.objective import Config, GraphRuns, Objective
-from nscaching.experiments.tune.result import SearchResult
+from nscaching.experiments.tune.result import Gain, SearchResult
 from nscaching.experiments.tune.search import Search, SearchFailed
 from nscaching.experiments.tune.settings import (
     MAY_CHANGE,
@@ -180,6 +180,7 @@ def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResul
         curve=search.curve.points,
         importance=found if isinstance(found, Importance) else None,
         importance_note=found if isinstance(found, str) else None,
+        gain=Gain.measure(search.objective, best, trials[0]),
         seconds=seconds,
     )
     result = replace(result, pictures=pictures.draw(result))

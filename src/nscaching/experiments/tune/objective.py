@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nscaching.errors import UserError
+from nscaching.evaluation.intervals import METRICS as RANKING
+from nscaching.evaluation.intervals import Floats, fact_values
 from nscaching.experiments.tune.settings import METRICS
 from nscaching.experiments.tune.space import SearchSpace
 from nscaching.experiments.tune.trials import SUCCESS, TrialResult
 from nscaching.graph import KnowledgeGraph, as_graph
 from nscaching.nodes import NodeConfig
 from nscaching.nodes.loading import NAMED as NAMED_NODE_GRAPHS
-from nscaching.runs.api import decided, make_config, make_trainer, plain_options
+from nscaching.runs.api import decided, load_run, make_config, make_trainer, plain_options
 from nscaching.runs.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import pick_device
@@ -84,6 +86,10 @@ class Objective(ABC):
 
     def forget(self, out: Path) -> None:  # noqa: B027 (some have nothing to remove)
         """Remove what only a trial that is resumed needs."""
+
+    def fact_scores(self, out: Path) -> Floats | None:
+        """Return what each valid fact adds to the score of a trial, (n,); None where none does."""
+        return None
 
     def device(self, config: Any) -> str:
         """Return the kind of device that trials use, or raise when it is not there."""
@@ -182,6 +188,13 @@ class GraphRuns(Objective):
     def forget(self, out: Path) -> None:
         """Remove the checkpoint; the model stays."""
         RunFolder(out).checkpoint.unlink(missing_ok=True)
+
+    def fact_scores(self, out: Path) -> Floats | None:
+        """Rank the valid facts with the model of a trial."""
+        if self.select not in RANKING or not RunFolder(out).model.exists():
+            return None
+        report = load_run(out).evaluate("valid")
+        return fact_values(report.ranks)[:, RANKING.index(self.select)]
 
     def device(self, config: TrainConfig) -> str:
         """Return the device that training picks."""

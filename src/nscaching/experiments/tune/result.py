@@ -6,9 +6,17 @@ import csv
 import io
 import json
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from nscaching.artefacts.files import write_text
+from nscaching.evaluation.intervals import (
+    Interval,
+    bootstrap_means,
+    interval,
+    paired_difference,
+    within_noise,
+)
 from nscaching.experiments.tune.folder import SearchFolder
 from nscaching.experiments.tune.importance import Importance
 from nscaching.experiments.tune.objective import Config, Metric, Objective
@@ -55,6 +63,30 @@ class SearchCurve:
 
 
 @dataclass(frozen=True)
+class Gain:
+    """How sure the best score is: bootstrap intervals of 95 % over the valid facts.
+
+    They say what another set of facts would change, not that the best of many trials is partly the
+    luckiest.
+    """
+
+    interval: Interval  #: of the best score
+    over_first: float  #: how much the best is above the first trial, the default
+    over_first_interval: Interval  #: of that difference, paired by fact
+    within_noise: bool  #: whether that difference may be chance
+
+    @classmethod
+    def measure(cls, objective: Objective, best: Trial, first: Trial) -> Gain | None:
+        """Rank the valid facts with the best and with the first trial, where that is possible."""
+        scores = [objective.fact_scores(Path(trial.run)) for trial in (best, first)]
+        if scores[0] is None or scores[1] is None:
+            return None
+        ends = interval(bootstrap_means(scores[0].reshape(-1, 1))[:, 0])
+        above, ends_above = paired_difference(scores[0], scores[1])
+        return cls(ends, above, ends_above, within_noise(ends_above))
+
+
+@dataclass(frozen=True)
 class SearchResult:
     """The trials of a search, the best of them, and what can be learnt from all."""
 
@@ -69,6 +101,7 @@ class SearchResult:
     curve: list[CurvePoint]
     importance: Importance | None
     importance_note: str | None  #: why there is none
+    gain: Gain | None  #: how sure the best is; None where the metric has no facts
     seconds: float  #: of this session of the search, the optimiser's own time with it
     pictures: list[str] = field(default_factory=list)
     report: str | None = None  #: the page, where it was written
@@ -109,6 +142,7 @@ class SearchResult:
             "curve": [point.as_dict() for point in self.curve],
             "importance": self.importance.as_dict(key) if self.importance else None,
             "importance_note": self.importance_note,
+            "gain": asdict(self.gain) if self.gain else None,
             "epochs": self.epochs,
             "training_seconds": self.curve[-1].seconds,
             "seconds": self.seconds,
