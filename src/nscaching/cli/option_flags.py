@@ -18,14 +18,18 @@ def with_option_flags(
 ) -> Any:
     """Return a command with the function's own parameters and a flag for each option.
 
-    The function takes the options as keywords; one that was not given is None.
+    The function takes the options as keywords; one that was not given is None. Of two options with
+    one name the first counts.
     """
     own = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in inspect.signature(function, eval_str=True).parameters.values()
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ]
-    flags = [flag for kind in options for flag in _flags(kind, leave_out)]
+    by_name: dict[str, inspect.Parameter] = {}
+    for flag in (flag for kind in options for flag in _flags(kind, leave_out)):
+        by_name.setdefault(flag.name, flag)
+    flags = list(by_name.values())
     command = friendly(function)
     command.__signature__ = inspect.Signature(own + flags)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in own + flags}

@@ -153,6 +153,9 @@ class GraphRuns(Objective):
         """Train a run, from its checkpoint where it has one."""
         anew = not RunFolder(out).checkpoint.exists()
         config = self.read_config(base)
+        given = dict(options)
+        if "select" in TrainConfig.names():  # then the epoch is chosen by the same metric
+            given["select"] = self.select
         limits = [limit for limit in (config.max_seconds, seconds) if limit is not None]
         trainer = make_trainer(
             _graph(str(base)),
@@ -161,7 +164,7 @@ class GraphRuns(Objective):
             resume=not anew,
             overwrite=anew,
             progress=Progress("none"),
-            **{**options, "max_seconds": min(limits, default=None)},
+            **{**given, "max_seconds": min(limits, default=None)},
         )
         trainer.run(resume=not anew)
         counters = trainer.counters
