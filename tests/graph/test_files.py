@@ -55,6 +55,23 @@ def test_a_file_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path, monk
     assert str(path) in said
 
 
+def test_the_progress_of_a_large_file_is_reported(tmp_path, monkeypatch):
+    path = tmp_path / "x.tsv"
+    path.write_bytes(b"".join(b"e%d\tr\te%d\n" % (i, i + 1) for i in range(200_000)))
+    told = []
+    with files.reading_progress(lambda *given: told.append(given)):
+        load_graph(path)
+        assert told == []  # it is not large
+        monkeypatch.setattr(files, "_LARGE", 1 << 20)
+        load_graph(path)
+    size = path.stat().st_size
+    assert told[-1] == (size, size, "x.tsv")
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+    told.clear()
+    load_graph(path)
+    assert told == []
+
+
 def test_a_pipe_is_read_once():
     reading, writing = os.pipe()
     os.write(writing, TEXT)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
 from nscaching.errors import shown
@@ -19,6 +27,7 @@ from nscaching.graph import (
     find_dataset,
     list_datasets,
     load_graph,
+    reading_progress,
 )
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and fetch the named data sets.")
@@ -46,7 +55,8 @@ def info_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Describe a graph: its counts, remarks on the data, and each relation."""
-    graph = load_graph(data)
+    with file_bars() as show, reading_progress(show):
+        graph = load_graph(data)
     counts = {split: len(graph.split(split)) for split in ("train", "valid", "test")}
     statistics = graph.statistics
     sizes = np.bincount(graph.train[:, 1], minlength=graph.num_relations)
@@ -104,14 +114,8 @@ def fetch_command(
     if info.bundled:
         path = "bundled"
     else:
-        with RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-        ) as bars:
-            path = str(fetch_dataset(info.name, force=force, progress=_callback(bars)))
+        with file_bars() as show:
+            path = str(fetch_dataset(info.name, force=force, progress=show))
     if as_json:
         print_json({"name": info.name, "path": path})
     else:
@@ -136,13 +140,27 @@ def _here(info: DatasetInfo) -> bool:
     return info.bundled or find_dataset(info.name) is not None
 
 
-def _callback(bars: RichProgress) -> Any:
-    """Return a callback that shows one bar per file."""
-    tasks: dict[str, Any] = {}
+@contextmanager
+def file_bars() -> Iterator[Callable[[int, int | None, str], None]]:
+    """Yield a callback that shows one bar per file on stderr while it is read or downloaded."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    bars = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+    tasks: dict[str, TaskID] = {}
 
-    def show(done: int, total: int | None, label: str) -> None:
-        if label not in tasks:
-            tasks[label] = bars.add_task(label, total=total)
-        bars.update(tasks[label], completed=done, total=total)
+    def show(done: int, total: int | None, name: str) -> None:
+        if not console.is_terminal:
+            return
+        if name not in tasks:
+            bars.start()
+            tasks[name] = bars.add_task(name, total=total)
+        bars.update(tasks[name], completed=done, total=total)
+        if done == total:
+            bars.remove_task(tasks.pop(name))
+            bars.stop()
 
-    return show
+    try:
+        yield show
+    finally:
+        if tasks:
+            bars.stop()

@@ -9,10 +9,12 @@ from typing import Annotated, Any, Optional
 
 import typer
 
+from nscaching.cli.datasets import file_bars
 from nscaching.cli.evaluate import metrics_table
 from nscaching.cli.option_flags import with_option_flags
 from nscaching.cli.output import ConfigFlag, JsonFlag, QuietFlag, print_json, stdout, table
 from nscaching.errors import TrainingInterrupted, UserError
+from nscaching.graph import reading_progress
 from nscaching.report.page import try_to_write
 from nscaching.runs.api import decided, make_config, merged_options, train
 from nscaching.runs.run import Run
@@ -78,7 +80,7 @@ def train_command(
     if not resume:
         for remark in idle_options(make_config(source, merged_options(config, given)), given):
             progress.say(remark)
-    with resumable(out):
+    with file_bars() as show, reading_progress(None if quiet else show), resumable(out):
         run = train(
             source,
             out=out,

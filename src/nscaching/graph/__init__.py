@@ -8,6 +8,7 @@ from nscaching.graph.datasets import (
     list_datasets,
     verify_dataset,
 )
+from nscaching.graph.files import reading_progress
 from nscaching.graph.knowledge_graph import KnowledgeGraph
 from nscaching.graph.loading import GraphSource, as_graph, load_graph, read_triples
 from nscaching.graph.pairs import PairRows, TrainingRows, pair_rows
@@ -29,6 +30,7 @@ __all__ = [
     "load_graph",
     "pair_rows",
     "read_triples",
+    "reading_progress",
     "split_triples",
     "verify_dataset",
 ]

@@ -15,7 +15,8 @@ import platformdirs
 import yaml
 
 from nscaching.errors import NSCachingError, UserError, nearest_names, shown
-from nscaching.graph.download import Mirror, Progress, sha256_of
+from nscaching.graph.download import Mirror, sha256_of
+from nscaching.graph.files import Progress
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from nscaching.errors import UserError, shown
-from nscaching.graph.files import Source, arrow_reader, kind_of, no_triples, not_utf8
+from nscaching.graph.files import Source, arrow_reader, kind_of, no_triples, not_utf8, reported
 from nscaching.graph.names import CODED, ColumnBuilder, NamedTriples, Reading
 
 ROLES = (
@@ -126,25 +126,28 @@ def fast_columns(
     wanted = list(range(width) if chosen is None else chosen)
     types = {f"f{at}": pa.string() for at in range(width)}
     types.update({f"f{at}": CODED for at in wanted[:coded]})
+    reader = arrow_reader(source) if isinstance(source, bytes) else source.arrow()
+    name = "" if isinstance(source, bytes) else source.path.name
     try:
-        table = pacsv.read_csv(
-            arrow_reader(source) if isinstance(source, bytes) else source.arrow(),
-            read_options=pacsv.ReadOptions(autogenerate_column_names=True, block_size=1 << 22),
-            parse_options=pacsv.ParseOptions(
-                delimiter=delimiter,
-                quote_char='"' if quoted else False,
-                double_quote=quoted,
-                escape_char=False,
-                newlines_in_values=quoted,
-                ignore_empty_lines=True,
-            ),
-            convert_options=pacsv.ConvertOptions(
-                column_types=types,
-                null_values=[],
-                strings_can_be_null=False,
-                quoted_strings_can_be_null=False,
-            ),
-        )
+        with reported(reader, name):
+            table = pacsv.read_csv(
+                reader,
+                read_options=pacsv.ReadOptions(autogenerate_column_names=True, block_size=1 << 22),
+                parse_options=pacsv.ParseOptions(
+                    delimiter=delimiter,
+                    quote_char='"' if quoted else False,
+                    double_quote=quoted,
+                    escape_char=False,
+                    newlines_in_values=quoted,
+                    ignore_empty_lines=True,
+                ),
+                convert_options=pacsv.ConvertOptions(
+                    column_types=types,
+                    null_values=[],
+                    strings_can_be_null=False,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
     except pa.ArrowInvalid:
         return None
     if table.num_columns != width or len(table) == 0:

@@ -7,16 +7,15 @@ import stat
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any
 
 from nscaching.errors import NSCachingError, shown
+from nscaching.graph.files import Progress
 
-Progress = Callable[[int, int | None, str], None]
-"""Called with the bytes done, the bytes in total if known, and the file's name."""
 TIMEOUT = 30.0
 #: No member of an archive may be larger, nor all together: the largest file we know has 110 MB.
 LARGEST_MEMBER, LARGEST_ARCHIVE = 1 << 30, 4 << 30

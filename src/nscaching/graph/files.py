@@ -7,8 +7,11 @@ import gzip
 import io
 import lzma
 import os
+import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +19,12 @@ from typing import IO, Any
 import pyarrow as pa
 
 from nscaching.errors import UserError, shown
+
+Progress = Callable[[int, int | None, str], None]
+"""Called with the bytes done, the bytes in total if known, and the file's name."""
+_PROGRESS: ContextVar[Progress | None] = ContextVar("nscaching_progress", default=None)
+#: Files from this size on report their progress.
+_LARGE = 64 << 20
 
 BOM = b"\xef\xbb\xbf"
 _OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -83,6 +92,39 @@ class Source:
 def read_bytes(path: Path) -> bytes:
     """Return the whole file, unpacked and without a byte order mark."""
     return Source(path).read()
+
+
+@contextmanager
+def reading_progress(progress: Progress | None) -> Iterator[None]:
+    """Report the reading of large files inside this context."""
+    token = _PROGRESS.set(progress)
+    try:
+        yield
+    finally:
+        _PROGRESS.reset(token)
+
+
+@contextmanager
+def reported(reader: Any, name: str) -> Iterator[None]:
+    """Report how far Arrow has read, from a thread of our own."""
+    progress, size = _PROGRESS.get(), reader.size()
+    if progress is None or size < _LARGE:
+        yield
+        return
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            progress(reader.tell(), size, name)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        progress(size, size, name)
 
 
 def arrow_reader(data: bytes) -> Any:
