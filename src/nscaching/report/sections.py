@@ -1,0 +1,267 @@
+"""Sections of the page of a run: quality, probabilities, new facts, and inside the cache."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nscaching.errors import UserError
+from nscaching.evaluation import RankingMetrics, RankingReport
+from nscaching.graph import KnowledgeGraph
+from nscaching.report.charts import Chart, Series, row
+from nscaching.report.markup import (
+    Column,
+    Html,
+    bar,
+    breakable,
+    command,
+    join,
+    paragraph,
+    table,
+    tag,
+)
+from nscaching.report.numbers import count, percent, rank, share, thinned
+from nscaching.runs.run import Run
+from nscaching.training.tracing.counters import LEAST_LOSS
+from nscaching.training.tracing.pictures import counter_charts
+from nscaching.training.tracing.snapshots import Line
+
+#: Relations shown at each end, and how many are shown whole.
+_AT_EACH_END, _ALL = 6, 14
+#: A relation with fewer ranks than this says little; it is shown only where there are no others.
+_FEWEST_RANKS = 20
+_COLUMNS = (
+    Column("MRR"),
+    Column("Hits@1", minor=True),
+    Column("Hits@3", minor=True),
+    Column("Hits@10"),
+    Column("mean rank", minor=True),
+    Column("ranks", minor=True),
+)
+#: Snapshots of a row, rows, and entities of a row that are shown.
+_SNAPSHOTS, _ROWS, _NAMES = 5, 3, 5
+#: New facts on a page, and the scores that finding them may take, on a CPU and on a GPU.
+_NEW_FACTS, _MOST_SCORES, _MOST_SCORES_GPU = 10, 2e8, 5e10
+
+
+# Quality -----------------------------------------------------------------------------------------
+
+
+def quality(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
+    """Return the tables of an evaluation."""
+    sides = {"both sides": report, "heads": report.head, "tails": report.tail}
+    parts = [
+        paragraph(
+            f"Every fact of {report.split} was asked twice, once for its head and once for its "
+            "tail; the true entity was ranked among all entities that do not make another fact of "
+            "the graph. MRR is the mean of 1/rank, Hits@k the share of ranks up to k.",
+            class_="quiet",
+        ),
+        _metrics("By side", "asked for", sides),
+        _metrics("By cardinality, heads to tails", "class", report.per_cardinality),
+    ]
+    return [*parts, *_relations(report, graph)]
+
+
+def _metrics(caption: object, what: str, rows: Mapping[Any, RankingMetrics]) -> Html:
+    columns = [Column(what, "text"), *_COLUMNS]
+    made = table(caption, columns, [[name, *_cells(part)] for name, part in rows.items()])
+    return tag("div", made, class_="metrics")
+
+
+def _cells(part: RankingMetrics) -> list[object]:
+    return [
+        bar(part.mrr, share(part.mrr)),
+        share(part.hits_at_1),
+        share(part.hits_at_3),
+        share(part.hits_at_10),
+        rank(part.mr),
+        count(part.count),
+    ]
+
+
+def _relations(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
+    cardinality = dict(zip(graph.relations, graph.statistics.cardinality, strict=True))
+
+    def made(caption: str, chosen: list[tuple[str, RankingMetrics]], remark: str = "") -> Html:
+        said = join([caption, tag("span", remark, class_="quiet")])
+        named = {
+            join([breakable(name), " ", tag("span", cardinality[name], class_="quiet")]): part
+            for name, part in chosen
+        }
+        return _metrics(said, "relation", named)
+
+    ordered = sorted(report.per_relation.items(), key=lambda item: -item[1].mrr)
+    if len(ordered) <= _ALL:
+        return [made("By relation, the best first", ordered)]
+    enough = [item for item in ordered if item[1].count >= _FEWEST_RANKS]
+    remark = f" of the {len(enough)} with at least {_FEWEST_RANKS} ranks"
+    if len(enough) < 2 * _AT_EACH_END:
+        enough, remark = ordered, f" of {len(ordered)}"
+    return [
+        made("The relations that do best", enough[:_AT_EACH_END], remark),
+        made("The relations that do worst", enough[-_AT_EACH_END:], remark),
+    ]
+
+
+# Probabilities and new facts ---------------------------------------------------------------------
+
+
+def calibration(run: Run) -> list[Html]:
+    """Return the reliability diagram of the probabilities, or why there is none."""
+    split = next((name for name in ("test", "valid") if len(run.graph.split(name))), None)
+    if split is None or len(run.graph.valid) == 0:
+        return [paragraph("Probabilities are fitted on valid, and this graph has no valid split.")]
+    if not _affordable(run):
+        return [
+            paragraph("Fitting probabilities on this graph takes a while."),
+            _later(),
+        ]
+    try:
+        report = run.calibration_report(split)
+    except UserError as error:
+        return [paragraph(str(error))]
+    lines = []
+    for label, bins in (("calibrated", report.bins), ("raw score", report.bins_before)):
+        there = [each for each in bins if each.count]
+        x, y = [each.predicted for each in there], [each.true for each in there]
+        lines.append(Series(label, x, y))
+    lines.append(Series("ideal", [0.0, 1.0], [0.0, 1.0]))
+    chart = Chart(
+        f"Share of true claims on {split}",
+        lines,
+        x_name="probability",
+        say=percent,
+        whole=False,
+        percent=True,
+    )
+    return [
+        paragraph(
+            f"Of claims with a probability of p a share of p should be true. The expected "
+            f"calibration error is {share(report.ece)} ({share(report.ece_before)} for the "
+            f"logistic function of the raw score), over {count(report.count)} claims of {split}: "
+            "each fact beside a negative of the right type and one of any type.",
+            class_="quiet",
+        ),
+        row([chart]),
+    ]
+
+
+def new_facts(run: Run) -> list[Html]:
+    """Return the most probable facts that the graph lacks."""
+    if not _affordable(run):
+        return [paragraph("Asking all questions of a graph of this size takes a while."), _later()]
+    degree = np.bincount(run.graph.train[:, [0, 2]].ravel(), minlength=run.graph.num_entities)
+    per_head = run.graph.num_entities * run.graph.num_relations
+    heads = np.argsort(-degree, kind="stable")[: max(64, int(_limit(run) / 2 // per_head))]
+    found = run.discover(_NEW_FACTS, heads=heads.tolist(), per_question=1, per_answer=2)
+    if not found:
+        return [paragraph("The model offers no fact that the graph lacks.")]
+    columns = [Column("head", "text"), Column("relation", "text"), Column("tail", "text")]
+    columns += [Column("probability"), Column("score", minor=True), Column("note", "text")]
+    rows = [
+        [
+            breakable(each.head),
+            breakable(each.relation),
+            tag("b", breakable(each.tail)),
+            "–" if each.probability is None else percent(each.probability),
+            f"{each.score:.2f}",
+            "; ".join(each.flags),
+        ]
+        for each in found
+    ]
+    asked = "all heads" if len(heads) == run.graph.num_entities else f"{len(heads):,} heads"
+    return [
+        paragraph(
+            "The most probable facts that the graph does not contain, of "
+            f"{asked} with the most facts: one answer per question, two per answer. They are "
+            "predictions, not facts. More of them:",
+            class_="quiet",
+        ),
+        _later(run),
+        tag("div", table("Most probable new facts", columns, rows), class_="triples"),
+    ]
+
+
+def _affordable(run: Run) -> bool:
+    """Tell whether calibration, which ranks the facts of valid, is quick enough for a page."""
+    kept = run.folder is not None and (run.folder.path / "calibration.json").is_file()
+    return kept or 4 * len(run.graph.valid) * run.graph.num_entities <= _limit(run)
+
+
+def _limit(run: Run) -> float:
+    return _MOST_SCORES_GPU if run.model.device.type == "cuda" else _MOST_SCORES
+
+
+def _later(run: Run | None = None) -> Html:
+    folder = "RUN" if run is None or run.folder is None else str(run.folder.path)
+    return command(shlex.join(["nscaching", "discover", folder]))
+
+
+# Inside the cache --------------------------------------------------------------------------------
+
+
+def inside_the_cache(trace: Sequence[Line], window: int) -> list[Html]:
+    """Return what a trace saw, or how to get one."""
+    epochs = [line for line in trace if line["event"] == "epoch"]
+    if not epochs:
+        return [
+            paragraph(
+                "This run was not traced; train it with ",
+                tag("code", "--trace"),
+                " to see here what its negatives are worth, and cache rows by name.",
+            )
+        ]
+    snapshots: dict[str, list[Line]] = {}
+    for line in trace:
+        if line["event"] == "row":
+            snapshots.setdefault(line["row"], []).append(line)
+    parts = [
+        paragraph(
+            "A negative teaches something only while it has a loss (one that is never zero counts "
+            f"from {LEAST_LOSS} on). It was seen before if its triple had it in the {window} "
+            "epochs before, and is false if valid or test hold it as a fact, which training cannot "
+            "know. The recall is the share of a cache row that is among the entities which score "
+            "highest of all; it tells whether the cache keeps up with the model.",
+            class_="quiet",
+        ),
+        row(counter_charts(trace)),
+    ]
+    if snapshots:
+        parts.append(tag("h3", "Rows of the cache over the epochs"))
+        parts.append(
+            paragraph(
+                "The entities of a row that score highest as an answer to its question, the "
+                "hardest first. ",
+                tag("span", "These", class_="fact"),
+                " are facts of valid or test.",
+                class_="quiet",
+            )
+        )
+    return [*parts, *(_row(name, seen) for name, seen in list(snapshots.items())[:_ROWS])]
+
+
+def _row(name: str, snapshots: Sequence[Line]) -> Html:
+    columns = [Column("epoch", "text"), Column("the hardest", "text")]
+    columns.append(Column("at random", "text", minor=True))
+    rows = [
+        [
+            line["epoch"],
+            join([_entity(each) for each in line["hardest"][:_NAMES]], ", "),
+            join([breakable(name) for name in line["random"][:_NAMES]], ", "),
+        ]
+        for line in thinned(snapshots, _SNAPSHOTS)
+    ]
+    question = " – ".join(part.strip() for part in name.replace("\t", "|").split("|"))
+    return tag("div", table(breakable(question), columns, rows), class_="rows")
+
+
+def _entity(each: Mapping[str, Any]) -> Html:
+    held_out = each["split"] in ("valid", "test")
+    title = f"score {each['score']:.2f}"
+    if held_out:
+        title = f"a fact of {each['split']}, {title}"
+    return tag("span", breakable(each["entity"]), class_="fact" if held_out else None, title=title)
