@@ -35,7 +35,6 @@ RESUME_OR_REPLACE = (
     "Resume it (--resume, resume=True), replace it (--overwrite, overwrite=True), or "
     + CHOOSE_ANOTHER
 )
-GO_ON_OR_REPLACE = RESUME_OR_REPLACE
 
 #: With more names than this only those that begin alike and are about as long are compared.
 _MANY_NAMES = 20_000

@@ -1,6 +1,6 @@
 """Options as data: one declaration gives the default, the check, the help and the flag.
 
-A room of the house declares its options as a dataclass whose fields are made by :func:`option`;
+A package declares its options as a dataclass whose fields are made by :func:`option`;
 :class:`nscaching.training.TrainConfig` inherits them all. The configuration file, the keyword
 arguments in Python and the flags of the command line are therefore the same thing.
 """

@@ -87,7 +87,7 @@ def test_doctor_speaks_to_a_person(monkeypatch):
 def test_a_run_that_was_cut_short_says_so(tmp_path, data):
     small = ["--dim", 4, "--valid-every", 1, "--patience", 1, "--quiet"]
     cut = invoke("train", data, *small, "--epochs", 1, "--out", tmp_path / "cut")
-    assert "best at the last epoch" in cut.stdout
+    assert "Still improving" in cut.stdout
     whole = invoke("train", data, *small, "--epochs", 200, "--out", tmp_path / "whole")
     assert re.search(r": (?!200)\d+ epochs in ", whole.stdout)  # it stopped by itself
-    assert "best at the last epoch" not in whole.stdout
+    assert "Still improving" not in whole.stdout

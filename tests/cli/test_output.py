@@ -2,7 +2,6 @@
 
 import pytest
 
-from nscaching.artefacts.files import csv_text
 from nscaching.cli.output import printable
 
 from ..training.helpers import train
@@ -45,10 +44,3 @@ def test_no_command_prints_controls_of_a_name(tmp_path):
         said = outcome.stdout + outcome.stderr
         assert said
         assert not set(said) & set("\x1b\x9b\x07\r\u202e"), (command, said)
-
-
-def test_cells_of_a_spreadsheet_are_no_formulas():
-    rows = [["name", "score"], ["=cmd()", -1.5], ["+1", 2], ["@x", ""], ["-a", "b=c"], ["\tt", 1]]
-    lines = csv_text(rows).splitlines()
-    assert lines[0] == "name,score"
-    assert lines[1:] == ["'=cmd(),-1.5", "'+1,2", "'@x,", "'-a,b=c", "'\tt,1"]

@@ -6,7 +6,7 @@ import shlex
 import pytest
 import torch
 
-from nscaching.files import read_tensors
+from nscaching.artefacts.files import read_tensors
 from nscaching.report.markup import Html, asset, tag
 from nscaching.report.page import Section, command_line, render
 from nscaching.training import RunFolder, TrainConfig

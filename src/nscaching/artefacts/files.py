@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import errno
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -239,22 +237,6 @@ def stored_length(path: Path, name: str) -> int | None:
             return int(file.get_slice(name).get_shape()[0])
     except (SafetensorError, OSError, ValueError, IndexError):
         return None
-
-
-def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Return rows as CSV; text that a spreadsheet would take for a formula gets an apostrophe."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    for row in rows:
-        writer.writerow(
-            f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
-            for cell in row
-        )
-    return out.getvalue()
-
-
-#: How a cell begins that a spreadsheet computes.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def file_digest(path: Path) -> str:

@@ -91,7 +91,7 @@ app = typer.Typer(
 )
 
 
-#: What a person who types the bare name sees: three commands, and where to go on.
+#: What a person who types the bare name sees: three commands, and where to read on.
 WELCOME = """\
 nscaching {version}: knowledge graph embedding with cached hard negatives.
 
@@ -99,7 +99,7 @@ Try it on the bundled graph of places, then ask it something:
   nscaching train world --epochs 20 --out runs/world
   nscaching predict runs/world --head Uruguay --relation "neighbour of" --known
 
-Your own graph is a file with head, relation and tail a line, tabs between them:
+Your own graph is a file of head, relation and tail, tabs between them:
   nscaching train my-graph.tsv --out runs/mine
 
 nscaching --help lists all commands, nscaching doctor looks at your machine, and

@@ -42,7 +42,7 @@ def train_command(
     ] = None,
     config: ConfigFlag = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out where it stopped.")
+        bool, typer.Option("--resume", help="Resume the run in --out where it stopped.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the run in --out.")
@@ -50,7 +50,7 @@ def train_command(
     track: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            help="Tell a tracker how it goes: tensorboard:DIR, mlflow:DIR, wandb:DIR or csv:FILE. "
+            help="Log to a tracker: tensorboard:DIR, mlflow:DIR, wandb:DIR or csv:FILE. "
             "May be given several times.",
             show_default=False,
         ),
@@ -59,7 +59,7 @@ def train_command(
         bool, typer.Option("--report/--no-report", help="Write report.html into the run folder.")
     ] = True,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the sizes and the memory of the run; train not.")
+        bool, typer.Option("--dry-run", help="Show sizes and memory of the run, without training.")
     ] = False,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
@@ -101,7 +101,7 @@ def train_command(
 
 @contextlib.contextmanager
 def resumable(out: Path) -> Iterator[None]:
-    """Say how to go on after a stop outside the epochs, which look after themselves."""
+    """Say how to resume after a stop outside the epochs, which look after themselves."""
     try:
         with terminate_as_interrupt():
             yield
@@ -111,7 +111,7 @@ def resumable(out: Path) -> Iterator[None]:
         if not RunFolder(out).is_run():
             raise TrainingInterrupted("Stopped before the run began; nothing was kept.") from error
         raise TrainingInterrupted(
-            "Stopped; what the last checkpoint holds is kept. Go on with:\n"
+            "Stopped; what the last checkpoint holds is kept. Resume with:\n"
             f"  nscaching train --resume --out {out}"
         ) from error
 
@@ -151,7 +151,7 @@ def _show(run: Run) -> None:
     console.print(
         f"Trained {run.config.scoring} with {run.config.sampler} on {run.graph.name}: "
         f"{summary['epochs']} epochs in {duration(summary['seconds'])} on {summary['device']} "
-        f"({summary['seconds_per_epoch']:.2f} s an epoch), best at {summary['best_epoch']}.",
+        f"({summary['seconds_per_epoch']:.2f} s per epoch), best at {summary['best_epoch']}.",
         highlight=False,
         soft_wrap=True,
     )
@@ -161,9 +161,7 @@ def _show(run: Run) -> None:
     else:
         console.print("Nothing was held out, so there is no evaluation; see --split.")
     if summary["valid"] and summary["best_epoch"] == run.config.epochs:
-        console.print(
-            "It was best at the last epoch: a higher --epochs may do better, and stops by itself."
-        )
+        console.print("Still improving when it stopped; try a larger --epochs.")
     console.print(
         f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)",
         highlight=False,

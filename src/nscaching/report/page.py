@@ -15,7 +15,7 @@ from string import Template
 from typing import Any
 
 from nscaching._version import __version__
-from nscaching.files import write_text
+from nscaching.artefacts.files import write_text
 from nscaching.options import Options
 from nscaching.report.markup import Html, asset, command, paragraph, tag, text
 from nscaching.runs.doctor import versions

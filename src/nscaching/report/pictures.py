@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
-from nscaching.files import write_text
 from nscaching.report.charts import STYLES, Picture, Scatter, shortened
 from nscaching.report.markup import Html, asset, tag
 

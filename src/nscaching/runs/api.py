@@ -43,7 +43,7 @@ def train(
     """Train embeddings of a graph and return the run with the best model found.
 
     ``graph`` is a :class:`KnowledgeGraph`, the name of a data set, a folder, a file, a data frame
-    or a list of triples, as in :func:`load_graph`; to resume a run it may be left out. A file, or a
+    or a list of triples, as in :func:`load_graph`; a run that is resumed needs none. A file, or a
     graph with training triples only, is split: ``split`` is the share held out for valid and again
     for test, and ``run.graph`` is what came of it.
 
@@ -148,7 +148,7 @@ def _resumed_trainer(
     if done is not None and not done.within_budget(settings.epochs, settings.max_seconds):
         progress.say(
             f"Nothing to do: {folder.path} has {done.epoch} epochs already, in "
-            f"{duration(done.epoch_seconds)}. Ask for more to go on with it."
+            f"{duration(done.epoch_seconds)}. Give a larger --epochs (epochs=...) to continue it."
         )
     elif settings != folder.read_config():  # more epochs, say: the file must repeat the run
         folder.write_config(settings)
@@ -205,8 +205,7 @@ def refuse_both(resume: bool, overwrite: bool) -> None:
     """Refuse two wishes that contradict each other."""
     if resume and overwrite:
         raise UserError(
-            "To resume is to go on with what is there, and to overwrite is to replace it; ask for "
-            "one of the two."
+            "--resume continues what is there and --overwrite replaces it; give one of the two."
         )
 
 
@@ -223,8 +222,8 @@ def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
         before, now = getattr(stored, name), getattr(wanted, name)
         if before != now and name not in _MAY_CHANGE:
             raise UserError(
-                f"{folder.path} was started with {name} {before}, not {now}. Leave {name} out to "
-                f"resume it, or {CHOOSE_ANOTHER}"
+                f"{folder.path} was started with {name} {before}, not {now}. Resume it without "
+                f"{name}, or {CHOOSE_ANOTHER}"
             )
     return wanted
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
 from nscaching.evaluation.calibration import Calibration, fit_calibration
 from nscaching.evaluation.reliability import (
     CalibrationReport,
     calibration_report,
 )
-from nscaching.files import write_text
 from nscaching.graph import KnowledgeGraph, read_triples
 from nscaching.models import EmbeddingModel, Side
 from nscaching.runs.asking import Asker

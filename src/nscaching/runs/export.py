@@ -17,7 +17,7 @@ FORMATS = ("auto", "npy", "word2vec", "parquet")
 def export_embeddings(
     path: Path, names: list[str], vectors: np.ndarray, format: str = "auto"
 ) -> list[Path]:
-    """Write one row a name; ``auto`` goes by the suffix of the path. Returns the files written."""
+    """Write one row per name; ``auto`` goes by the suffix. Returns the files written."""
     if format == "auto":
         format = _BY_SUFFIX.get(path.suffix.lower(), "")
     if format not in FORMATS[1:]:
@@ -46,7 +46,7 @@ def _write_npy(path: Path, names: list[str], vectors: np.ndarray) -> list[Path]:
 
 
 def _write_word2vec(path: Path, names: list[str], vectors: np.ndarray) -> None:
-    """Write a header line and a line a name; white space in a name becomes an underscore."""
+    """Write a header line and a line per name; white space in a name becomes an underscore."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(f"{vectors.shape[0]} {vectors.shape[1]}\n")
         for name, row in zip(names, vectors.tolist(), strict=True):

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
+from nscaching.artefacts.files import write_atomically, write_text
 from nscaching.errors import UserError
-from nscaching.files import write_atomically, write_text
 
 Named = tuple[str, str, str]
 #: What a flag says of an answer that its relation never had on that side.

@@ -57,7 +57,7 @@ class Run(Decisions):
         #: Epochs, best epoch, seconds and final metrics, as ``train --json`` prints them; of a run
         #: read back without ``device`` and ``extra_parameters``, which are not kept.
         self.summary = summary or {}
-        #: What ``trace`` wrote down: a line an epoch, a look at a row or at gradient norms.
+        #: What ``trace`` wrote down: one line per epoch, snapshots of rows and of gradient norms.
         self.trace: list[dict[str, Any]] = trace or []
         #: The evaluation of each split that :meth:`evaluate` made, with mean ranks of ties.
         self.evaluations: dict[str, RankingReport] = {}
@@ -70,7 +70,7 @@ class Run(Decisions):
         config = folder.read_config()
         if not folder.model.exists():
             raise UserError(
-                f"{folder.path} holds no model yet: its training was stopped early. Go on with "
+                f"{folder.path} holds no model yet: its training was stopped early. Resume it with "
                 f"'nscaching train --resume --out {folder.path}'."
             )
         graph = folder.read_graph()

@@ -20,8 +20,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
-from nscaching.files import write_text
 from nscaching.graph import KnowledgeGraph, read_triples
 from nscaching.graph.names import SPLITS
 from nscaching.graph.pairs import triple_keys

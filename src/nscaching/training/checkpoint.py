@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on as if it had never stopped, in one file.
+"""Checkpoints: everything a run needs to resume as if it had never stopped, in one file.
 
 One safetensors file, renamed into place, holds parameters, the best parameters so far, Adam's
 moments, the sampler's state, the state of the random generator and, in the middle of an epoch, the

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from nscaching.artefacts.files import explained_writes, write_text
 from nscaching.errors import UserError, nearest_names
 from nscaching.extras import need
-from nscaching.files import explained_writes, write_text
 from nscaching.interop.tracking.base import RunStart, Tracker
 
 #: The project of W&B, and the experiment of MLflow.
