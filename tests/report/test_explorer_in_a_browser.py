@@ -2,12 +2,14 @@
 
 import json
 import re
+import shutil
 import time
 
 import numpy as np
 import pytest
 import torch
 
+import nscaching as ns
 import nscaching.report.explorer as explorer
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import SCORING, Side
@@ -143,6 +145,22 @@ def test_probabilities_in_the_page_are_those_of_python(
         own = shown[each.head, each.tail]
         assert own["probability"] == pytest.approx(each.probability, abs=0.06)
         assert [sentence(flag) for flag in own["flags"]] == each.flags
+
+
+def test_a_rejected_fact_is_not_offered(browser, clubs_run, tmp_path):
+    folder = shutil.copytree(clubs_run.folder.path, tmp_path / "R")
+    best = clubs_run.predict_tails("p1", "knows", 2)
+    names = (best[0].head, best[0].relation, best[0].tail)
+    (folder / "rejected.tsv").write_text("\t".join(names) + "\n")
+    run = ns.load_run(folder)
+    assert run.rejected == {names}
+    browser.visit(write_explorer(run))
+    place = f"{run.graph.entity_ids['p1']}, {run.graph.relation_ids['knows']}"
+    found = browser.promised(f"explorer.source.ask('tail', {place}, 40)")["answers"]
+    assert best[0].tail not in [each["tail"]["name"] for each in found]
+    assert found[0]["tail"]["name"] == best[1].tail
+    queued = browser.promised("explorer.source.queue()")["facts"]
+    assert names[::2] not in [(each["head"]["name"], each["tail"]["name"]) for each in queued]
 
 
 def test_reasons_are_given_on_request(fresh, clubs_run):

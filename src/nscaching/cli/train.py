@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -91,7 +92,8 @@ def train_command(
             track=track or (),
             **given,
         )
-        page = try_to_write(run.report, progress.say) if report else None
+        write = partial(run.report, progress=progress)
+        page = try_to_write(write, progress.say) if report else None
     run.summary["report"] = None if page is None else str(page)
     if as_json:
         print_json(run.summary)
