@@ -1,7 +1,10 @@
-"""Small graphs, models and checks that several rooms share."""
+"""Small graphs, models and checks that several packages share."""
 
+import importlib.util
 import os
+import pkgutil
 import sys
+from importlib import import_module
 
 # Numba reads this when it is first imported, and no change of it is allowed later. Two threads,
 # also where there is one core, are for the tests that compare one with more.
@@ -15,12 +18,10 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from nscaching.evaluation import ranking
+from nscaching import kernels
 from nscaching.graph import KnowledgeGraph
-from nscaching.models import SCORING, EmbeddingModel, compact, families
-from nscaching.optim import adam
-from nscaching.sampling import cache
-from nscaching.sampling import nscaching as sampler
+from nscaching.kernels.registry import CPU, GPU, PLAIN, forced
+from nscaching.models import SCORING, EmbeddingModel
 
 #: A statistical test with a fixed seed fails below this: a broken sampler is far below it.
 UNLIKELY = 1e-4
@@ -36,12 +37,50 @@ def generator():
     return seeded(0)
 
 
+#: A part that Triton imports when it first runs a kernel, and that looks at the variable too.
+LATE_PART = "triton.experimental.gluon"
+
+
+def interpret_gpu_kernels():
+    """Have Triton's interpreter run the GPU kernels on the tensors of the CPU, if that can be.
+
+    A kernel is interpreted if ``TRITON_INTERPRET`` is set while Triton and the kernel are imported.
+    So that happens here, once, and the variable is gone before any test runs or starts a process.
+    """
+    if importlib.util.find_spec("triton") is None or torch.cuda.is_available():
+        return torch.cuda.is_available()
+    if "triton" in sys.modules:
+        return False
+    os.environ["TRITON_INTERPRET"] = "1"
+    try:
+        if importlib.util.find_spec(LATE_PART) is not None:
+            import_module(LATE_PART)
+        for module in pkgutil.iter_modules(kernels.__path__):
+            if module.name.endswith("_gpu"):
+                import_module(f"nscaching.kernels.{module.name}")
+    finally:
+        del os.environ["TRITON_INTERPRET"]
+    return True
+
+
+HAVE_GPU_FORMS = interpret_gpu_kernels()
+
+
+def kernel_forms():
+    """Return the forms of kernels that can run here: plain, compiled, and those of a GPU."""
+    return [PLAIN, CPU, GPU] if HAVE_GPU_FORMS else [PLAIN, CPU]
+
+
+def device_of(form):
+    """Return where the tensors of a form lie: on a real GPU if there is one."""
+    return "cuda" if form == GPU and torch.cuda.is_available() else "cpu"
+
+
 @pytest.fixture(params=["kernel", "plain"])
-def path(request, monkeypatch):
-    """Run a test with the fused loops of the CPU, and again with the torch they stand for."""
-    for module in (families, compact, cache, sampler, ranking, adam):
-        monkeypatch.setattr(module, "HAVE_NUMBA", request.param == "kernel")
-    return request.param
+def path(request):
+    """Run a test with the compiled kernels of the CPU, and again with plain torch."""
+    with forced(CPU if request.param == "kernel" else PLAIN):
+        yield request.param
 
 
 on_both_paths = pytest.mark.usefixtures("path")

@@ -1,41 +1,138 @@
-"""The two losses of the paper, on a positive score and its k weighted negatives.
+"""Losses: plain functions of scores, the positive first, and of the weights of the others.
 
-Both are summed over the batch. The weights of a positive's negatives add up to one (``1/k`` each,
-unless the sampler says otherwise), so one negative a positive is exactly the paper's objective; a
-weight of zero masks a negative that does not exist.
+A loss takes scores (b, 1 + k) and weights (b, k) and returns its sum over the batch with the
+gradient of the scores (b, 1 + k); no kernel knows one. A score of -inf is padding and adds nothing.
+For margin and logistic the weights of a positive's negatives add up to one, so one negative per
+positive is the paper's objective. For softmax a weight says how many entities a candidate stands
+for. Add a loss here in one line of ``LOSSES``.
 """
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 
+from nscaching.models.matches import Match, MatchGradients, Query
 from nscaching.options import Options, option
+
+#: Bytes of logits over all entities that are held at once.
+LOGIT_BYTES = 1 << 28
+#: scores (b, 1 + k), weights (b, k) -> the summed loss () and the gradient of the scores
+Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class Loss:
-    """A loss that kernels can read as data: margin ranking, or logistic where margin is None."""
+class MarginRanking:
+    """``[margin - f(pos) + f(neg)]_+`` (paper, eq:distance)."""
 
-    margin: float | None
+    margin: float
 
-    def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor) -> Tensor:
-        """Return the summed loss. Shapes: (b,), (b, k), (b, k) -> ()."""
-        if self.margin is None:
-            return logistic(positive, negative, weight)
-        return margin_ranking(positive, negative, weight, self.margin)
-
-
-def margin_ranking(positive: Tensor, negative: Tensor, weight: Tensor, margin: float) -> Tensor:
-    """Sum of ``[margin - f(pos) + f(neg)]_+`` (paper, eq:distance)."""
-    return (weight * (margin - positive.unsqueeze(1) + negative).clamp_min(0)).sum()
+    def __call__(self, scores: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss and the gradient of the scores."""
+        gap = (self.margin - scores[:, :1] + scores[:, 1:]).clamp_min(0)
+        d_negative = weights * (gap > 0)
+        d_positive = -d_negative.sum(1, keepdim=True)
+        return (weights * gap).sum(), torch.cat([d_positive, d_negative], dim=1)
 
 
-def logistic(positive: Tensor, negative: Tensor, weight: Tensor) -> Tensor:
-    """Sum of ``l(+1, f(pos)) + l(-1, f(neg))``, ``l(a, b) = log(1 + exp(-ab))`` (eq:sematic)."""
-    return softplus(-positive).sum() + (weight * softplus(negative)).sum()
+@dataclass(frozen=True)
+class Logistic:
+    """``l(+1, f(pos)) + l(-1, f(neg))``, ``l(a, b) = log(1 + exp(-ab))`` (paper, eq:sematic).
+
+    ``offset`` is added to all scores: distances, which are below zero, need one.
+    """
+
+    offset: float = 0.0
+
+    def __call__(self, scores: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss and the gradient of the scores."""
+        signed = scores + self.offset  # few operations: on a GPU each is a kernel
+        signed[:, 0].neg_()
+        weights = pad(weights, (1, 0), value=1.0)
+        loss = (weights * softplus(signed)).sum()
+        d_scores = signed.sigmoid_().mul_(weights)
+        d_scores[:, 0].neg_()
+        return loss, d_scores
+
+
+@dataclass(frozen=True)
+class SoftmaxCrossEntropy:
+    """Cross-entropy of the true entity among its candidates: sampled softmax.
+
+    A candidate that stands for w entities counts w times: its logit is ``f + log(w)``. With
+    ``smoothing`` that share of the target is spread over all candidates.
+    """
+
+    smoothing: float = 0.0
+
+    def __call__(self, scores: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss and the gradient of the scores."""
+        counts = torch.cat([torch.ones_like(scores[:, :1]), weights], dim=1)
+        logits = (scores + counts.log()).log_softmax(1)
+        target = torch.zeros_like(scores)
+        target[:, 0] = 1
+        if self.smoothing:
+            there = (logits > -torch.inf) * counts
+            target.mul_(1 - self.smoothing).add_(self.smoothing * there / there.sum(1, True))
+        loss = -(target * logits.nan_to_num(0.0, neginf=0.0)).sum()
+        return loss, logits.exp() - target
+
+    def over_all(
+        self, match: Match, query: Query, table: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Tensor, MatchGradients]:
+        """Return the loss over all entities, the scores of the true ones (q, 1), and gradients.
+
+        A block of entities at a time, with a running log-sum-exp: logits never exist as a whole
+        where there is more than one block.
+        """
+        blocks = list(_blocks(len(query.vectors), table))
+        logits = match.forward_all(query, table[blocks[0]])
+        total = logits.logsumexp(1, keepdim=True)
+        for block in blocks[1:]:
+            logits = match.forward_all(query, table[block])
+            total = torch.logaddexp(total, logits.logsumexp(1, keepdim=True))
+        positive = match.forward(query, table, targets.unsqueeze(1))
+        d_query, d_table = torch.zeros_like(query.vectors), torch.empty_like(table)
+        d_context = None if query.context is None else torch.zeros_like(query.context)
+        sharp, spread = 1 - self.smoothing, self.smoothing / len(table)
+        smoothed = torch.zeros_like(total)
+        for block in reversed(blocks):
+            if len(blocks) > 1 and block != blocks[-1]:
+                logits = match.forward_all(query, table[block])
+            if self.smoothing:
+                smoothed += logits.sum(1, keepdim=True)
+            d_scores = logits.sub_(total).exp_()
+            d_scores -= spread
+            inside = (targets >= block.start) & (targets < block.stop)
+            place = (targets - block.start).clamp(0, d_scores.shape[1] - 1).unsqueeze(1)
+            d_scores.scatter_add_(1, place, -sharp * inside.to(d_scores.dtype).unsqueeze(1))
+            found = match.backward_all(query, table[block], d_scores)
+            d_query += found.query
+            d_table[block] = found.rows
+            if d_context is not None:
+                d_context += found.context
+        loss = (total - sharp * positive - spread * smoothed).sum()
+        return loss, positive, MatchGradients(d_query, d_context, d_table)
+
+
+def _blocks(queries: int, table: Tensor) -> Iterator[slice]:
+    """Return the rows of a table in blocks whose logits fit the memory that is set aside."""
+    size = max(1, LOGIT_BYTES // (4 * max(1, queries)))
+    for start in range(0, len(table), size):
+        yield slice(start, min(start + size, len(table)))
+
+
+#: Losses by name, made from the options.
+LOSSES: dict[str, Callable[[LossOptions], Loss]] = {
+    "margin": lambda options: MarginRanking(options.margin),
+    "logistic": lambda options: Logistic(options.offset),
+    "softmax": lambda options: SoftmaxCrossEntropy(options.label_smoothing),
+}
 
 
 @dataclass(kw_only=True)
@@ -44,24 +141,44 @@ class LossOptions(Options):
 
     loss: str = option(
         "auto",
-        "Loss; auto is margin for the translational models and RotatE, logistic for the others.",
+        "Loss; auto is margin for TransE, TransH, TransD and RotatE, logistic for the others.",
         group="Model",
-        choices=("auto", "margin", "logistic"),
+        choices=ChainMap({"auto": None}, LOSSES),
     )
     margin: float = option(4.0, "Margin of the margin ranking loss.", group="Model", above=0)
+    offset: float = option(
+        0.0,
+        "Added to the scores in the logistic loss; distances need one, such as 9.",
+        group="Model",
+    )
+    label_smoothing: float = option(
+        0.0,
+        "Share of the target that the softmax loss spreads over all candidates.",
+        group="Model",
+        low=0,
+        below=1,
+    )
     l2: float | None = option(
         None,
-        "L2 penalty lambda, a weight decay lambda * batch / |train|; left out, 0.1 for distmult, "
-        "complex and simple, else 0.",
+        "L2 penalty lambda, a weight decay lambda * batch / |train|; default 0.1 for the semantic "
+        "models with the logistic loss, else 0.",
         group="Model",
         low=0,
     )
+    n3: float = option(
+        0.0, "N3 penalty: cubed norms of the rows of a batch, times this.", group="Model", low=0
+    )
 
-    def penalty(self, usual: float) -> float:
-        """Return the L2 penalty; ``usual`` is what the scoring function is normally held with."""
-        return usual if self.l2 is None else self.l2
+    def loss_name(self, usual: str) -> str:
+        """Return the loss; ``usual`` is what the scoring function is normally trained with."""
+        return usual if self.loss == "auto" else self.loss
+
+    def penalty(self, usual_l2: float, usual_loss: str) -> float:
+        """Return the L2 penalty; ``usual_l2`` is what the logistic loss is normally held with."""
+        if self.l2 is not None:
+            return self.l2
+        return usual_l2 if self.loss_name(usual_loss) == "logistic" else 0.0
 
     def build_loss(self, usual: str) -> Loss:
         """Return the loss; ``usual`` is what the scoring function is normally trained with."""
-        kind = usual if self.loss == "auto" else self.loss
-        return Loss(None if kind == "logistic" else self.margin)
+        return LOSSES[self.loss_name(usual)](self)

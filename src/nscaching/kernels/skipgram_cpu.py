@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from nscaching.models.gradients.pair_cpu import sigmoid, softplus
-from nscaching.sampling.cpu_kernels import hashed, holds, stream_of
+from nscaching.kernels.cache_cpu import hashed, holds, stream_of
+from nscaching.kernels.numba_tools import sigmoid, softplus
 
 Array = np.ndarray[Any, Any]
 

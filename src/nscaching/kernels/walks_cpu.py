@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from nscaching.sampling.cpu_kernels import hashed, holds, stream_of
+from nscaching.kernels.cache_cpu import hashed, holds, stream_of
 
 Array = np.ndarray[Any, Any]
 

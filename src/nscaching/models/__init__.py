@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nscaching.models.base import ScoringFunction
-from nscaching.models.compact import CompactTable
 from nscaching.models.complex import ComplEx
 from nscaching.models.distmult import DistMult
-from nscaching.models.model import ByteTables, EmbeddingModel, Side
+from nscaching.models.int8 import Int8Table
+from nscaching.models.model import EmbeddingModel, Side
+from nscaching.models.quate import QuatE
+from nscaching.models.queries import BatchQueries
 from nscaching.models.rotate import RotatE
 from nscaching.models.simple import SimplE
 from nscaching.models.transd import TransD
@@ -18,7 +20,7 @@ from nscaching.options import Options, option
 
 SCORING: dict[str, type[ScoringFunction]] = {
     function.name: function
-    for function in (TransE, TransH, TransD, DistMult, ComplEx, SimplE, RotatE)
+    for function in (TransE, TransH, TransD, DistMult, ComplEx, SimplE, RotatE, QuatE)
 }
 
 
@@ -36,17 +38,31 @@ class ScoringOptions(Options):
     norm: int = option(
         1, "The p of the distance in TransE, TransH and TransD.", group="Model", low=1, high=2
     )
+    reciprocal: bool = option(
+        False,
+        "Reciprocal relations: a second row per relation answers the questions for heads.",
+        group="Model",
+    )
 
     def build_scoring(self) -> ScoringFunction:
         """Return the scoring function these options describe."""
         return SCORING[self.scoring](self.dim, self.norm)
 
+    def table_shapes(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
+        """Return the shapes of the tables of a model."""
+        scoring = self.build_scoring()
+        rows = num_relations * (2 if self.reciprocal else 1)
+        return {
+            "entity": (num_entities, scoring.entity_width),
+            "relation": (rows, scoring.relation_width),
+        }
+
 
 __all__ = [
     "SCORING",
-    "ByteTables",
-    "CompactTable",
+    "BatchQueries",
     "EmbeddingModel",
+    "Int8Table",
     "ScoringFunction",
     "ScoringOptions",
     "Side",

@@ -1,32 +1,24 @@
-"""The contract of a scoring function: a *query* and a *match*.
+"""The contract of a scoring function: a *query* and the name of a *match*.
 
-``tail_query(h, r)`` and ``head_query(r, t)`` turn the known part of a triple into a vector, and
-``match(query, entity)`` compares it with an entity as the relation sees it (``view``). The three
-forms that users and samplers need (score a triple, score k candidates, score all entities) are
-built here from those pieces, so a scoring function is written once and cannot disagree with itself.
+``tail_query(h, r)`` and ``head_query(r, t)`` turn the known part of a triple into a vector, in
+plain differentiable torch; the match compares it with entities. The forms that users and samplers
+need (score a triple, candidates, all entities) come from those two pieces, so a scoring function
+is written once and cannot disagree with itself. It has no kernel of its own.
 
-Shapes: ``b`` queries, ``k`` candidates, ``n`` entities, ``q`` the width of a query; the rows given
-are the raw parameters, ``entity_width`` or ``relation_width`` wide.
+The rows given are the raw parameters, ``entity_width`` or ``relation_width`` wide.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from nscaching.models.compact import CompactTable
-
-
-class PairGradients(NamedTuple):
-    """What one pass over positives and their negatives gives."""
-
-    loss: Tensor  #: summed over the batch, ()
-    scores: Tensor  #: of the negatives, (b, k)
-    entity_rows: Tensor  #: gradients of heads, tails, then negatives, ((2 + k) b, entity)
-    relation_rows: Tensor  #: (b, relation)
+from nscaching.models.matches import Dot, Match, Query
+from nscaching.models.queries import bilinear_terms
 
 
 class ScoringFunction(ABC):
@@ -37,24 +29,23 @@ class ScoringFunction(ABC):
     usual_loss: ClassVar[str]
     #: The L2 penalty it is trained with where none is asked for.
     usual_l2: ClassVar[float] = 0.0
-    #: Whether an entity looks different through each relation (TransH, TransD).
-    relational_view: ClassVar[bool] = False
-    #: Whether :meth:`score_compact` has a kernel: candidates are then scored from bytes on a CPU.
-    compactable: ClassVar[bool] = False
+    #: Vectors of ``dim`` numbers, side by side, in the row of an entity and of a relation.
+    entity_parts: ClassVar[int] = 1
+    relation_parts: ClassVar[int] = 1
+    #: Whether the parts of a row are real and imaginary halves, for penalties on moduli.
+    is_complex: ClassVar[bool] = False
+    #: Whether a query is the view of the anchor plus the first ``dim`` numbers of the relation's
+    #: row, minus them for heads: kernels then make it.
+    is_translation: ClassVar[bool] = False
 
     def __init__(self, dim: int, norm: int = 1) -> None:
         self.dim = dim
         self.norm = norm
+        self.match = self.build_match()
 
-    @property
     @abstractmethod
-    def entity_width(self) -> int:
-        """Floats stored for an entity."""
-
-    @property
-    @abstractmethod
-    def relation_width(self) -> int:
-        """Floats stored for a relation."""
+    def build_match(self) -> Match:
+        """Return how queries are compared with entities."""
 
     @abstractmethod
     def tail_query(self, h: Tensor, r: Tensor) -> Tensor:
@@ -64,24 +55,24 @@ class ScoringFunction(ABC):
     def head_query(self, r: Tensor, t: Tensor) -> Tensor:
         """Return what a fitting head must look like. Shapes: (..., relation), (..., entity)."""
 
-    def view(self, entity: Tensor, r: Tensor | None) -> Tensor:
-        """Return the entity as the relation sees it. Shapes: (..., entity), (..., relation).
+    def context(self, r: Tensor) -> Tensor | None:
+        """Return what the view of an entity takes from the relation. Shape: (..., relation)."""
+        return None
 
-        ``r`` is used, and may not be None, only where ``relational_view`` is set.
-        """
-        return entity
+    @property
+    def entity_width(self) -> int:
+        """Floats stored per entity."""
+        return self.entity_parts * self.dim
 
-    @abstractmethod
-    def match(self, query: Tensor, view: Tensor) -> Tensor:
-        """Compare row by row. Shapes: (..., q), (..., q) -> (...)."""
+    @property
+    def relation_width(self) -> int:
+        """Floats stored per relation."""
+        return self.relation_parts * self.dim
 
-    @abstractmethod
-    def match_each(self, query: Tensor, views: Tensor) -> Tensor:
-        """Compare each query with its own k views. Shapes: (b, q), (b, k, q) -> (b, k)."""
-
-    @abstractmethod
-    def match_all(self, query: Tensor, views: Tensor) -> Tensor:
-        """Compare each query with the same n views. Shapes: (b, q), (n, q) -> (b, n)."""
+    @cached_property
+    def terms(self) -> Tensor | None:
+        """Which products of parts a query is the sum of; None where it is no such sum."""
+        return None
 
     def init_(self, entity: Tensor, relation: Tensor, generator: torch.Generator) -> None:
         """Fill both tables: Xavier uniform on each part of a row (paper, Section 5.3)."""
@@ -90,68 +81,39 @@ class ScoringFunction(ABC):
                 bound = (6.0 / (part.shape[0] + part.shape[1])) ** 0.5
                 part.uniform_(-bound, bound, generator=generator)
 
-    def score_ids(self, query: Tensor, r: Tensor, table: Tensor, ids: Tensor) -> Tensor | None:
-        """Score candidates straight from the table by a kernel, where there is one.
+    # Forms of the score ------------------------------------------------------------------------
 
-        Shapes: (b, q), (b, relation), (n, entity), (b, k) -> (b, k); None: use :meth:`score_each`.
-        """
-        return None
-
-    def score_compact(self, query: Tensor, table: CompactTable, ids: Tensor) -> Tensor | None:
-        """Do what :meth:`score_ids` does from a copy with a byte a number."""
-        return None
-
-    def query_ids(
-        self, entity: Tensor, relation: Tensor, anchors: Tensor, relations: Tensor, tail: bool
-    ) -> Tensor | None:
-        """Return queries straight from the tables by a kernel, where there is one.
-
-        Shapes: (n, entity), (m, relation), (b,), (b,) -> (b, q).
-        """
-        return None
-
-    def pair_gradients(
-        self,
-        entity: Tensor,
-        relation: Tensor,
-        ids: tuple[Tensor, Tensor, Tensor],
-        negatives: tuple[Tensor, Tensor, Tensor],
-        margin: float | None,
-    ) -> PairGradients | None:
-        """Return loss and gradients of a batch by a kernel, where there is one.
-
-        ``ids`` are heads, relations, tails (b,); ``negatives`` are entities, whether they replace
-        the head, and weights (b, k); ``margin`` is None for the logistic loss.
-        """
-        return None
-
-    # The three forms ---------------------------------------------------------------------------
+    def query(self, anchor: Tensor, r: Tensor, *, tail: bool) -> Query:
+        """Return the query for a tail or a head. Shapes: (b, entity), (b, relation)."""
+        vectors = self.tail_query(anchor, r) if tail else self.head_query(r, anchor)
+        return Query(vectors, self.context(r))
 
     def score(self, h: Tensor, r: Tensor, t: Tensor) -> Tensor:
-        """Score triples. Shapes: (b, entity), (b, relation), (b, entity) -> (b,)."""
-        return self.match(self.tail_query(h, r), self.view(t, r))
+        """Score triples. Shapes: (..., entity), (..., relation), (..., entity) -> (...)."""
+        view = self.match.view(t, self.context(r))
+        return self.match.compare(self.tail_query(h, r), view)
 
-    def score_each(self, query: Tensor, r: Tensor, candidates: Tensor) -> Tensor:
-        """Score each query with its own k candidates.
 
-        Shapes: (b, q), (b, relation), (b, k, entity) -> (b, k).
-        """
-        return self.match_each(query, self.view(candidates, r.unsqueeze(1)))
+class Semantic(ScoringFunction):
+    """Semantic matching: a dot product of the query with the entity's row."""
 
-    def score_all(self, query: Tensor, r: Tensor, entities: Tensor) -> Tensor:
-        """Score each query against all entities.
+    usual_loss = "logistic"
+    usual_l2 = 0.1  # of the paper's grid the best on every graph we tried but FB15K
 
-        Shapes: (b, q), (b, relation), (n, entity) -> (b, n). Where the view depends on the
-        relation, the queries of one relation share the entities as that relation sees them.
-        """
-        if not self.relational_view:
-            return self.match_all(query, self.view(entities, None))
-        scores = query.new_empty(query.shape[0], entities.shape[0])
-        order = r[:, 0].argsort(stable=True)  # brings the queries of one relation together
-        ordered = r[order]
-        begins = (ordered[1:] != ordered[:-1]).any(1).nonzero().squeeze(1) + 1
-        for rows in torch.tensor_split(order, begins.cpu()):
-            if len(rows):
-                views = self.view(entities, r[rows[0]])
-                scores[rows] = self.match_all(query[rows], views)
-        return scores
+    def build_match(self) -> Match:
+        """Return the dot product."""
+        return Dot()
+
+    @cached_property
+    def terms(self) -> Tensor | None:
+        """Which products of parts a query is the sum of: found by probing the query."""
+        return bilinear_terms(self)
+
+
+def complex_product(a: Tensor, b: Tensor, conjugate_b: bool = False) -> Tensor:
+    """Multiply rows laid out as [re, im] element by element. Shapes: (..., 2d) -> (..., 2d)."""
+    a_re, a_im = a.chunk(2, dim=-1)
+    b_re, b_im = b.chunk(2, dim=-1)
+    if conjugate_b:
+        b_im = -b_im
+    return torch.cat([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], dim=-1)

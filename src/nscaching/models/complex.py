@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from nscaching.models.families import Bilinear, complex_product
+from nscaching.models.base import Semantic, complex_product
 
 
-class ComplEx(Bilinear):
+class ComplEx(Semantic):
     """Trouillon et al. 2016. Rows [re, im]; ``Re(a conj(b))`` is the dot product of such rows."""
 
     name = "complex"
-    kernel_kind = 1
-
-    @property
-    def entity_width(self) -> int:
-        """Real and imaginary part."""
-        return 2 * self.dim
-
-    @property
-    def relation_width(self) -> int:
-        """Real and imaginary part."""
-        return 2 * self.dim
+    entity_parts = 2
+    relation_parts = 2
+    is_complex = True
 
     def tail_query(self, h: Tensor, r: Tensor) -> Tensor:
         """Return ``h r``."""

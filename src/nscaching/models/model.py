@@ -1,20 +1,16 @@
-"""The trainable tables of a scoring function, addressed by entity and relation ids."""
+"""The trainable tables of a model, and the queries of a batch made from them."""
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from nscaching.models.base import ScoringFunction
-from nscaching.models.compact import CompactTable
-from nscaching.models.families import Bilinear
-
-#: Floats gathered at once when candidates are scored: on a CPU the block stays in cache.
-_BLOCK_FLOATS = {"cpu": 1 << 19}
-_BLOCK_FLOATS_DEVICE = 1 << 28
+from nscaching.models.int8 import Int8Table
+from nscaching.models.matches import Dot, Match, Query
+from nscaching.models.queries import BatchQueries, make_queries
 
 
 class Side(IntEnum):
@@ -24,23 +20,27 @@ class Side(IntEnum):
     TAIL = 1
 
 
-class ByteTables(NamedTuple):
-    """The tables of a bilinear scoring function with the bytes of its entities."""
-
-    tensors: tuple[Tensor, Tensor, Tensor, Tensor]  #: entity, relation, bytes, their scale
-    kind: int  #: of the scoring function, as the kernels count them
-
-
 class EmbeddingModel:
-    """Entity and relation tables with the scoring function that reads them."""
+    """Entity and relation tables with the scoring function that reads them.
 
-    def __init__(self, scoring: ScoringFunction, entity: Tensor, relation: Tensor) -> None:
+    With ``reciprocal`` relations the relation table has a second half: the question for the head of
+    (h, r, t) is the question for the tail of (t, r'), with a row r' of its own.
+    """
+
+    def __init__(
+        self,
+        scoring: ScoringFunction,
+        entity: Tensor,
+        relation: Tensor,
+        *,
+        reciprocal: bool = False,
+    ) -> None:
         self.scoring = scoring
         self.entity = entity
         self.relation = relation
-        #: A copy for candidate scoring, kept fresh by who moves the parameters; else None.
-        self.compact: CompactTable | None = None
-        self._buffer: Tensor | None = None
+        self.reciprocal = reciprocal
+        #: A copy for scoring candidates, kept fresh by the optimiser; else None.
+        self.int8: Int8Table | None = None
 
     @classmethod
     def initialised(
@@ -49,13 +49,21 @@ class EmbeddingModel:
         num_entities: int,
         num_relations: int,
         generator: torch.Generator,
+        *,
+        reciprocal: bool = False,
     ) -> EmbeddingModel:
         """Return freshly initialised tables on the generator's device."""
         device = generator.device
+        rows = num_relations * (2 if reciprocal else 1)
         entity = torch.empty(num_entities, scoring.entity_width, device=device)
-        relation = torch.empty(num_relations, scoring.relation_width, device=device)
+        relation = torch.empty(rows, scoring.relation_width, device=device)
         scoring.init_(entity, relation, generator)
-        return cls(scoring, entity, relation)
+        return cls(scoring, entity, relation, reciprocal=reciprocal)
+
+    @property
+    def match(self) -> Match:
+        """How queries are compared with entities."""
+        return self.scoring.match
 
     @property
     def num_entities(self) -> int:
@@ -63,9 +71,24 @@ class EmbeddingModel:
         return self.entity.shape[0]
 
     @property
+    def num_relations(self) -> int:
+        """Number of relations of the graph."""
+        return self.relation.shape[0] // (2 if self.reciprocal else 1)
+
+    @property
     def device(self) -> torch.device:
         """Where the tables live."""
         return self.entity.device
+
+    def to(self, device: torch.device) -> EmbeddingModel:
+        """Return the model on another device."""
+        tables = self.entity.to(device), self.relation.to(device)
+        return EmbeddingModel(self.scoring, *tables, reciprocal=self.reciprocal)
+
+    def with_tables(self, tables: dict[str, Tensor]) -> EmbeddingModel:
+        """Return a model of the same kind over other tables."""
+        parts = tables["entity"], tables["relation"]
+        return EmbeddingModel(self.scoring, *parts, reciprocal=self.reciprocal)
 
     def parameters(self) -> list[Tensor]:
         """Return the trainable tables."""
@@ -75,78 +98,54 @@ class EmbeddingModel:
         """Return the tables under the names they have in ``model.safetensors``."""
         return {"entity": self.entity, "relation": self.relation}
 
-    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """Return query vectors and relation rows. Shapes: (b,), (b,) -> (b, q), (b, width)."""
-        e, r = self.entity[anchor], self.relation[relation]
-        query = (
-            self.scoring.tail_query(e, r) if side is Side.TAIL else self.scoring.head_query(r, e)
-        )
-        return query, r
+    # Queries and scores ------------------------------------------------------------------------
 
+    def relation_rows(self, side: Side, relations: Tensor) -> Tensor:
+        """Return which rows of the relation table a question for ``side`` reads."""
+        reads_second_half = self.reciprocal and side is Side.HEAD
+        return relations + self.num_relations if reads_second_half else relations
+
+    def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Query:
+        """Return the queries of some questions. Shapes: (b,), (b,) -> (b, q)."""
+        e, r = self.entity[anchor], self.relation[self.relation_rows(side, relation)]
+        return self.scoring.query(e, r, tail=side is Side.TAIL or self.reciprocal)
+
+    def queries(self, heads: Tensor, relations: Tensor, tails: Tensor) -> BatchQueries:
+        """Return the queries of both sides of a batch, with autograd. Shapes: (b,) each."""
+        return make_queries(self, heads, relations, tails)
+
+    @torch.no_grad()
     def score(self, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
-        """Score triples of ids. Shapes: (...) three times -> (...)."""
-        return self.scoring.score(self.entity[heads], self.relation[relations], self.entity[tails])
+        """Score triples of ids; reciprocal models take both questions' mean. Shapes: (...)."""
+        h, t = self.entity[heads], self.entity[tails]
+        scores = self.scoring.score(h, self.relation[relations], t)
+        if not self.reciprocal:
+            return scores
+        inverse = self.relation[self.relation_rows(Side.HEAD, relations)]
+        return (scores + self.scoring.score(t, inverse, h)) / 2
 
-    def byte_tables(self) -> ByteTables | None:
-        """Return what a kernel of the CPU scores candidates from by itself, where there is one."""
-        if self.compact is None or not isinstance(self.scoring, Bilinear):
-            return None
-        tensors = (self.entity, self.relation, self.compact.values, self.compact.scale)
-        return ByteTables(tensors, self.scoring.kernel_kind)
+    @torch.no_grad()
+    def score_ids(self, query: Query, ids: Tensor) -> Tensor:
+        """Score k candidates per query, from the int8 copy where there is one. Shape: (b, k)."""
+        if self.int8 is not None and isinstance(self.match, Dot):
+            return self.int8.dot(query.vectors, ids)
+        return self.match.forward(query, self.entity, ids)
 
     @torch.no_grad()
     def score_candidates(
         self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor
     ) -> Tensor:
-        """Score k candidates a query, without gradient. Shapes: (b,), (b,), (b, k) -> (b, k).
-
-        A kernel does it where there is one for the device. Else rows are gathered into a buffer
-        that is kept: fresh memory for every batch costs several times the arithmetic.
-        """
-        ready = self.scoring.query_ids(
-            self.entity, self.relation, anchor, relation, side is Side.TAIL
-        )
-        if ready is not None:
-            query, r = ready, ready  # such a scoring function needs no more of the relation
-        else:
-            query, r = self.query(side, anchor, relation)
-        if self.compact is None:
-            fused = self.scoring.score_ids(query, r, self.entity, candidates)
-        else:
-            fused = self.scoring.score_compact(query, self.compact, candidates)
-        return self._score_gathered(query, r, candidates) if fused is None else fused
-
-    def _score_gathered(self, query: Tensor, r: Tensor, candidates: Tensor) -> Tensor:
-        count, k = candidates.shape
-        width = self.entity.shape[1]
-        limit = _BLOCK_FLOATS.get(self.device.type, _BLOCK_FLOATS_DEVICE)
-        block = max(1, min(count, limit // max(1, k * width)))
-        if self._buffer is None or self._buffer.numel() < block * k * width:
-            self._buffer = self.entity.new_empty(block * k * width)
-        scores = self.entity.new_empty(count, k)
-        for start in range(0, count, block):
-            ids = candidates[start : start + block]
-            rows = self._buffer[: ids.numel() * width].view(ids.numel(), width)
-            if self.compact is None:
-                torch.index_select(self.entity, 0, ids.reshape(-1), out=rows)
-            else:
-                rows.copy_(self.compact.rows(ids.reshape(-1)))
-            part = slice(start, start + block)
-            scores[part] = self.scoring.score_each(
-                query[part], r[part], rows.view(*ids.shape, width)
-            )
-        return scores
+        """Score k candidates per question. Shapes: (b,), (b,), (b, k) -> (b, k)."""
+        return self.score_ids(self.query(side, anchor, relation), candidates)
 
     @torch.no_grad()
-    def score_pool(self, side: Side, anchor: Tensor, relation: Tensor, pool: Tensor) -> Tensor:
-        """Score the same p entities for each query. Shapes: (b,), (b,), (p,) -> (b, p)."""
-        if self.scoring.relational_view:
-            return self.score_candidates(side, anchor, relation, pool.expand(len(anchor), -1))
-        query, r = self.query(side, anchor, relation)
-        return self.scoring.score_all(query, r, self.entity[pool])
+    def score_pool(self, query: Query, pool: Tensor) -> Tensor:
+        """Score the same p entities for each query. Shapes: (b, q), (p,) -> (b, p)."""
+        if self.match.relational_view:
+            return self.match.forward(query, self.entity, pool.expand(len(query.vectors), -1))
+        return self.match.forward_all(query, self.entity[pool])
 
     @torch.no_grad()
     def score_all(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
-        """Score all entities for each query, without gradient. Shapes: (b,), (b,) -> (b, n)."""
-        query, r = self.query(side, anchor, relation)
-        return self.scoring.score_all(query, r, self.entity)
+        """Score all entities for each question. Shapes: (b,), (b,) -> (b, n)."""
+        return self.match.forward_all(self.query(side, anchor, relation), self.entity)

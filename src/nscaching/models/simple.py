@@ -5,24 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nscaching.models.families import Bilinear
+from nscaching.models.base import Semantic
 
 
-class SimplE(Bilinear):
+class SimplE(Semantic):
     """Kazemi & Poole 2018. Rows [x1, x2]: an entity's vector as a head and as a tail."""
 
     name = "simple"
-    kernel_kind = 2
-
-    @property
-    def entity_width(self) -> int:
-        """Vector as head and vector as tail."""
-        return 2 * self.dim
-
-    @property
-    def relation_width(self) -> int:
-        """The relation and its inverse."""
-        return 2 * self.dim
+    entity_parts = 2
+    relation_parts = 2
 
     def tail_query(self, h: Tensor, r: Tensor) -> Tensor:
         """Return ``[h2 r2, h1 r1]``, which meets ``[t1, t2]``."""

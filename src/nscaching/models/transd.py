@@ -4,33 +4,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from nscaching.models.families import PROJECTION, Translational
+from nscaching.models.matches import PROJECTION
+from nscaching.models.transe import TransE
 
 
-class TransD(Translational):
+class TransD(TransE):
     """Ji et al. 2015. ``x_perp = x + (w_x . x) w_r``; rows [x, w_x] and [r, w_r]."""
 
     name = "transd"
-    relational_view = True
-    kernel_kind = PROJECTION
+    entity_parts = 2
+    relation_parts = 2
+    view = PROJECTION
 
-    @property
-    def entity_width(self) -> int:
-        """Vector and projection vector."""
-        return 2 * self.dim
-
-    @property
-    def relation_width(self) -> int:
-        """Translation and projection vector."""
-        return 2 * self.dim
-
-    def view(self, entity: Tensor, r: Tensor | None) -> Tensor:
-        """Project the normalised entity with its own and the relation's projection vector."""
-        assert r is not None
-        x = super().view(entity, r)
-        w_x, w_r = entity[..., self.dim :], r[..., self.dim :]
-        return x + (w_x * x).sum(-1, keepdim=True) * w_r
-
-    def kernel_vector(self, r: Tensor) -> Tensor:
+    def context(self, r: Tensor) -> Tensor:
         """Return the relation's projection vector."""
-        return r[:, self.dim :]
+        return r[..., self.dim :]

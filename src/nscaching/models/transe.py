@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-from nscaching.models.families import Translational
+from typing import ClassVar
+
+from torch import Tensor
+
+from nscaching.models.base import ScoringFunction
+from nscaching.models.matches import UNIT, Distance, Match
 
 
-class TransE(Translational):
-    """Bordes et al. 2013. The relation moves the head to the tail."""
+class TransE(ScoringFunction):
+    """Bordes et al. 2013. The relation moves the head to the tail; entities are normalised."""
 
     name = "transe"
+    usual_loss = "margin"
+    is_translation = True
+    #: How a relation sees an entity.
+    view: ClassVar[int] = UNIT
+
+    def build_match(self) -> Match:
+        """Return the p-norm of the difference of views."""
+        return Distance(self.norm, self.view)
+
+    def tail_query(self, h: Tensor, r: Tensor) -> Tensor:
+        """Return ``view(h) + r``."""
+        return self.match.view(h, self.context(r)) + r[..., : self.dim]
+
+    def head_query(self, r: Tensor, t: Tensor) -> Tensor:
+        """Return ``view(t) - r``."""
+        return self.match.view(t, self.context(r)) - r[..., : self.dim]

@@ -5,28 +5,17 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from nscaching.models.families import HYPERPLANE, Translational
+from nscaching.models.matches import HYPERPLANE
+from nscaching.models.transe import TransE
 
 
-class TransH(Translational):
+class TransH(TransE):
     """Wang et al. 2014. ``x_perp = x - (w_r . x) w_r`` with ``||w_r|| = 1``; rows [r, w]."""
 
     name = "transh"
-    relational_view = True
-    kernel_kind = HYPERPLANE
+    relation_parts = 2
+    view = HYPERPLANE
 
-    @property
-    def relation_width(self) -> int:
-        """Translation and normal vector."""
-        return 2 * self.dim
-
-    def view(self, entity: Tensor, r: Tensor | None) -> Tensor:
-        """Project the normalised entity onto the relation's hyperplane."""
-        assert r is not None
-        x = super().view(entity, r)
-        w = normalize(r[..., self.dim :], dim=-1)
-        return x - (w * x).sum(-1, keepdim=True) * w
-
-    def kernel_vector(self, r: Tensor) -> Tensor:
+    def context(self, r: Tensor) -> Tensor:
         """Return the hyperplane's unit normal."""
-        return normalize(r[:, self.dim :], dim=-1)
+        return normalize(r[..., self.dim :], dim=-1)

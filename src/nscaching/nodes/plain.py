@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nscaching.kernels import availability
-from nscaching.sampling.hashing import GOLDEN, MIX_1, MIX_2
+from nscaching.kernels.hashing import GOLDEN, MIX_1, MIX_2
 
 Array = np.ndarray[Any, Any]
 #: Proposals of a walk that may be refused, and draws that may fall into a window.

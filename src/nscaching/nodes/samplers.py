@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from nscaching.kernels.hashing import new_seed, unsigned
 from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.graph import NodeGraph
 from nscaching.nodes.plain import kernel
 from nscaching.nodes.skipgram import SkipGram
 from nscaching.nodes.windows import Noise, Windows
 from nscaching.sampling.cache import Cache
-from nscaching.sampling.hashing import new_seed
-from nscaching.sampling.known import KnownAnswers
+from nscaching.sampling.known import KnownPositives
 
 #: The noise is frequency to this power (Mikolov et al.).
 POWER = 0.75
@@ -69,7 +69,7 @@ class CacheSampler(NodeSampler):
         cpu = torch.device("cpu")
         self.cache = Cache(len(graph), config.cache_size, len(graph), config.rescale, cpu)
         without = config.cached_neighbours == "exclude"
-        self.known = KnownAnswers(NoNegatives(graph, neighbours=without), len(graph), cpu)
+        self.known = KnownPositives(NoNegatives(graph, neighbours=without), len(graph), cpu)
         self._step = 0
 
     def prepare(self, model: SkipGram, generator: torch.Generator) -> None:
@@ -84,12 +84,14 @@ class CacheSampler(NodeSampler):
         """Draw from the centre's row with sigma2, passing over what is in the window."""
         rows = torch.from_numpy(windows.centres)
         count = _SPARE * self.config.negatives
-        drawn, exists = self.cache.sample(rows, self.config.alpha2, count, generator)
+        uniform = torch.rand(len(rows), count, generator=generator)
+        drawn = self.cache.sample_at(uniform, rows, self.config.alpha2)
+        exists = drawn >= 0
         kernel("take_outside")(
             windows.centres,
             windows.targets,
             windows.width,
-            drawn.numpy(),
+            drawn.clamp_min(0).numpy(),
             exists.numpy(),
             windows.negatives,
         )
@@ -103,10 +105,11 @@ class CacheSampler(NodeSampler):
         rows = torch.unique(torch.from_numpy(windows.centres))
         count, score = self.config.candidates, partial(model.score, rows)
         if self.config.fresh == "uniform":
-            self.cache.renew(rows, count, self.known, score, self.config.alpha3, seed)
+            self.cache.update(rows, count, self.known, score, self.config.alpha3, seed)
             return
         fresh = torch.from_numpy(self.noise.candidates(rows, count, self.known, seed))
-        self.cache.update(rows, fresh, None, score, self.config.alpha3, seed)
+        offered = torch.cat([self.cache.ids[rows].long(), fresh], dim=1)
+        self.cache.keep(rows, offered, score(offered), self.config.alpha3, seed)
 
 
 class SelfPacedSampler(NodeSampler):

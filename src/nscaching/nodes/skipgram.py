@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.kernels import availability
+from nscaching.models.matches import Dot, Query
 from nscaching.nodes.plain import LOSS_EVERY, kernel
 from nscaching.nodes.windows import Windows
-from nscaching.optim import DenseAdam
+from nscaching.optim import Adam, RowGradients
 
 
 class SkipGram:
@@ -28,16 +28,7 @@ class SkipGram:
 
     def score(self, rows: Tensor, candidates: Tensor) -> Tensor:
         """Return u.v for each row's candidates. Shapes: (b,), (b, k) -> (b, k)."""
-        if not availability.HAVE_NUMBA:
-            vectors = self.context[candidates.clamp_min(0)]
-            return torch.einsum("bd,bkd->bk", self.node[rows], vectors)
-        from nscaching.models import dot_kernels
-
-        scores = torch.empty(candidates.shape)
-        query = self.node[rows]
-        tensors = (query, self.context, candidates, scores)
-        dot_kernels.dot_product(*(tensor.numpy() for tensor in tensors))
-        return scores
+        return Dot().forward(Query(self.node[rows]), self.context, candidates)
 
 
 class SkipGramStep:
@@ -48,7 +39,7 @@ class SkipGramStep:
         tables = {"node": model.node}
         if model.context is not model.node:
             tables["context"] = model.context
-        self.adam = DenseAdam(tables, lr, weight_decay, lazy=lazy)
+        self.adam = Adam(tables, lr, weight_decay, lazy=lazy)
         self._slot = np.full(len(model.node), -1, dtype=np.int32)
 
     def __call__(self, windows: Windows) -> float:
@@ -89,9 +80,9 @@ class SkipGramStep:
         targets: np.ndarray,
         target_gradient: np.ndarray,
     ) -> None:
-        one = (torch.from_numpy(centres), torch.from_numpy(centre_gradient))
-        two = (torch.from_numpy(targets), torch.from_numpy(target_gradient))
+        one = RowGradients(torch.from_numpy(centres), torch.from_numpy(centre_gradient))
+        two = RowGradients(torch.from_numpy(targets), torch.from_numpy(target_gradient))
         if self.model.context is self.model.node:
-            self.adam.step({"node": (torch.cat([one[0], two[0]]), torch.cat([one[1], two[1]]))})
+            self.adam.step({"node": [one, two]})
         else:
-            self.adam.step({"node": one, "context": two})
+            self.adam.step({"node": [one], "context": [two]})

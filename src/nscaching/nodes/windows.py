@@ -13,8 +13,8 @@ import torch
 from nscaching.nodes.graph import NodeGraph
 from nscaching.nodes.plain import kernel
 from nscaching.nodes.walks import Walker
-from nscaching.sampling.hashing import new_seed, unsigned
-from nscaching.sampling.known import KnownAnswers
+from nscaching.kernels.hashing import new_seed, unsigned
+from nscaching.sampling.known import KnownPositives
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Noise:
         )
 
     def candidates(
-        self, rows: torch.Tensor, count: int, known: KnownAnswers, seed: torch.Tensor
+        self, rows: torch.Tensor, count: int, known: KnownPositives, seed: torch.Tensor
     ) -> npt.NDArray[np.int64]:
         """Draw candidates for cache rows, -1 for known positives. Shape: (b, count)."""
         drawn = np.empty((len(rows), count), dtype=np.int64)

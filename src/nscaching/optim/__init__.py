@@ -1,5 +1,9 @@
-"""Moving tables by the gradients of a few of their rows."""
+"""Optimisers over tables of which a step touches few rows, or all."""
 
-from nscaching.optim.adam import DenseAdam, Gradients
+from __future__ import annotations
 
-__all__ = ["DenseAdam", "Gradients"]
+from nscaching.optim.adagrad import Adagrad
+from nscaching.optim.adam import Adam
+from nscaching.optim.base import Gradients, Optimizer, RowGradients
+
+__all__ = ["Adagrad", "Adam", "Gradients", "Optimizer", "RowGradients"]

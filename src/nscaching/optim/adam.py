@@ -5,31 +5,30 @@ decay. On the CPU and on CUDA one fused pass reads the row gradients where they 
 are added into a table that is kept, and torch's own Adam reads that. Lazy Adam moves only the rows
 that have a gradient: for tables so large that moving all of them is most of a step.
 
-On the CPU rows without a gradient may take turns (:meth:`DenseAdam.take_turns`): they move some
-steps later, all those steps at once, unless they are asked for before (:meth:`DenseAdam.settle`).
+On the CPU updates of rows without a gradient may be deferred (:meth:`Adam.defer`): such rows move
+some steps later, all those steps at once, unless they are asked for before (:meth:`Adam.catch_up`).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON
+from nscaching.kernels.registry import CPU, GPU, compiled_for
 from nscaching.kernels.threads import as_many_threads_as_pay
-from nscaching.models import CompactTable
+from nscaching.models import Int8Table
+from nscaching.optim.base import Gradients, Optimizer, RowGradients, blocks, joined
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
-_BLOCK_ROWS = 1 << 15
-#: For each table, ids (m,) and the gradients of those rows (m, width).
-Gradients = dict[str, tuple[Tensor, Tensor]]
 
 
-class DenseAdam:
+class Adam(Optimizer):
     """Adam over named tables; its state goes into checkpoints."""
+
+    name = "adam"
 
     def __init__(
         self,
@@ -38,19 +37,19 @@ class DenseAdam:
         weight_decay: float,
         *,
         lazy: bool = False,
-        copies: dict[str, CompactTable] | None = None,
+        copies: dict[str, Int8Table] | None = None,
     ) -> None:
-        self.tables, self.lr, self.weight_decay, self.lazy = tables, lr, weight_decay, lazy
-        self.copies = copies or {}  #: of some tables, refreshed when they move
+        super().__init__(tables, lr, weight_decay, copies)
+        self.lazy = lazy
         self.mean = {name: torch.zeros_like(table) for name, table in tables.items()}
         self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
-        device = next(iter(tables.values())).device
+        device = self.device
         # Triton reads a float32, which counts to 16 million.
         precise = torch.float64 if device.type == "cpu" else torch.float32
         self.count = torch.zeros((), device=device, dtype=precise)
         self._scalars = torch.zeros(2, device=device)
-        self._on_cpu = HAVE_NUMBA and device.type == "cpu"
-        self._on_gpu = HAVE_TRITON and device.type == "cuda"
+        self._on_cpu = compiled_for(device) == CPU
+        self._on_gpu = compiled_for(device) == GPU
         #: On the CPU the place of a row's gradient, on a GPU the last step it had one.
         self._mark = {
             name: torch.full((len(table),), -1, dtype=torch.int32, device=device)
@@ -66,23 +65,14 @@ class DenseAdam:
             }
             for _ in range(2)
         )
-        self._turns: dict[str, int] = {}
-        self._fading = _fading()
-        self._no_copy = CompactTable(torch.empty(0, 1))
+        self._deferred: dict[str, int] = {}
+        self._fading = _fading(self._on_cpu)
         self._gradient = {
             name: torch.zeros_like(table) for name, table in tables.items() if not self._on_cpu
         }
         self._torch: torch.optim.Adam | None = None
         if not self._on_cpu and not self._on_gpu and not lazy:
             self._torch = self._torch_adam(device)
-
-    def step(self, gradients: Gradients) -> None:
-        """Take one step. ``gradients`` has, for each table, ids (m,) and their rows (m, width).
-
-        Ids may repeat; their gradients add up.
-        """
-        self.accumulate(gradients)
-        self.apply(gradients)
 
     def accumulate(self, gradients: Gradients) -> None:
         """Do the first half of a step, which does not touch the tables yet."""
@@ -91,82 +81,74 @@ class DenseAdam:
             return
         self.count += 1
         if self._torch is not None:
-            for table in self._gradient.values():
+            for name, table in self._gradient.items():
                 table.zero_()
-            for name, (ids, rows) in gradients.items():
-                self._gradient[name].index_add_(0, ids, rows)
-
-    @property
-    def summed(self) -> dict[str, Tensor]:
-        """Between the two halves of a step: each table's gradient, where it exists as a whole."""
-        return self._gradient if self._on_gpu or self._torch is not None else {}
+                for part in gradients.get(name, ()):
+                    part.add_to(table)
 
     def apply(self, gradients: Gradients) -> None:
         """Do the second half of a step: move the tables."""
         if self._torch is not None:
+            self._torch.param_groups[0]["lr"] = self.lr * self.lr_factor
             self._torch.step()
-            self._refresh_copies()
+            self.refresh_copies()
             return
         for name, table in self.tables.items():
-            nothing = torch.empty(0, dtype=torch.int64, device=table.device), table[:0]
-            ids, rows = gradients.get(name, nothing)  # a table without a gradient moves as well
-            if self._on_cpu:
-                self._step_on_cpu(name, ids, rows)
-            elif self._on_gpu:
+            if self._on_gpu:
                 self._step_on_gpu(name)
-            else:
-                self._lazy_step(name, ids, rows)
+                continue
+            nothing = RowGradients(torch.empty(0, dtype=torch.int64), table[:0])
+            # A table without a gradient moves as well.
+            ids, rows = joined(gradients.get(name, [nothing]), table)
+            assert ids is not None
+            (self._step_on_cpu if self._on_cpu else self._lazy_step)(name, ids, rows)
         if not self._on_cpu:
-            self._refresh_copies()
+            self.refresh_copies()
 
-    def _refresh_copies(self) -> None:
-        for name, copy in self.copies.items():
-            copy.refresh(self.tables[name])
+    # Deferred updates, on the CPU ---------------------------------------------------------------
 
-    # Rows that take turns, on the CPU -------------------------------------------------------------
+    def defer(self, name: str, steps: int) -> None:
+        """Update the rows of a table that have no gradient every so many steps from now on.
 
-    def take_turns(self, name: str, steps: int) -> None:
-        """Let the rows of a table that have no gradient move every so many steps from now on.
-
-        Whoever reads rows between two steps settles them first.
+        Whoever reads rows between two steps calls :meth:`catch_up` first.
         """
-        self.settle_all()
+        self.catch_up_all()
         if self._on_cpu and not self.lazy:
-            from nscaching.optim.cpu_kernels import MOST_TURNS
+            from nscaching.kernels.adam_cpu import MOST_DEFERRED
 
-            self._turns[name] = min(steps, MOST_TURNS)
+            self._deferred[name] = min(steps, MOST_DEFERRED)
 
-    def waits(self, name: str) -> bool:
-        """Tell whether rows of a table may be waiting for their turn."""
-        return self._turns.get(name, 1) > 1
+    def is_deferred(self, name: str) -> bool:
+        """Tell whether updates of rows of a table may be outstanding."""
+        return self._deferred.get(name, 1) > 1
 
-    def settle(self, name: str, ids: Tensor) -> None:
-        """Let rows make up for the steps they have waited in; ids may repeat.
+    def catch_up(self, name: str, ids: Tensor) -> None:
+        """Bring rows to the present step; ids may repeat.
 
-        Copies follow in the next step, in which these rows are expected to have a gradient.
+        Int8 copies follow in the next step, in which these rows are expected to have a gradient.
         """
-        if self.waits(name):
+        if self.is_deferred(name):
             self._move(name, ids, self.tables[name][:0], turn=0, turns=0)
 
-    def settle_all(self) -> None:
-        """Let every row make up for the steps it has waited in."""
+    def catch_up_all(self) -> None:
+        """Bring every row to the present step."""
         for name in self.tables:
-            if self.waits(name):
+            if self.is_deferred(name):
                 ids = torch.empty(0, dtype=torch.int64)
                 self._move(name, ids, self.tables[name][:0], turn=0, turns=1)
 
-    def settled(self) -> dict[str, Tensor]:
-        """Return the tables as they would be without turns; those that wait are copied."""
+    def caught_up(self) -> dict[str, Tensor]:
+        """Return the tables as of the present step; those with deferred updates are copied."""
         return {
             name: self._caught_up(name)
-            if self.waits(name) and bool((self._moved[name] < self.count).any())
+            if self.is_deferred(name) and bool((self._moved[name] < self.count).any())
             else table
             for name, table in self.tables.items()
         }
 
     def _caught_up(self, name: str) -> Tensor:
         table = self.tables[name].clone()
-        for block in _blocks(len(table)):
+        for block in blocks(len(table)):
             parts = table[block], self.mean[name][block].clone(), self.square[name][block].clone()
             self._catch_up(parts, self._since[name][block], self._moved[name][block])
         return table
@@ -190,22 +172,20 @@ class DenseAdam:
         square = squares[rows].mul_(BETA2).add_(gradient**2, alpha=1 - BETA2)
         means[rows], squares[rows] = mean, square
         root = square.sqrt() / (1 - BETA2**step) ** 0.5 + EPSILON
-        table[rows] -= self.lr / (1 - BETA1**step) * mean / root
+        table[rows] -= self.lr * self.lr_factor / (1 - BETA1**step) * mean / root
 
     def _step_on_cpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
-        turns = 0 if self.lazy else self._turns.get(name, 1)
+        turns = 0 if self.lazy else self._deferred.get(name, 1)
         self._move(name, ids, rows.contiguous(), int(self.count) % max(turns, 1), turns)
 
     def _move(self, name: str, ids: Tensor, gradient: Tensor, turn: int, turns: int) -> None:
-        from nscaching.optim import cpu_kernels
+        from nscaching.kernels.adam_cpu import gather_rows, move
 
         slot, rows = self._mark[name].numpy(), np.empty(len(ids), dtype=np.int64)
-        gather: Any = cpu_kernels.gather_rows
-        rows = rows[: gather(ids.numpy(), gradient.numpy(), slot, rows)]
-        copy = self.copies.get(name, self._no_copy)
-        kernel: Any = cpu_kernels.move
+        rows = rows[: gather_rows(ids.numpy(), gradient.numpy(), slot, rows)]
+        copy = self.copies.get(name, self.no_copy)
         with as_many_threads_as_pay(self.tables[name].numel()):
-            kernel(
+            move(
                 self.tables[name].numpy(),
                 self.mean[name].numpy(),
                 self.square[name].numpy(),
@@ -220,7 +200,7 @@ class DenseAdam:
                 int(self.count),
                 turn,
                 turns,
-                self.lr,
+                self.lr * self.lr_factor,
                 BETA1,
                 BETA2,
                 EPSILON,
@@ -229,16 +209,23 @@ class DenseAdam:
             )
 
     def _accumulate_on_gpu(self, gradients: Gradients) -> None:
-        from nscaching.optim import gpu_kernels
+        from nscaching.kernels import adam_gpu
 
-        gpu_kernels.begin(self.count, self._scalars, self.lr, (math.log(BETA1), math.log(BETA2)))
-        for name, (ids, rows) in gradients.items():
-            gpu_kernels.accumulate(self._gradient[name], self._mark[name], self.count, ids, rows)
+        logs = (math.log(BETA1), math.log(BETA2))
+        adam_gpu.begin(self.count, self._scalars, self.lr, self.lr_scale, logs)
+        for name, parts in gradients.items():
+            gradient, mark = self._gradient[name], self._mark[name]
+            for ids, rows in parts:
+                if ids is None:
+                    gradient.add_(rows)
+                    mark.copy_(self.count.expand_as(mark))
+                else:
+                    adam_gpu.accumulate(gradient, mark, self.count, ids, rows)
 
     def _step_on_gpu(self, name: str) -> None:
-        from nscaching.optim import gpu_kernels
+        from nscaching.kernels import adam_gpu
 
-        gpu_kernels.adam(
+        adam_gpu.adam(
             self.tables[name],
             self.mean[name],
             self.square[name],
@@ -281,12 +268,6 @@ class DenseAdam:
             }
         return adam
 
-    def forget(self) -> None:
-        """Start again: no moments, no steps."""
-        for tensor in self.state().values():
-            tensor.zero_()
-        self.load_state(self.state())
-
     def state(self) -> dict[str, Tensor]:
         """Return the moments and the number of steps as named tensors."""
         waiting = {
@@ -317,7 +298,7 @@ class DenseAdam:
                 self._moved[name].copy_(self.count if moved is None else moved)
             elif since is not None:  # rows do not wait here
                 moved = torch.full_like(since, int(self.count)) if moved is None else moved
-                for block in _blocks(len(table)):
+                for block in blocks(len(table)):
                     parts = table[block], self.mean[name][block], self.square[name][block]
                     steps = (steps[block].to(table.device) for steps in (since, moved))
                     self._catch_up(parts, *steps)
@@ -326,16 +307,11 @@ class DenseAdam:
                 self._torch.state[parameter]["step"].copy_(self.count)
 
 
-def _blocks(rows: int) -> list[slice]:
-    """Return the rows of a table in blocks: what is made of one on the way is soon forgotten."""
-    return [slice(start, start + _BLOCK_ROWS) for start in range(0, rows, _BLOCK_ROWS)]
-
-
-def _fading() -> np.ndarray:
+def _fading(compiled: bool) -> np.ndarray:
     """Return what is left of the mean, and of the root of the square, after 0, 1, ... steps."""
-    if not HAVE_NUMBA:
+    if not compiled:
         return np.empty((2, 0), dtype=np.float32)
-    from nscaching.optim.cpu_kernels import RESTS_AFTER
+    from nscaching.kernels.adam_cpu import RESTS_AFTER
 
     steps = np.arange(RESTS_AFTER + 1)
     return np.stack([BETA1**steps, BETA2 ** (steps / 2)]).astype(np.float32)

@@ -122,7 +122,8 @@ def make_trainer(
 
 def decided(settings: TrainConfig, graph: KnowledgeGraph) -> TrainConfig:
     """Fill in what was left open: a run writes down what it is made with."""
-    l2 = settings.penalty(SCORING[settings.scoring].usual_l2)
+    scoring = SCORING[settings.scoring]
+    l2 = settings.penalty(scoring.usual_l2, scoring.usual_loss)
     settings = replace(settings, batch_size=settings.batch(len(graph.train)), l2=l2)
     return fitted(settings, graph.num_entities)
 

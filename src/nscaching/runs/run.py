@@ -76,9 +76,7 @@ class Run(Decisions):
         graph = folder.read_graph()
         model = folder.read_model(config, graph)
         if device is not None:
-            model = EmbeddingModel(
-                model.scoring, model.entity.to(device), model.relation.to(device)
-            )
+            model = model.to(device)
         trace = folder.read_trace()
         return cls(config, graph, model, folder=folder, summary=folder.summary(), trace=trace)
 

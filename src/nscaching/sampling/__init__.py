@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from nscaching.sampling.adversarial import IGANSampler, KBGANSampler
-from nscaching.sampling.base import Batch, Negatives, Sampler, Scorer, triple_columns
+from nscaching.sampling.base import Batch, Candidates, Queries, Sampler, Scorer, triple_columns
 from nscaching.sampling.cache import Cache
-from nscaching.sampling.fixed import BernoulliSampler, UniformSampler
+from nscaching.sampling.fixed import AllEntities, BernoulliSampler, UniformSampler
 from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.sampling.options import SAMPLERS, CacheOptions, SamplerOptions
 from nscaching.sampling.self_adversarial import SelfAdversarialSampler
@@ -14,6 +14,7 @@ SAMPLERS.update(
     {
         sampler.name: sampler
         for sampler in (
+            AllEntities,
             UniformSampler,
             BernoulliSampler,
             SelfAdversarialSampler,
@@ -30,7 +31,8 @@ __all__ = [
     "BernoulliSampler",
     "Cache",
     "CacheOptions",
-    "Negatives",
+    "Candidates",
+    "Queries",
     "Sampler",
     "SamplerOptions",
     "Scorer",

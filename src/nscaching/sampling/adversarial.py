@@ -6,26 +6,18 @@ reward it with the score that the model gave to what was picked (paper, Section 
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.models import EmbeddingModel, Side
-from nscaching.sampling.base import (
-    Batch,
-    Negatives,
-    Sampler,
-    Scorer,
-    even_weights,
-)
+from nscaching.models import EmbeddingModel
+from nscaching.sampling.base import Batch, Candidates, Queries, Sampler, Scorer, answered
 from nscaching.sampling.generators import FullGenerator, Generator, Pairs, TransEGenerator
 from nscaching.sampling.options import SamplerOptions
 from nscaching.sampling.softmax import draw_at
 
-#: Entities IGAN draws for a negative: the first that is not a known positive is taken.
+#: Entities that IGAN draws per negative: the first that is not a known positive is taken.
 _DRAWS = 4
 
 
@@ -53,11 +45,11 @@ class AdversarialSampler(Sampler):
         """Count the generator's numbers."""
         return self.generator.parameter_count
 
-    def draw_pairs(self, batch: Batch, generator: torch.Generator) -> Pairs:
-        """Draw one side a positive and return what stays."""
-        replaces_head = self.draw_sides(batch, 1, generator).squeeze(1)
-        anchor = torch.where(replaces_head, batch.anchor(Side.HEAD), batch.anchor(Side.TAIL))
-        return Pairs(anchor, batch.relations, replaces_head)
+    def draw_pairs(self, batch: Batch, generator: torch.Generator) -> tuple[Pairs, Tensor, Tensor]:
+        """Draw one side per positive; return what stays, the true entities and the rows."""
+        replaces_head, targets, rows = self.questions(batch, generator)
+        anchor = torch.where(replaces_head, batch.tails, batch.heads)
+        return Pairs(anchor, batch.relations, replaces_head), targets, rows
 
     def state(self) -> dict[str, Tensor]:
         """Return the generator's tables, its Adam and its baseline."""
@@ -82,28 +74,24 @@ class KBGANSampler(AdversarialSampler):
         sizes = graph.num_entities, graph.num_relations
         self.generator = TransEGenerator(sizes, options.generator_dim, options.generator_lr, device)
 
-    def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
+    def sample(self, batch: Batch, generator: torch.Generator) -> Candidates:
         """Draw N1 candidates and let the generator pick among them."""
-        pairs = self.draw_pairs(batch, generator)
-        sides = pairs.replaces_head.unsqueeze(1)
-        shape = (len(batch.index), self.options.cache_size)
-        candidates, valid = self.uniform_negatives(batch, sides.expand(shape), generator)
+        pairs, targets, rows = self.draw_pairs(batch, generator)
+        size = self.options.cache_size
+        candidates = self.uniform_candidates(pairs.replaces_head, rows, size, generator)
         scores = self.generator.logits(pairs, candidates)
-        uniform = torch.rand(
-            (len(batch.index), self.negatives), generator=generator, device=self.device
-        )
-        picked = draw_at(uniform, scores, valid, 1.0, "none")
-        self._drawn = pairs, candidates, scores.masked_fill(~valid, -math.inf), picked
-        weight = even_weights(valid.gather(1, picked))
-        return Negatives(candidates.gather(1, picked), sides.expand_as(picked), weight)
+        uniform = torch.rand((len(batch), self.negatives), generator=generator, device=self.device)
+        picked = draw_at(uniform, scores, candidates >= 0, 1.0, "none")
+        self._drawn = pairs, candidates, scores, picked
+        return answered(pairs.replaces_head, targets, candidates.gather(1, picked))
 
-    def learn(self, batch: Batch, negatives: Negatives, scores: Tensor) -> None:
+    def learn(self, batch: Batch, candidates: Candidates, scores: Tensor, queries: Queries) -> None:
         """Reward the picks with the scores the model gave them."""
-        pairs, candidates, logits, picked = self._drawn
-        advantage = self.generator.advantage(scores, negatives.weight > 0)
+        pairs, offered, logits, picked = self._drawn
+        advantage = self.generator.advantage(scores[:, 1:], candidates.weights > 0)
         # A row without a proper candidate has no advantage either.
         chances = logits.softmax(1).nan_to_num(0.0)
-        self.generator.reinforce(pairs, candidates, chances, picked, advantage)
+        self.generator.reinforce(pairs, offered, chances, picked, advantage)
 
 
 class IGANSampler(AdversarialSampler):
@@ -123,25 +111,22 @@ class IGANSampler(AdversarialSampler):
             sizes, options.generator_dim, options.generator_lr, chunk, device
         )
 
-    def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
+    def sample(self, batch: Batch, generator: torch.Generator) -> Candidates:
         """Draw from the whole distribution; of a few draws the first proper negative is taken."""
-        pairs = self.draw_pairs(batch, generator)
-        shape = (len(batch.index), self.negatives * _DRAWS)
+        pairs, targets, rows = self.draw_pairs(batch, generator)
+        shape = (len(batch), self.negatives * _DRAWS)
         uniform = torch.rand(shape, generator=generator, device=self.device)
         drawn = self.generator.draw(pairs, uniform)
-        sides = pairs.replaces_head.unsqueeze(1)
-        proper = ~self.is_known(batch, sides.expand(shape), drawn)
+        proper = self.without_known(pairs.replaces_head, rows, drawn)
         grouped = proper.view(len(drawn), self.negatives, _DRAWS)
-        first = grouped.to(torch.int8).argmax(2, keepdim=True)
-        entities = drawn.view_as(grouped).gather(2, first).squeeze(2)
-        weight = even_weights(grouped.any(2))
+        first = (grouped >= 0).to(torch.int8).argmax(2, keepdim=True)
         self._pairs = pairs
-        return Negatives(entities, sides.expand_as(entities), weight)
+        return answered(pairs.replaces_head, targets, grouped.gather(2, first).squeeze(2))
 
-    def learn(self, batch: Batch, negatives: Negatives, scores: Tensor) -> None:
+    def learn(self, batch: Batch, candidates: Candidates, scores: Tensor, queries: Queries) -> None:
         """Reward the picks with the scores the model gave them."""
-        advantage = self.generator.advantage(scores, negatives.weight > 0)
-        self.generator.reinforce(self._pairs, negatives.entities, advantage)
+        advantage = self.generator.advantage(scores[:, 1:], candidates.weights > 0)
+        self.generator.reinforce(self._pairs, candidates.negatives.clamp_min(0), advantage)
 
 
 def igan_chunk(sizes: tuple[int, int], options: SamplerOptions) -> int:

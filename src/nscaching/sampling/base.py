@@ -1,9 +1,9 @@
 """The contract of a negative sampler.
 
-In every step the loop asks a sampler for negatives (``sample``), lets it renew what it keeps
-(``update``), takes the gradient step, and tells it how the negatives fared (``learn``). A sampler
-sees the batch with its triple ids and a scorer of the current model; it may keep state, trainable
-or not, which goes into checkpoints through ``state`` and ``load_state``.
+In every step the loop asks a sampler for candidates (``sample``), lets it update what it keeps
+(``update_jobs``), takes the gradient step, and tells it how the candidates scored (``learn``). A
+sampler sees the batch with its triple ids and a model; it may keep state, trainable or not, which
+goes into checkpoints through ``state`` and ``load_state``.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ import torch
 from torch import Tensor
 
 from nscaching.graph import KnowledgeGraph
-from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON
+from nscaching.kernels.hashing import new_seed
 from nscaching.models import EmbeddingModel, Side
-from nscaching.sampling.hashing import new_seed
-from nscaching.sampling.known import KnownAnswers
+from nscaching.sampling.known import KnownPositives, exclude_known
 from nscaching.sampling.options import SamplerOptions
+from nscaching.sampling.uniform import draw_uniform
 
-#: Times a drawn known positive is drawn again before the negative is masked.
-REDRAWS = 16
-DEVICE_REDRAWS = 4
+PADDING = -1
 
 
 class Scorer(Protocol):
@@ -35,13 +33,20 @@ class Scorer(Protocol):
     def score_candidates(
         self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor
     ) -> Tensor:
-        """Score k candidates a query. Shapes: (b,), (b,), (b, k) -> (b, k)."""
+        """Score k candidates per question, -1 as -inf. Shapes: (b,), (b,), (b, k) -> (b, k)."""
 
-    def score_pool(self, side: Side, anchor: Tensor, relation: Tensor, pool: Tensor) -> Tensor:
-        """Score the same entities for each query. Shapes: (b,), (b,), (p,) -> (b, p)."""
 
-    def score_all(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
-        """Score all entities. Shapes: (b,), (b,) -> (b, n)."""
+class Queries(Protocol):
+    """The questions of a batch, ready to be scored; no gradient flows through it."""
+
+    def score(self, side: Side, ids: Tensor, places: Tensor | None = None) -> Tensor:
+        """Score candidates of the questions for one side, -1 as -inf. Shapes: (b, k) -> (b, k).
+
+        ``places`` are those of the questions in the batch; all by default.
+        """
+
+    def score_pool(self, side: Side, pool: Tensor, places: Tensor | None = None) -> Tensor:
+        """Score one pool for the questions for one side. Shapes: (p,) -> (b, p)."""
 
 
 def triple_columns(graph: KnowledgeGraph, device: torch.device) -> Tensor:
@@ -62,6 +67,9 @@ class Batch:
     head_rows: Tensor  #: row of (r, t), where replacements of the head are kept
     tail_rows: Tensor  #: row of (h, r), where replacements of the tail are kept
 
+    def __len__(self) -> int:
+        return len(self.index)
+
     def rows(self, side: Side) -> Tensor:
         """Return the rows that hold replacements of ``side``."""
         return self.head_rows if side is Side.HEAD else self.tail_rows
@@ -70,6 +78,10 @@ class Batch:
         """Return the entity that stays when ``side`` is replaced."""
         return self.tails if side is Side.HEAD else self.heads
 
+    def target(self, side: Side) -> Tensor:
+        """Return the entity that ``side`` has."""
+        return self.heads if side is Side.HEAD else self.tails
+
     @classmethod
     def of(cls, columns: Tensor, index: Tensor) -> Batch:
         """Gather the batch of some triples from :func:`triple_columns`."""
@@ -77,42 +89,68 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Negatives:
-    """k negatives a positive, all of shape (b, k)."""
+class Candidates:
+    """The questions of a step, and the entities that each is answered with.
 
-    entities: Tensor  #: int64, what replaces the head or the tail
-    replaces_head: Tensor  #: bool
-    weight: Tensor  #: float; adds up to 1 over k, 0 where there is no negative
-    importance: Tensor | None = None  #: (b,): factor of each positive's gradients
+    One question per triple: its head or its tail is replaced; or both questions of every triple,
+    those for the heads first.
+    """
+
+    replaces_head: Tensor  #: (q,) bool: whether a question is for the head
+    ids: Tensor  #: (q, 1 + k) int64: the true entity, then the candidates; -1 is padding
+    weights: Tensor  #: (q, k) float; 0 where there is no candidate
+    importance: Tensor | None = None  #: (q,): factor of the gradients of each question
+    all_entities: bool = False  #: every entity is a candidate; then k is 0
+
+    @property
+    def targets(self) -> Tensor:
+        """The true entities. Shape: (q,)."""
+        return self.ids[:, 0]
+
+    @property
+    def negatives(self) -> Tensor:
+        """The candidates without the true entity. Shape: (q, k)."""
+        return self.ids[:, 1:]
 
 
 class Sampler(ABC):
     """Base of all samplers: the side to replace, the known positives, the order of an epoch."""
 
     name: ClassVar[str]
-    #: Whether each step scores many candidates, so that a compact table pays for itself.
+    #: Whether each step scores many candidates for an update, so that an int8 copy pays.
     scores_candidates: ClassVar[bool] = False
+    #: Whether a step reads rows of the model that are not rows of its batch or its candidates.
+    reads_other_rows: bool = True
     #: Whether it is trained itself, and takes a warm start from a TransE.
     has_generator: ClassVar[bool] = False
     #: Options that only some samplers read, this one among them.
     own_options: ClassVar[frozenset[str]] = frozenset()
-    #: Negatives a positive where none are asked for.
+    #: Negatives per positive where none are asked for.
     usual_negatives: ClassVar[int] = 1
+    #: Whether it can ask both questions of every triple, as the softmax loss does.
+    both_sides_possible: ClassVar[bool] = False
 
     def __init__(
-        self, graph: KnowledgeGraph, options: SamplerOptions, device: torch.device
+        self,
+        graph: KnowledgeGraph,
+        options: SamplerOptions,
+        device: torch.device,
+        *,
+        both_sides: bool = False,
     ) -> None:
         self.options = options
+        self.both_sides = both_sides
         self.negatives = options.negatives or self.usual_negatives
         self.device = device
         self.num_entities = graph.num_entities
         self.num_triples = len(graph.train)
         self.head_probability = self._head_probability(graph).to(device)
         pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
-        self.known: dict[Side, KnownAnswers] | None = None
+        self.known: dict[Side, KnownPositives] | None = None
         if options.known_positives == "exclude":
             self.known = {
-                side: KnownAnswers(pair, graph.num_entities, device) for side, pair in pairs.items()
+                side: KnownPositives(pair, graph.num_entities, device)
+                for side, pair in pairs.items()
             }
 
     def _head_probability(self, graph: KnowledgeGraph) -> Tensor:
@@ -127,36 +165,27 @@ class Sampler(ABC):
         return torch.randperm(self.num_triples, generator=generator, device=self.device)
 
     @abstractmethod
-    def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
-        """Return negatives for the batch."""
+    def sample(self, batch: Batch, generator: torch.Generator) -> Candidates:
+        """Return the questions of the batch with their candidates."""
 
-    def update(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> None:
-        """Renew what is kept for the batch."""
-        for job in self.update_jobs(batch, scorer, generator):
-            job()
+    def weigh(self, candidates: Candidates, scores: Tensor) -> Tensor:
+        """Return the weights of scored candidates. Shapes: (q, 1 + k) -> (q, k)."""
+        return candidates.weights
 
     def update_jobs(
-        self, batch: Batch, scorer: Scorer, generator: torch.Generator
+        self, batch: Batch, queries: Queries, generator: torch.Generator
     ) -> list[Callable[[], None]]:
-        """Return the renewal as pieces that do not depend on each other: a GPU overlaps them.
-
-        All that is random is drawn here, not in the pieces.
-        """
+        """Return the updates of what is kept for the batch; they do not depend on each other."""
         return []
 
-    def reads_only_its_rows(self, scorer: Scorer) -> bool:
-        """Tell whether a step reads no entity rows but those of its positives and negatives.
-
-        They are known once the negatives are drawn, so drawing reads none.
-        """
-        return False
-
     def phase(self) -> bool:
-        """Return a value that changes when a step of this epoch does other things than before."""
+        """Return what decides, besides shapes, which operations a step is made of."""
         return True
 
-    def learn(self, batch: Batch, negatives: Negatives, scores: Tensor) -> None:  # noqa: B027
-        """Learn from how the model scored the negatives. Shape of scores: (b, k)."""
+    def learn(  # noqa: B027
+        self, batch: Batch, candidates: Candidates, scores: Tensor, queries: Queries
+    ) -> None:
+        """Hear how the model scored the candidates. Shape of scores: (q, 1 + k)."""
 
     def warm_start(self, model: EmbeddingModel) -> None:  # noqa: B027
         """Take over what a TransE has learned, before :meth:`prepare`; for generators."""
@@ -175,66 +204,47 @@ class Sampler(ABC):
 
     # Shared by the samplers ----------------------------------------------------------------------
 
-    def draw_sides(self, batch: Batch, count: int, generator: torch.Generator) -> Tensor:
-        """Draw for each negative whether it replaces the head. Shape: (b, count), bool."""
-        shape = (len(batch.relations), count)
-        return self.choose_sides(batch, torch.rand(shape, generator=generator, device=self.device))
+    def questions(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Return for each question its side, its true entity and its row.
 
-    def choose_sides(self, batch: Batch, uniform: Tensor) -> Tensor:
-        """Do what :meth:`draw_sides` does with given uniform numbers. Shapes: (b, k) -> (b, k)."""
-        return uniform < self.head_probability[batch.relations].unsqueeze(1)
-
-    def uniform_negatives(
-        self, batch: Batch, replaces_head: Tensor, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        """Draw uniform entities, again where they are known positives.
-
-        Returns the entities and whether each is a proper negative. Shapes: (b, k).
+        Both sides of every triple, heads first, or one side drawn per triple. Shapes: (q,).
         """
-        draw_uniform = self._compiled_draw()
-        if draw_uniform is not None:
-            known = None if self.known is None else (self.known[Side.HEAD], self.known[Side.TAIL])
-            rows = (batch.head_rows, batch.tail_rows)
-            seed = new_seed(generator)
-            return draw_uniform(seed, replaces_head, rows, known, self.num_entities, 1 + REDRAWS)
-        shape = replaces_head.shape
-        entities = self.uniform_entities(shape, generator)
-        bad = self.is_known(batch, replaces_head, entities)
-        on_cpu = self.device.type == "cpu"
-        for _ in range(REDRAWS if on_cpu else DEVICE_REDRAWS):
-            if on_cpu and not bad.any():  # a device would have to wait for the answer
-                break
-            entities = torch.where(bad, self.uniform_entities(shape, generator), entities)
-            bad = self.is_known(batch, replaces_head, entities)
-        return entities, ~bad
+        if self.both_sides:
+            replaces_head = torch.zeros(2 * len(batch), dtype=torch.bool, device=self.device)
+            replaces_head[: len(batch)] = True
+            rows = torch.cat([batch.head_rows, batch.tail_rows])
+            return replaces_head, torch.cat([batch.heads, batch.tails]), rows
+        uniform = torch.rand(len(batch), generator=generator, device=self.device)
+        replaces_head = uniform < self.head_probability[batch.relations]
+        targets = torch.where(replaces_head, batch.heads, batch.tails)
+        return replaces_head, targets, torch.where(replaces_head, batch.head_rows, batch.tail_rows)
 
-    def _compiled_draw(self) -> Callable[..., tuple[Tensor, Tensor]] | None:
-        """Return what draws uniform negatives in one pass on this device, if anything does."""
-        if self.device.type == "cuda" and HAVE_TRITON:
-            from nscaching.sampling.uniform_gpu import draw_uniform as on_gpu
+    def uniform_candidates(
+        self, replaces_head: Tensor, rows: Tensor, count: int, generator: torch.Generator
+    ) -> Tensor:
+        """Draw uniform entities, -1 where only known positives came up. Shapes: (q,) -> (q, k)."""
+        known = None if self.known is None else (self.known[Side.HEAD], self.known[Side.TAIL])
+        seed = new_seed(generator)
+        return draw_uniform(seed, replaces_head, rows, known, self.num_entities, count)
 
-            return on_gpu
-        if self.device.type == "cpu" and HAVE_NUMBA:
-            from nscaching.sampling.uniform_cpu import draw_uniform as on_cpu
-
-            return on_cpu
-        return None
-
-    def uniform_entities(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
-        """Draw entity ids uniformly, with replacement."""
-        return torch.randint(self.num_entities, shape, generator=generator, device=self.device)
-
-    def is_known(self, batch: Batch, replaces_head: Tensor, entities: Tensor) -> Tensor:
-        """Tell which replacements make a training triple. Shapes: (b, k) -> (b, k)."""
+    def without_known(self, replaces_head: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
+        """Return ids with -1 in place of known positives. Shapes: (q,), (q,), (q, k)."""
         if self.known is None:
-            return torch.zeros_like(replaces_head)
-        head, tail = (
-            self.known[side].contains(batch.rows(side), entities) for side in (Side.HEAD, Side.TAIL)
-        )
-        return torch.where(replaces_head, head, tail)
+            return ids
+        head, tail = (exclude_known(self.known[side], rows, ids) for side in Side)
+        return torch.where(replaces_head.unsqueeze(1), head, tail)
+
+
+def answered(
+    replaces_head: Tensor, targets: Tensor, ids: Tensor, weights: Tensor | None = None
+) -> Candidates:
+    """Put the true entity before candidates; without weights all share a weight of one."""
+    if weights is None:
+        weights = even_weights(ids >= 0)
+    return Candidates(replaces_head, torch.cat([targets.unsqueeze(1), ids], dim=1), weights)
 
 
 def even_weights(valid: Tensor) -> Tensor:
     """Share a weight of one among the valid negatives of each positive. Shape: (b, k)."""
-    weight = valid.float()
-    return weight / weight.sum(1, keepdim=True).clamp_min(1)
+    weight = valid if valid.is_floating_point() else valid.float()
+    return weight if weight.shape[1] == 1 else weight / weight.sum(1, keepdim=True).clamp_min(1)

@@ -1,4 +1,4 @@
-"""The cache: N1 entities a row with the score each had when it was put there (as float16).
+"""The cache: N1 entities per row with the score each had when it was put there (as float16).
 
 It knows nothing of scoring functions or relations: the knowledge-graph sampler keeps one for the
 (r, t) pairs and one for the (h, r) pairs, the skip-gram sampler one for the nodes. A row is a set:
@@ -11,22 +11,21 @@ import math
 from collections.abc import Callable
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON
-from nscaching.sampling.hashing import hashed_entities, hashed_gumbel, new_seed, unsigned
-from nscaching.sampling.known import KnownAnswers
+from nscaching.kernels.hashing import hashed_entities, hashed_gumbel, new_seed
+from nscaching.kernels.registry import GPU, compiled_for, register
+from nscaching.sampling.known import KnownPositives
 from nscaching.sampling.softmax import LARGEST_SCORE, draw_at, keep_without_replacement
 
-#: (ids of any shape (b, k)) -> scores of the same shape
+#: (ids of any shape (b, k), -1 for padding) -> scores of the same shape, -inf for padding
 Score = Callable[[Tensor], Tensor]
 PADDING = -1
 #: How scores become log weights, in the kernels.
 UNIFORM, RAW, QUANTILE, HARDEST = 0, 1, 2, 3
-#: Widest row the GPU kernels hold in registers; wider ones take the plain path.
-_GPU_WIDTH = 256
+#: Widest row the GPU kernels hold in registers; wider ones take the plain form.
+GPU_WIDTH = 256
 #: A fresh row is offered this many draws more than it has places; if that leaves it short, this
 #: many times as many.
 _FILL_SLACK, _FILL_WIDTH = 16, 8
@@ -39,7 +38,7 @@ class Cache:
 
     #: The tensors that a checkpoint must hold.
     parts: ClassVar[tuple[str, ...]] = ("ids", "scores")
-    #: Whether the kernels may do the work; what they do not know of, a subclass does without them.
+    #: Whether compiled kernels may update rows; what they do not know of, a subclass does itself.
     has_kernels: ClassVar[bool] = True
 
     def __init__(
@@ -50,11 +49,12 @@ class Cache:
         self.rescaling = rescaling
         self.ids = torch.full((rows, self.size), PADDING, dtype=torch.int32, device=device)
         self.scores = torch.zeros(rows, self.size, dtype=torch.float16, device=device)
-        self._owner: Tensor | None = None
-        if device.type == "cuda" and HAVE_TRITON and self.has_kernels:
-            self._owner = torch.zeros(rows, dtype=torch.int32, device=device)
-        #: Whether one loop of the CPU renews a row.
-        self.fused_on_cpu = device.type == "cpu" and HAVE_NUMBA and self.has_kernels
+        #: On a GPU, which place of the batch updates a row that stands in it several times.
+        self.owner = torch.zeros(0, dtype=torch.int32, device=device)
+        if compiled_for(device) == GPU and self.has_kernels:
+            self.owner = torch.zeros(rows, dtype=torch.int32, device=device)
+        self._stamps = torch.zeros(rows if device.type == "cpu" else 0, dtype=torch.int64)
+        self._batches = 0
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -66,7 +66,7 @@ class Cache:
 
         ``forbidden(rows, ids)`` tells which ids may not enter their row: (b,), (b, k) -> (b, k).
         Rows that a first offer leaves short get a wider one, and in the end all entities: few rows
-        come to that, those whose known answers are most of what there is.
+        come to that, those whose known positives are most of what there is.
         """
         rows = torch.arange(len(self), device=self.ids.device)
         widths = (self.size + _FILL_SLACK, _FILL_WIDTH * (self.size + _FILL_SLACK))
@@ -84,10 +84,8 @@ class Cache:
             rows = rows[self.ids[rows, -1] == PADDING]
 
     def fresh(self, rows: Tensor, count: int, seed: Tensor) -> Tensor:
-        """Return ``count`` uniform entities a row; all of them once where ``count`` covers all."""
-        if count >= self.num_entities:
-            return torch.arange(self.num_entities, device=rows.device).expand(len(rows), -1)
-        return hashed_entities(seed, rows, count, self.num_entities)
+        """Return ``count`` uniform entities per row; all, each once, where ``count`` covers all."""
+        return fresh_entities(rows, count, self.num_entities, seed)
 
     def rescore(self, score: Callable[[Tensor, Tensor], Tensor], block_rows: int = 4096) -> None:
         """Store current scores for all rows. ``score(rows, ids)``: (b,), (b, k) -> (b, k)."""
@@ -95,22 +93,14 @@ class Cache:
         for start in range(0, len(self), block_rows):
             rows = torch.arange(start, min(start + block_rows, len(self)), device=self.ids.device)
             ids = self.ids[rows].long()
-            scores = score(rows, ids.clamp_min(0))
-            self.scores[rows] = _half(scores.masked_fill(ids == PADDING, 0))
+            self.scores[rows] = _half(score(rows, ids).masked_fill(ids == PADDING, 0))
 
-    def sample(
-        self, rows: Tensor, alpha: float, count: int, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
+    def sample_at(self, uniform: Tensor, rows: Tensor, alpha: float) -> Tensor:
         """Draw entities from rows by their stored scores, with sigma2 (eq-samp-neg).
 
-        Returns ids and whether each exists (a row may be empty). Shapes: (b,) -> (b, count).
+        ``uniform`` has a number in [0, 1) per draw; an empty row gives -1.
+        Shapes: (b, k), (b,) -> (b, k).
         """
-        shape = (len(rows), count)
-        uniform = torch.rand(shape, generator=generator, device=self.ids.device)
-        return self.sample_at(uniform, rows, alpha)
-
-    def sample_at(self, uniform: Tensor, rows: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-        """Do what :meth:`sample` does with given uniform numbers. Shapes: (b, k), (b,)."""
         ids = self.ids[rows]
         valid = ids != PADDING
         if alpha == 0:  # padding is at the end: any of the first ones, evenly
@@ -118,8 +108,13 @@ class Cache:
             place = (uniform * held).long().minimum(held - 1).clamp_min(0)
         else:
             place = draw_at(uniform, self.drawing_scores(rows), valid, alpha, self.rescaling)
-        drawn = ids.gather(1, place).long()
-        return drawn.clamp_min(0), drawn != PADDING
+        return ids.gather(1, place).long()
+
+    def first_places(self, rows: Tensor) -> Tensor:
+        """Return the places of a batch at which a row stands for the first time. Shape: (b,)."""
+        self._batches += 1
+        places: Tensor = _first_places(rows, self._stamps, self._batches)
+        return places
 
     def drawing_scores(self, rows: Tensor) -> Tensor:
         """Return the scores by which negatives are drawn from rows. Shapes: (b,) -> (b, N1)."""
@@ -128,135 +123,54 @@ class Cache:
     def update(
         self,
         rows: Tensor,
-        fresh: Tensor,
-        fresh_valid: Tensor | None,
+        count: int,
+        known: KnownPositives | None,
         score: Score,
         alpha: float,
         seed: Tensor,
     ) -> None:
-        """Renew rows: out of what is there and what is fresh keep N1, with sigma3 (eq:prupc).
+        """Update rows (alg-cache-update): offer fresh entities, score, keep N1 with sigma3.
 
-        The seed and the row decide the noise: a row that stands twice is renewed the same way
-        twice, that is, once. Shapes: (b,), (b, N2), (b, N2).
+        ``count`` fresh entities per row that are no known positives. The seed and the row decide
+        what is offered and the noise: a row that stands twice is updated once. Shape: (b,).
         """
-        if fresh_valid is not None:
-            fresh = fresh.masked_fill(~fresh_valid, PADDING)
-        candidates = torch.cat([self.ids[rows].long(), fresh], dim=1)
-        self._keep(rows, candidates, score(candidates.clamp_min(0)), alpha, seed)
-
-    def _keep(
-        self, rows: Tensor, candidates: Tensor, scores: Tensor, alpha: float, seed: Tensor
-    ) -> None:
-        """Keep N1 of the candidates of each row; -1 stands for what may not enter."""
-        if self.fused_on_cpu:
-            self._keep_on_cpu(rows, candidates, scores, alpha, seed)
+        if self.has_kernels and self.size + count <= GPU_WIDTH:
+            offered = _offer(self.ids, self.owner, rows, count, self.num_entities, seed, known)
+            self.keep(rows, offered, score(offered), alpha, seed, owned=True)
             return
-        valid = (candidates != PADDING) & ~repeats(candidates)
-        candidates = candidates.clamp_min(0)
-        noise = hashed_gumbel(seed, rows, candidates.shape[1])
-        place, exists = keep_without_replacement(
-            scores, valid, alpha, self.rescaling, self.size, noise
-        )
-        self.ids[rows] = candidates.gather(1, place).masked_fill_(~exists, PADDING).int()
+        offered = _plain_offer(self.ids, self.owner, rows, count, self.num_entities, seed, known)
+        self.keep(rows, offered, score(offered), alpha, seed)
+
+    def keep(
+        self,
+        rows: Tensor,
+        candidates: Tensor,
+        scores: Tensor,
+        alpha: float,
+        seed: Tensor,
+        *,
+        owned: bool = False,
+    ) -> None:
+        """Keep N1 of the candidates of each row, with sigma3 (eq:prupc); -1 may not enter.
+
+        With ``owned``, only the places that own their row count, as the GPU's offer says.
+        Shapes: (b,), (b, k), (b, k).
+        """
+        wide = candidates.shape[1] > GPU_WIDTH and compiled_for(rows.device) == GPU
+        if self.has_kernels and not wide:
+            owner = self.owner if owned else self.owner[:0]
+            temperature, weighting = self.weighting(alpha)
+            parts = (self.ids, self.scores, owner, rows, candidates, scores)
+            _keep(*parts, temperature, weighting, seed)
+            return
+        settings = (alpha, self.rescaling, self.size)
+        kept, place, exists = _choose(rows, candidates, scores, *settings, seed)
+        self.ids[rows] = kept.int()
         self._store_scores(rows, scores.gather(1, place).masked_fill_(~exists, 0), place)
 
     def _store_scores(self, rows: Tensor, kept: Tensor, place: Tensor) -> None:
         """Store the scores of what was kept; ``place`` is where each stood among the candidates."""
         self.scores[rows] = _half(kept)
-
-    def renew(
-        self,
-        rows: Tensor,
-        count: int,
-        known: KnownAnswers | None,
-        score: Score,
-        alpha: float,
-        seed: Tensor,
-        score_pool: Score | None = None,
-    ) -> None:
-        """Offer each row ``count`` fresh entities that are not known answers, and update it.
-
-        With ``score_pool``, which scores the same entities (p,) for every row (b, p), all rows are
-        offered the same ones.
-        """
-        if score_pool is not None:
-            self._renew_from_pool(rows, count, known, score, alpha, seed, score_pool)
-            return
-        width = self.size + min(count, self.num_entities)
-        owner = self._owner
-        if owner is not None and width <= _GPU_WIDTH:
-            from nscaching.sampling import gpu_kernels
-
-            gpu_kernels.claim(owner, rows)
-            entities = self.num_entities
-            offered = gpu_kernels.offer(self.ids, owner, rows, count, entities, seed, known)
-            scores = score(offered)
-            kept = (self.ids, self.scores, owner, rows)
-            gpu_kernels.renew(*kept, offered, scores, *self.weighting(alpha), seed)
-            return
-        if self.fused_on_cpu:
-            offered = self._offer_on_cpu(rows, count, known, seed)
-            scores = score(offered.clamp_min(0))
-            self._keep_on_cpu(rows, offered, scores, alpha, seed)
-            return
-        fresh = self.fresh(rows, count, seed)
-        proper = None if known is None else ~known.contains(rows, fresh)
-        self.update(rows, fresh, proper, score, alpha, seed)
-
-    def _renew_from_pool(
-        self,
-        rows: Tensor,
-        count: int,
-        known: KnownAnswers | None,
-        score: Score,
-        alpha: float,
-        seed: Tensor,
-        score_pool: Score,
-    ) -> None:
-        pool = self.fresh(torch.zeros_like(rows[:1]), count, seed)[0]
-        fresh = pool.expand(len(rows), -1)
-        if known is not None:
-            fresh = fresh.masked_fill(known.contains(rows, fresh), PADDING)
-        kept = self.ids[rows].long()
-        candidates = torch.cat([kept, fresh], dim=1)
-        scores = torch.cat([score(kept.clamp_min(0)), score_pool(pool)], dim=1)
-        self._keep(rows, candidates, scores, alpha, seed)
-
-    def _offer_on_cpu(
-        self, rows: Tensor, count: int, known: KnownAnswers | None, seed: Tensor
-    ) -> Tensor:
-        """Put together what rows hold and are offered. Shape: (b, N1 + N2)."""
-        from nscaching.sampling import cpu_kernels
-
-        width = self.size + min(count, self.num_entities)
-        offered = torch.empty(len(rows), width, dtype=torch.int64)
-        nothing = torch.empty(0, dtype=torch.int64)
-        cpu_kernels.offer_rows(
-            self.ids.numpy(),
-            rows.numpy(),
-            offered.numpy(),
-            (nothing if known is None else known.offsets).numpy(),
-            (nothing.int() if known is None else known.answers).numpy(),
-            self.num_entities,
-            unsigned(seed),
-        )
-        return offered
-
-    def _keep_on_cpu(
-        self, rows: Tensor, candidates: Tensor, scores: Tensor, alpha: float, seed: Tensor
-    ) -> None:
-        """Do what :meth:`_keep` does in one fused loop."""
-        from nscaching.sampling import keeping_kernels
-
-        keeping_kernels.renew_rows(
-            self.ids.numpy(),
-            self.scores.numpy().view(np.uint16),
-            rows.numpy(),
-            candidates.numpy(),
-            scores.numpy(),
-            *self.weighting(alpha),
-            unsigned(seed),
-        )
 
     def weighting(self, alpha: float) -> tuple[float, int]:
         """Return the temperature and the way to weight as the kernels take them."""
@@ -271,9 +185,11 @@ class Cache:
         return self.scores.sum(1, dtype=torch.float32)
 
 
-def _half(scores: Tensor) -> Tensor:
-    """Round scores to what a row stores; those beyond its range become its largest."""
-    return scores.clamp(-LARGEST_SCORE, LARGEST_SCORE).half()
+def fresh_entities(rows: Tensor, count: int, num_entities: int, seed: Tensor) -> Tensor:
+    """Return ``count`` uniform entities per row; all, each once, where ``count`` covers all."""
+    if count >= num_entities:
+        return torch.arange(num_entities, device=rows.device).expand(len(rows), -1)
+    return hashed_entities(seed, rows, count, num_entities)
 
 
 def repeats(ids: Tensor) -> Tensor:
@@ -282,3 +198,80 @@ def repeats(ids: Tensor) -> Tensor:
     again = torch.zeros_like(ids, dtype=torch.bool)
     again[:, 1:] = ordered.values[:, 1:] == ordered.values[:, :-1]
     return torch.zeros_like(again).scatter_(1, ordered.indices, again)
+
+
+def _choose(
+    rows: Tensor,
+    candidates: Tensor,
+    scores: Tensor,
+    alpha: float,
+    rescaling: str,
+    size: int,
+    seed: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what rows keep, where it stood, and whether it exists. Shapes: (b, N1) each."""
+    valid = (candidates != PADDING) & ~repeats(candidates) & ~scores.isnan()
+    noise = hashed_gumbel(seed, rows, candidates.shape[1])
+    place, exists = keep_without_replacement(scores, valid, alpha, rescaling, size, noise)
+    width = size - place.shape[1]  # fewer candidates than places
+    if width > 0:
+        place = torch.nn.functional.pad(place, (0, width))
+        exists = torch.nn.functional.pad(exists, (0, width))
+    kept = candidates.gather(1, place).masked_fill_(~exists, PADDING)
+    return kept, place, exists
+
+
+def _half(scores: Tensor) -> Tensor:
+    """Round scores to what a row stores; those beyond its range become its largest."""
+    return scores.clamp(-LARGEST_SCORE, LARGEST_SCORE).half()
+
+
+# The kernels -------------------------------------------------------------------------------------
+
+
+def _plain_offer(
+    ids: Tensor,
+    owner: Tensor,
+    rows: Tensor,
+    count: int,
+    num_entities: int,
+    seed: Tensor,
+    known: KnownPositives | None,
+) -> Tensor:
+    """Return what rows hold, then fresh entities; -1 for known positives. Shape: (b, N1 + N2)."""
+    fresh = fresh_entities(rows, count, num_entities, seed)
+    if known is not None:
+        fresh = fresh.masked_fill(known.contains(rows, fresh), PADDING)
+    return torch.cat([ids[rows].long(), fresh], dim=1)
+
+
+def _plain_keep(
+    ids: Tensor,
+    stored: Tensor,
+    owner: Tensor,
+    rows: Tensor,
+    candidates: Tensor,
+    scores: Tensor,
+    temperature: float,
+    weighting: int,
+    seed: Tensor,
+) -> None:
+    """Write the kept candidates and their scores into the rows of a cache."""
+    alpha = math.inf if weighting == HARDEST else temperature
+    settings = (alpha, "quantile" if weighting == QUANTILE else "none", ids.shape[1])
+    kept, place, exists = _choose(rows, candidates, scores, *settings, seed)
+    ids[rows] = kept.int()
+    stored[rows] = _half(scores.gather(1, place).masked_fill_(~exists, 0))
+
+
+def _plain_first_places(rows: Tensor, stamps: Tensor, number: int) -> Tensor:
+    """Return where rows stand for the first time, ascending; ``stamps`` serve the CPU form."""
+    distinct, inverse = torch.unique(rows, return_inverse=True)
+    places = torch.arange(len(rows), device=rows.device)
+    first = places.new_full((len(distinct),), len(rows))
+    return first.scatter_reduce_(0, inverse, places, "amin").sort().values
+
+
+_first_places = register("first_places", _plain_first_places, cpu="cache_cpu:first_places")
+_offer = register("offer", _plain_offer, cpu="cache_cpu:offer", gpu="cache_gpu:offer")
+_keep = register("keep", _plain_keep, cpu="keep_cpu:keep", gpu="cache_gpu:keep")

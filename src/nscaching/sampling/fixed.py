@@ -1,4 +1,4 @@
-"""Samplers with a fixed distribution: uniform and Bernoulli (paper, Section 2.2.1)."""
+"""Samplers with a fixed distribution: uniform, Bernoulli (paper, Section 2.2.1), all entities."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import torch
 from torch import Tensor
 
 from nscaching.graph import KnowledgeGraph
-from nscaching.sampling.base import Batch, Negatives, Sampler, Scorer, even_weights
+from nscaching.sampling.base import Batch, Candidates, Sampler, answered
 
 
 class BernoulliSampler(Sampler):
     """A uniform entity; the head is replaced with probability tph / (tph + hpt)."""
 
     name = "bernoulli"
+    reads_other_rows = False
+    both_sides_possible = True
 
-    def reads_only_its_rows(self, scorer: Scorer) -> bool:
-        """Tell that drawing reads nothing of the model."""
-        return True
-
-    def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
-        """Draw a side, then an entity."""
-        replaces_head = self.draw_sides(batch, self.negatives, generator)
-        entities, valid = self.uniform_negatives(batch, replaces_head, generator)
-        return Negatives(entities, replaces_head, even_weights(valid))
+    def sample(self, batch: Batch, generator: torch.Generator) -> Candidates:
+        """Draw a side, then entities; for both sides each stands for its share of all entities."""
+        replaces_head, targets, rows = self.questions(batch, generator)
+        ids = self.uniform_candidates(replaces_head, rows, self.negatives, generator)
+        if not self.both_sides:
+            return answered(replaces_head, targets, ids)
+        ids = ids.masked_fill(ids == targets.unsqueeze(1), -1)
+        weights = (ids >= 0) * (self.num_entities / self.negatives)
+        return answered(replaces_head, targets, ids, weights)
 
 
 class UniformSampler(BernoulliSampler):
@@ -32,3 +34,16 @@ class UniformSampler(BernoulliSampler):
 
     def _head_probability(self, graph: KnowledgeGraph) -> Tensor:
         return torch.full((graph.num_relations,), 0.5)
+
+
+class AllEntities(Sampler):
+    """Every entity is a candidate of both questions of every triple, for the softmax loss."""
+
+    name = "all"
+    both_sides_possible = True
+
+    def sample(self, batch: Batch, generator: torch.Generator) -> Candidates:
+        """Return the questions; there is nothing to draw."""
+        replaces_head, targets, _ = self.questions(batch, generator)
+        nothing = torch.empty(len(targets), 0, device=self.device)
+        return Candidates(replaces_head, targets.unsqueeze(1), nothing, all_entities=True)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from nscaching.kernels.hashing import new_seed
 from nscaching.models import SCORING, EmbeddingModel, ScoringFunction
-from nscaching.models.gradients.distances import distance_gradients, through_normalisation
-from nscaching.optim import DenseAdam, Gradients
-from nscaching.sampling.hashing import new_seed
+from nscaching.models.matches import Query
+from nscaching.optim import Adam, Gradients, RowGradients
 
 #: How much of the moving average of the reward a step keeps.
 _BASELINE_DECAY = 0.95
@@ -41,10 +41,9 @@ class Generator(ABC):
             "entity": torch.zeros(entities, width, device=device),
             "relation": torch.zeros(relations, width, device=device),
         }
-        self.adam = DenseAdam(self.tables, lr, weight_decay=0.0)
+        self.adam = Adam(self.tables, lr, weight_decay=0.0)
         self.baseline = torch.zeros((), device=device)
         self._rewarded = torch.zeros((), device=device)  #: 1 after the first reward
-        self._all = torch.arange(entities, device=device)  #: a gradient has a row for every entity
 
     @property
     def parameter_count(self) -> int:
@@ -65,6 +64,7 @@ class Generator(ABC):
         Shapes: (b, k), (b, k) -> (b, k). The first mean reward is the first baseline.
         """
         counts = counts.to(reward.dtype)
+        reward = torch.where(counts > 0, reward, 0)  # padding has none
         mean = (reward * counts).sum() / counts.sum().clamp_min(1)
         self.baseline.copy_(torch.where(self._rewarded > 0, self.baseline, mean))
         advantage = (reward - self.baseline) * counts
@@ -110,20 +110,18 @@ class TransEGenerator(Generator):
             self.tables[name].copy_(table)
 
     def logits(self, pairs: Pairs, candidates: Tensor) -> Tensor:
-        """Score candidates. Shapes: (b,) each, (b, k) -> (b, k)."""
+        """Score candidates, -1 as -inf. Shapes: (b,) each, (b, k) -> (b, k)."""
         e, r = self._rows(pairs)
-        query = self._query(pairs, e, r)
-        fused = self.scoring.score_ids(query, r, self.tables["entity"], candidates)
-        if fused is not None:
-            return fused
-        return self.scoring.score_each(query, r, self.tables["entity"][candidates])
+        return self.scoring.match.forward(
+            self._query(pairs, e, r), self.tables["entity"], candidates
+        )
 
     def _rows(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         return self.tables["entity"][pairs.anchor], self.tables["relation"][pairs.relation]
 
-    def _query(self, pairs: Pairs, e: Tensor, r: Tensor) -> Tensor:
+    def _query(self, pairs: Pairs, e: Tensor, r: Tensor) -> Query:
         heads, tails = self.scoring.head_query(r, e), self.scoring.tail_query(e, r)
-        return torch.where(pairs.replaces_head.unsqueeze(1), heads, tails)
+        return Query(torch.where(pairs.replaces_head.unsqueeze(1), heads, tails))
 
     def reinforce(
         self, pairs: Pairs, candidates: Tensor, chances: Tensor, picked: Tensor, advantage: Tensor
@@ -132,16 +130,19 @@ class TransEGenerator(Generator):
 
         ``chances`` are those the picks were drawn with. Shapes: (b, n) twice, (b, k) twice.
         """
-        weights = chances * advantage.sum(1, keepdim=True)
-        weights.scatter_add_(1, picked, -advantage)  # sum of A (p - onehot): Adam goes downhill
-        e, r = self._rows(pairs)
-        query = self._query(pairs, e, r)
-        to_query, to_entity = distance_gradients(query, self.tables["entity"], candidates, weights)
-        to_entity.index_add_(0, pairs.anchor, through_normalisation(to_query, e))
-        to_relation = torch.where(pairs.replaces_head.unsqueeze(1), -to_query, to_query)
-        self.adam.step(
-            {"entity": (self._all, to_entity), "relation": (pairs.relation, to_relation)}
+        d_scores = chances * advantage.sum(1, keepdim=True)
+        d_scores.scatter_add_(1, picked, -advantage)  # sum of A (p - onehot): Adam goes downhill
+        e, r = (rows.requires_grad_() for rows in self._rows(pairs))
+        with torch.enable_grad():
+            query = self._query(pairs, e, r)
+        found = self.scoring.match.backward(
+            query.detach(), self.tables["entity"], candidates, d_scores
         )
+        d_e, d_r = torch.autograd.grad(query.vectors, [e, r], found.query)
+        ids = torch.cat([candidates.clamp_min(0).reshape(-1), pairs.anchor])
+        rows = torch.cat([found.rows, d_e])
+        relation = RowGradients(pairs.relation, d_r)
+        self.adam.step({"entity": [RowGradients(ids, rows)], "relation": [relation]})
 
 
 class FullGenerator(Generator):
@@ -207,8 +208,8 @@ class FullGenerator(Generator):
         to_e, to_r = torch.autograd.grad(hidden, [e, r], -to_hidden)
         to_entity[:, : self.dim].index_add_(0, pairs.anchor, to_e)
         gradients: Gradients = {
-            "entity": (self._all, to_entity),
-            "relation": (pairs.relation, to_r),
+            "entity": [RowGradients(None, to_entity)],
+            "relation": [RowGradients(pairs.relation, to_r)],
         }
         self.adam.step(gradients)
 

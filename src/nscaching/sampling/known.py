@@ -1,4 +1,7 @@
-"""Which entities are no negatives of a row (they make a training triple true): a set a row."""
+"""Known positives: which entities are no negatives of a row, because they make a training triple.
+
+A pair (r, t) or (h, r) is a row; its known positives are the entities that complete it in training.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ import torch
 from torch import Tensor
 
 
-class Answers(Protocol):
-    """Lists of entities, one a row: ``PairRows`` of a knowledge graph, or neighbours of nodes."""
+class Completions(Protocol):
+    """Lists of entities, one per row: pairs of a knowledge graph, or neighbours of nodes."""
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -22,20 +25,30 @@ class Answers(Protocol):
         """Ascending within a row."""
 
 
-class KnownAnswers:
-    """The known answers of every row of one side, as one sorted list of (row, entity) keys."""
+class KnownPositives:
+    """The known positives of every row of one side: ascending ids between two offsets."""
 
-    def __init__(self, known: Answers, num_entities: int, device: torch.device) -> None:
-        rows = np.repeat(np.arange(len(known.offsets) - 1, dtype=np.int64), np.diff(known.offsets))
-        self.keys = torch.from_numpy(rows * num_entities + known.answers).to(device)
+    def __init__(self, known: Completions, num_entities: int, device: torch.device) -> None:
         self.num_entities = num_entities
-        #: The same by row, for kernels: answers ascending between two offsets.
         self.offsets = torch.from_numpy(known.offsets).to(device)
         self.answers = torch.from_numpy(known.answers).to(device)
         self.longest = int(np.diff(known.offsets).max(initial=0))
 
     def contains(self, rows: Tensor, entities: Tensor) -> Tensor:
-        """Tell which entities are known answers of their row. Shapes: (b,), (b, k) -> (b, k)."""
-        keys = rows.long().unsqueeze(1) * self.num_entities + entities
-        place = torch.searchsorted(self.keys, keys).clamp_max_(len(self.keys) - 1)
-        return self.keys[place] == keys
+        """Tell which entities are known positives of their row. Shapes: (b,), (b, k) -> (b, k)."""
+        low, stop = self.offsets[rows].unsqueeze(1), self.offsets[rows + 1].unsqueeze(1)
+        low, high = low.expand_as(entities), stop.expand_as(entities)
+        if not len(self.answers):
+            return torch.zeros_like(entities, dtype=torch.bool)
+        last = len(self.answers) - 1
+        for _ in range(self.longest.bit_length()):  # a binary search in each row
+            middle = (low + high) // 2
+            smaller = (self.answers[middle.clamp_max(last)] < entities) & (low < high)
+            low, high = torch.where(smaller, middle + 1, low), torch.where(smaller, high, middle)
+        return (low < stop) & (self.answers[low.clamp_max(last)] == entities)
+
+
+def exclude_known(known: KnownPositives, rows: Tensor, ids: Tensor) -> Tensor:
+    """Return ids with -1 in place of the known positives of their row. Shapes: (b,), (b, k)."""
+    inside = rows.clamp_max(len(known.offsets) - 2)
+    return ids.masked_fill(known.contains(inside, ids), -1)

@@ -3,6 +3,9 @@
 Algorithm ``alg-cache-sample`` is :meth:`NSCachingSampler.begin_epoch` (positives, sigma1) and
 :meth:`~NSCachingSampler.sample` (negatives, sigma2); ``alg-cache-update`` is
 :meth:`~NSCachingSampler.update_jobs` (sigma3).
+
+With the softmax loss both questions of a triple are answered by their whole row and N2 uniform
+entities, and the row is updated from the scores of those, so that candidates are scored once.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,19 +20,21 @@ from torch import Tensor
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON
-from nscaching.kernels.threads import as_many_threads_as_pay
-from nscaching.models import ByteTables, EmbeddingModel, Side
+from nscaching.kernels.hashing import new_seed
+from nscaching.kernels.registry import CPU, compiled_for, register
+from nscaching.models import BatchQueries, Int8Table, Side
 from nscaching.sampling.base import (
+    PADDING,
     Batch,
-    Negatives,
+    Candidates,
+    Queries,
     Sampler,
     Scorer,
+    answered,
     even_weights,
 )
-from nscaching.sampling.byte_renewal import ByteRenewal
-from nscaching.sampling.cache import Cache
-from nscaching.sampling.hashing import new_seed
+from nscaching.sampling.cache import Cache, repeats
+from nscaching.sampling.int8_update import Int8Update
 from nscaching.sampling.options import CacheOptions, SamplerOptions
 from nscaching.sampling.softmax import log_weights
 from nscaching.sampling.variance import VarianceCache
@@ -41,14 +45,20 @@ class NSCachingSampler(Sampler):
 
     name = "nscaching"
     scores_candidates = True
+    both_sides_possible = True
     own_options = frozenset(
-        (*CacheOptions.names(), "preset", "alpha1", "lazy", "pool", "compact", "importance", "nu")
+        (*CacheOptions.names(), "preset", "alpha1", "lazy", "pool", "int8", "importance", "nu")
     )
 
     def __init__(
-        self, graph: KnowledgeGraph, options: SamplerOptions, device: torch.device
+        self,
+        graph: KnowledgeGraph,
+        options: SamplerOptions,
+        device: torch.device,
+        *,
+        both_sides: bool = False,
     ) -> None:
-        super().__init__(graph, options, device)
+        super().__init__(graph, options, device, both_sides=both_sides)
         pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
         self.anchor = {side: _ids(pair.anchor, device) for side, pair in pairs.items()}
         self.relation = {side: _ids(pair.relation, device) for side, pair in pairs.items()}
@@ -58,9 +68,13 @@ class NSCachingSampler(Sampler):
         }
         self.row_of_triple = {side: _ids(pair.of_triple, device) for side, pair in pairs.items()}
         self._updating = torch.tensor(True)  # on the host, and part of the state
-        self._renew_from_bytes: ByteRenewal | None = None
-        if all(cache.fused_on_cpu for cache in self.caches.values()) and not options.pool:
-            self._renew_from_bytes = ByteRenewal(self.caches, self.known, options.candidates)
+        self._seeds = torch.zeros(2, dtype=torch.int64, device=device)
+        self._int8_update: Int8Update | None = None
+        kernels = compiled_for(device) == CPU and self.caches[Side.HEAD].has_kernels
+        if kernels and not options.pool and not both_sides:
+            self._int8_update = Int8Update(self.caches, self.known, options.candidates)
+        #: Candidates are scored from a copy of the rows, or are candidates of the loss too.
+        self.reads_other_rows = self._int8_update is None
         #: 1 / (n p) of each triple, where the theory's weights are asked for.
         self._importance: Tensor | None = None
         if options.importance and options.alpha1 > 0:
@@ -71,7 +85,7 @@ class NSCachingSampler(Sampler):
         if options.nu > 0 and options.alpha2 == 0:
             raise UserError(
                 "nu changes nothing while alpha2 is 0, when negatives are drawn evenly. "
-                "Set alpha2 above 0, for example 10, or leave nu out."
+                "Set alpha2 above 0, for example 10, or do without nu."
             )
         shape = (rows, options.cache_size, num_entities, options.rescale, self.device)
         return VarianceCache(*shape, nu=options.nu) if options.nu > 0 else Cache(*shape)
@@ -86,15 +100,6 @@ class NSCachingSampler(Sampler):
     def _score_rows(self, side: Side, scorer: Scorer, rows: Tensor, ids: Tensor) -> Tensor:
         anchor, relation = self.anchor[side][rows].long(), self.relation[side][rows].long()
         return scorer.score_candidates(side, anchor, relation, ids)
-
-    def reads_only_its_rows(self, scorer: Scorer) -> bool:
-        """Tell whether candidates are scored from a copy of the rows."""
-        return self._bytes_to_renew_from(scorer) is not None
-
-    def _bytes_to_renew_from(self, scorer: Scorer) -> ByteTables | None:
-        if self._renew_from_bytes is None or not isinstance(scorer, EmbeddingModel):
-            return None
-        return scorer.byte_tables()
 
     def phase(self) -> bool:
         """Return whether this epoch updates the caches."""
@@ -125,95 +130,118 @@ class NSCachingSampler(Sampler):
         drawn = torch.searchsorted(cumulative, uniform * cumulative[-1], right=True)
         return drawn.clamp_max_(self.num_triples - 1)
 
-    def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
-        """Draw a side for each negative, then one of that row's entities with sigma2."""
-        negatives = self._draw(batch, generator)
+    def sample(self, batch: Batch, generator: torch.Generator) -> Candidates:
+        """Draw a side per triple, then entities of its row with sigma2; or take whole rows."""
+        candidates = (
+            self._whole_rows(batch, generator) if self.both_sides else self._draw(batch, generator)
+        )
         if self._importance is None:
-            return negatives
-        return replace(negatives, importance=self._importance[batch.index])
+            return candidates
+        importance = self._importance[batch.index]
+        return replace(
+            candidates, importance=importance.repeat(2) if self.both_sides else importance
+        )
 
-    def _draw(self, batch: Batch, generator: torch.Generator) -> Negatives:
-        count = self.negatives
-        shape = (len(batch.index), 2 * count)
+    def _draw(self, batch: Batch, generator: torch.Generator) -> Candidates:
+        shape = (len(batch), 1 + self.negatives)
         uniform = torch.rand(shape, generator=generator, device=self.device)
-        if self.options.alpha2 == 0 and self.device.type == "cuda" and HAVE_TRITON:
-            return self._sample_on_gpu(batch, uniform)
-        if self.options.alpha2 == 0 and self.device.type == "cpu" and HAVE_NUMBA:
-            return self._sample_on_cpu(batch, uniform)
-        replaces_head = self.choose_sides(batch, uniform[:, :count])
-        (heads, head_valid), (tails, tail_valid) = (
-            self.caches[side].sample_at(uniform[:, count:], batch.rows(side), self.options.alpha2)
+        if self.options.alpha2 == 0:
+            caches = tuple(self.caches[side].ids for side in Side)
+            both = ((batch.head_rows, batch.tail_rows), (batch.heads, batch.tails))
+            chances = (batch.relations, self.head_probability)
+            replaces_head, ids, exists = _sample_rows(caches, *both, chances, uniform)
+            return Candidates(replaces_head, ids, even_weights(exists))
+        replaces_head = uniform[:, 0] < self.head_probability[batch.relations]
+        heads, tails = (
+            self.caches[side].sample_at(uniform[:, 1:], batch.rows(side), self.options.alpha2)
             for side in Side
         )
-        entities = torch.where(replaces_head, heads, tails)
-        valid = torch.where(replaces_head, head_valid, tail_valid)
-        return Negatives(entities, replaces_head, even_weights(valid))
-
-    def _sample_on_cpu(self, batch: Batch, uniform: Tensor) -> Negatives:
-        """Do the same in one loop, where the rows are sampled evenly."""
-        from nscaching.sampling import cpu_kernels
-
-        shape = (len(uniform), self.negatives)
-        entities = torch.empty(shape, dtype=torch.int64)
-        replaces_head, exists = torch.empty(2, *shape, dtype=torch.bool)
-        tensors = (
-            self.caches[Side.HEAD].ids,
-            self.caches[Side.TAIL].ids,
-            batch.head_rows,
-            batch.tail_rows,
-            batch.relations,
-            self.head_probability,
-            uniform,
-            entities,
-            replaces_head,
-            exists,
+        targets = torch.where(replaces_head, batch.heads, batch.tails)
+        return answered(
+            replaces_head, targets, torch.where(replaces_head.unsqueeze(1), heads, tails)
         )
-        kernel: Any = cpu_kernels.sample_rows
-        with as_many_threads_as_pay(entities.numel()):
-            kernel(*(tensor.numpy() for tensor in tensors))
-        weight = exists.float() if self.negatives == 1 else even_weights(exists)
-        return Negatives(entities, replaces_head, weight)
 
-    def _sample_on_gpu(self, batch: Batch, uniform: Tensor) -> Negatives:
-        """Do the same in one kernel, where the rows are sampled evenly."""
-        from nscaching.sampling import gpu_kernels
+    def _whole_rows(self, batch: Batch, generator: torch.Generator) -> Candidates:
+        """Return both questions of every triple with their rows and N2 uniform entities.
 
-        entities, replaces_head, exists = gpu_kernels.sample(
-            (self.caches[Side.HEAD].ids, self.caches[Side.TAIL].ids),
-            (batch.head_rows, batch.tail_rows),
-            batch.relations,
-            self.head_probability,
-            uniform,
-        )
-        weight = exists if self.negatives == 1 else even_weights(exists)
-        return Negatives(entities, replaces_head, weight)
+        A uniform entity stands for its share of the entities outside the row. The true entity and
+        repeats have no weight; known positives have one.
+        """
+        replaces_head, targets, _ = self.questions(batch, generator)
+        parts = []
+        for side in Side:
+            seed = new_seed(generator)
+            self._seeds[side] = seed[0]
+            rows, cache = batch.rows(side), self.caches[side]
+            fresh = cache.fresh(rows, self.options.candidates, seed)
+            parts.append(torch.cat([cache.ids[rows].long(), fresh], dim=1))
+        ids = torch.cat(parts)
+        size = self.caches[Side.HEAD].size
+        share = (self.num_entities - size) / max(1, ids.shape[1] - size)
+        counts = torch.full((1, ids.shape[1]), max(share, 1.0), device=self.device)
+        counts[:, :size] = 1
+        valid = (ids != PADDING) & (ids != targets.unsqueeze(1)) & ~repeats(ids)
+        return answered(replaces_head, targets, ids, valid * counts)
 
     def update_jobs(
-        self, batch: Batch, scorer: Scorer, generator: torch.Generator
+        self, batch: Batch, queries: Queries, generator: torch.Generator
     ) -> list[Callable[[], None]]:
-        """Renew the rows of the batch, each once, from themselves and N2 fresh entities."""
-        if not self._updating:
+        """Update the rows of the batch, each once, from themselves and N2 fresh entities."""
+        if not self._updating or self.both_sides:  # those are updated from the scores of the loss
             return []
-        tables = self._bytes_to_renew_from(scorer)
-        if self._renew_from_bytes is not None and tables is not None:
-            seeds = {side: new_seed(generator) for side in Side}
-            return [partial(self._renew_from_bytes, batch, tables, self.options.alpha3, seeds)]
-        return [partial(self._renew, side, batch, scorer, new_seed(generator)) for side in Side]
+        seeds = {side: new_seed(generator) for side in Side}
+        table = _int8_of(queries)
+        if self._int8_update is not None and table is not None:
+            assert isinstance(queries, BatchQueries)
+            places = {side: self.caches[side].first_places(batch.rows(side)) for side in Side}
+            alpha = self.options.alpha3
+            return [partial(self._int8_update, places, batch, queries, table, alpha, seeds)]
+        return [partial(self._update, side, batch, queries, seeds[side]) for side in Side]
 
-    def _renew(self, side: Side, batch: Batch, scorer: Scorer, seed: Tensor) -> None:
-        rows, anchor, relation = batch.rows(side), batch.anchor(side), batch.relations
-        if self.device.type == "cpu":  # elsewhere renewing a row twice costs less than sorting
-            rows = torch.unique(rows)
-            anchor, relation = self.anchor[side][rows].long(), self.relation[side][rows].long()
-        self.caches[side].renew(
-            rows,
-            self.options.candidates,
-            self.known[side] if self.known else None,
-            partial(scorer.score_candidates, side, anchor, relation),
-            self.options.alpha3,
-            seed,
-            partial(scorer.score_pool, side, anchor, relation) if self.options.pool else None,
-        )
+    def _update(self, side: Side, batch: Batch, queries: Queries, seed: Tensor) -> None:
+        rows, cache = batch.rows(side), self.caches[side]
+        places = None
+        if self.device.type == "cpu":  # elsewhere scoring a row twice costs less than sorting
+            places = cache.first_places(rows)
+            rows = rows[places]
+        known = self.known[side] if self.known else None
+        alpha, count = self.options.alpha3, self.options.candidates
+        score = partial(queries.score, side, places=places)
+        if not self.options.pool:
+            cache.update(rows, count, known, score, alpha, seed)
+            return
+        pool = cache.fresh(torch.zeros_like(rows[:1]), self.options.pool, seed)[0]
+        fresh = pool.expand(len(rows), -1)
+        if known is not None:
+            fresh = fresh.masked_fill(known.contains(rows, fresh), PADDING)
+        held = cache.ids[rows].long()
+        scores = torch.cat([score(held), queries.score_pool(side, pool, places=places)], dim=1)
+        cache.keep(rows, torch.cat([held, fresh], dim=1), scores, alpha, seed)
+
+    def learn(self, batch: Batch, candidates: Candidates, scores: Tensor, queries: Queries) -> None:
+        """Update whole rows from the scores of the loss, and from a pool shared by the batch."""
+        if not self.both_sides or not self._updating:
+            return
+        for side, place in ((Side.HEAD, 0), (Side.TAIL, len(batch))):
+            part = slice(place, place + len(batch))
+            rows = batch.rows(side)
+            ids, found = candidates.negatives[part], scores[part, 1:]
+            seed = self._seeds[side : side + 1]
+            if self.options.pool:
+                ids, found = self._with_pool(side, rows, ids, found, queries, seed)
+            self.caches[side].keep(rows, ids, found, self.options.alpha3, seed)
+
+    def _with_pool(
+        self, side: Side, rows: Tensor, ids: Tensor, scores: Tensor, queries: Queries, seed: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Add to candidates the hardest of a pool of entities that the batch shares."""
+        cache = self.caches[side]
+        pool = cache.fresh(torch.zeros_like(rows[:1]), self.options.pool, seed)[0]
+        hardest = queries.score_pool(side, pool).topk(min(cache.size, len(pool)), dim=1)
+        found = pool[hardest.indices]
+        if self.known is not None:
+            found = found.masked_fill(self.known[side].contains(rows, found), PADDING)
+        return torch.cat([ids, found], dim=1), torch.cat([scores, hardest.values], dim=1)
 
     def state(self) -> dict[str, Tensor]:
         """Return ids and scores of both caches, and whether this epoch updates them."""
@@ -232,5 +260,43 @@ class NSCachingSampler(Sampler):
             mine.copy_(state[name])
 
 
+def _int8_of(queries: Queries) -> Int8Table | None:
+    return queries.model.int8 if isinstance(queries, BatchQueries) else None
+
+
 def _ids(array: np.ndarray, device: torch.device) -> Tensor:
     return torch.from_numpy(array).to(device)
+
+
+def _plain_sample_rows(
+    caches: tuple[Tensor, Tensor],
+    rows: tuple[Tensor, Tensor],
+    targets: tuple[Tensor, Tensor],
+    chances: tuple[Tensor, Tensor],
+    uniform: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw a side and, evenly, entities of its row: eq-samp-neg with alpha2 = 0.
+
+    Pairs have the head's side first; ``chances`` are relations (b,) and for each relation the
+    probability of replacing the head; ``uniform`` (b, 1 + k) decides the side, then the entities.
+    Returns whether heads are replaced (b,), ids (b, 1 + k): the true entity, then the drawn ones,
+    -1 from an empty row, and 1.0 for each drawn one that exists (b, k).
+    """
+    relations, head_probability = chances
+    replaces_head = uniform[:, 0] < head_probability[relations]
+    drawn = []
+    for ids, row in zip(caches, rows, strict=True):
+        held = (ids[row] != PADDING).sum(1, keepdim=True)
+        place = (uniform[:, 1:] * held).long().minimum(held - 1).clamp_min(0)
+        drawn.append(ids[row].gather(1, place).long())
+    found = torch.where(replaces_head.unsqueeze(1), *drawn)
+    true = torch.where(replaces_head, *targets).unsqueeze(1)
+    return replaces_head, torch.cat([true, found], dim=1), (found >= 0).float()
+
+
+_sample_rows = register(
+    "sample_rows",
+    _plain_sample_rows,
+    cpu="cache_cpu:sample_rows",
+    gpu="cache_gpu:sample_rows",
+)

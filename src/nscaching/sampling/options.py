@@ -26,7 +26,7 @@ class CacheOptions(Options):
         low=1,
     )
     candidates: int = option(
-        50, "N2: fresh entities a row is offered when it is updated.", group="NSCaching", low=0
+        50, "N2: fresh entities that a row is offered when it is updated.", group="NSCaching", low=0
     )
     alpha2: float = option(
         0.0,
@@ -62,7 +62,7 @@ class SamplerOptions(CacheOptions):
     )
     negatives: int | None = option(
         None,
-        "Negatives a positive; left out, 1, and 16 for self-adversarial.",
+        "Negatives per positive; default 1, and 16 for self-adversarial.",
         group="Sampler",
         low=1,
     )
@@ -87,14 +87,16 @@ class SamplerOptions(CacheOptions):
     lazy: int = option(
         0, "n: epochs without an update between two with one.", group="NSCaching", low=0
     )
-    pool: bool = option(
-        False,
-        "Offer all rows of a batch the same N2 fresh entities, scored by one matrix product.",
+    pool: int = option(
+        0,
+        "Offer the rows of a batch this many entities that all of them share, scored by one matrix "
+        "product; with the softmax loss besides the N2 of each row, else in their place.",
         group="NSCaching",
+        low=0,
     )
-    compact: bool = option(
+    int8: bool = option(
         True,
-        "On a CPU, score candidates for the cache from a copy of the table with a byte a number.",
+        "On a CPU, score candidates for the cache from an int8 copy of the entity table.",
         group="NSCaching",
     )
     adversarial_temperature: float = option(
@@ -108,7 +110,7 @@ class SamplerOptions(CacheOptions):
     )
     generator_epochs: int | None = option(
         None,
-        "KBGAN, IGAN: epochs of TransE that warm-start the generator; left out, pretrain_epochs.",
+        "KBGAN, IGAN: epochs of TransE that warm-start the generator; default pretrain_epochs.",
         group="Generator",
         low=0,
     )

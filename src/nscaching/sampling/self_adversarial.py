@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from nscaching.models import Side
-from nscaching.sampling.base import Batch, Negatives, Sampler, Scorer
+from nscaching.sampling.base import Batch, Candidates, Sampler, answered
 
 
 class SelfAdversarialSampler(Sampler):
@@ -17,18 +14,15 @@ class SelfAdversarialSampler(Sampler):
     name = "self-adversarial"
     usual_negatives = 16
     own_options = frozenset({"adversarial_temperature"})
+    reads_other_rows = False
 
-    def sample(self, batch: Batch, scorer: Scorer, generator: torch.Generator) -> Negatives:
-        """Draw sides and entities, score them with the model as it is, and weight them."""
-        replaces_head = self.draw_sides(batch, self.negatives, generator)
-        entities, valid = self.uniform_negatives(batch, replaces_head, generator)
-        heads, tails = (
-            scorer.score_candidates(side, batch.anchor(side), batch.relations, entities)
-            for side in (Side.HEAD, Side.TAIL)
-        )
-        weight = self._weights(torch.where(replaces_head, heads, tails), valid)
-        return Negatives(entities, replaces_head, weight)
+    def sample(self, batch: Batch, generator: torch.Generator) -> Candidates:
+        """Draw a side, then entities."""
+        replaces_head, targets, rows = self.questions(batch, generator)
+        ids = self.uniform_candidates(replaces_head, rows, self.negatives, generator)
+        return answered(replaces_head, targets, ids)
 
-    def _weights(self, scores: Tensor, valid: Tensor) -> Tensor:
-        logits = (self.options.adversarial_temperature * scores).masked_fill(~valid, -math.inf)
-        return logits.softmax(1).nan_to_num(0.0)  # a row without a negative has no weights
+    def weigh(self, candidates: Candidates, scores: Tensor) -> Tensor:
+        """Weight negatives by a softmax of their scores; a row without any has no weights."""
+        logits = self.options.adversarial_temperature * scores[:, 1:]
+        return logits.masked_fill(candidates.negatives < 0, -torch.inf).softmax(1).nan_to_num(0.0)

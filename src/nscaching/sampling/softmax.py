@@ -10,9 +10,9 @@ import math
 import torch
 from torch import Tensor
 
-LOW_QUANTILE, HIGH_QUANTILE = 0.2, 0.8
-#: The largest float16: stored scores are kept in half precision.
-LARGEST_SCORE = 65504.0
+from nscaching.kernels.sigma import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE
+
+__all__ = ["LARGEST_SCORE", "draw_at", "keep_without_replacement", "log_weights", "rescale"]
 
 
 def rescale(scores: Tensor, valid: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from nscaching.errors import UserError, shown
 from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB
 from nscaching.losses import LossOptions
 from nscaching.models import SCORING, ScoringOptions
+from nscaching.models.matches import Dot
 from nscaching.options import option
 from nscaching.sampling import SAMPLERS, SamplerOptions
 from nscaching.training.tracing import TraceOptions
@@ -41,7 +42,7 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     epochs: int = option(100, "Epochs at most.", group="Training", low=1)
     max_seconds: float | None = option(
         None,
-        "Stop after the epoch in which so many seconds of training are used up; left out, never.",
+        "Stop after the epoch in which so many seconds of training are used up; default never.",
         group="Training",
         above=0,
     )
@@ -53,16 +54,19 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     )
     batch_size: int | None = option(
         None,
-        "Positive triples a step; left out, 1024, and fewer where an epoch would have few steps.",
+        "Positive triples per step; default 1024, and fewer where an epoch would have few steps.",
         group="Training",
         low=1,
     )
-    lr: float = option(1e-3, "Learning rate of Adam.", group="Training", above=0)
+    lr: float = option(1e-3, "Learning rate.", group="Training", above=0)
     optimizer: str = option(
         "adam",
-        "Adam moves every row in each step; lazy-adam only rows with a gradient (large graphs).",
+        "Adam moves every row in each step; lazy-adam and adagrad only rows with a gradient.",
         group="Training",
-        choices=("adam", "lazy-adam"),
+        choices=("adam", "lazy-adam", "adagrad"),
+    )
+    dropout: float = option(
+        0.0, "Share of the numbers of a query that are dropped.", group="Training", low=0, below=1
     )
     valid_every: int = option(
         5, "Epochs between two validations; 0 never validates.", group="Training", low=0
@@ -97,13 +101,22 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     )
 
     def batch(self, triples: int) -> int:
-        """Return the positive triples a step takes of so many."""
+        """Return the positive triples per step for so many."""
         return self.batch_size or usual_batch_size(triples)
 
-    def uses_compact_table(self, device_type: str) -> bool:
-        """Tell whether candidates are scored from a copy of the table with a byte a number."""
-        wanted = self.compact and SAMPLERS[self.sampler].scores_candidates
-        return wanted and SCORING[self.scoring].compactable and device_type == "cpu"
+    def asks_both_sides(self) -> bool:
+        """Tell whether a step asks for the head and the tail of every triple."""
+        return self.loss_name(SCORING[self.scoring].usual_loss) == "softmax"
+
+    def uses_int8_table(self, device_type: str) -> bool:
+        """Tell whether candidates are scored from an int8 copy of the entity table."""
+        wanted = self.int8 and SAMPLERS[self.sampler].scores_candidates
+        return (
+            wanted
+            and isinstance(self.build_scoring().match, Dot)
+            and device_type == "cpu"
+            and not self.asks_both_sides()
+        )
 
     @classmethod
     def from_file(cls, path: Path) -> TrainConfig:

@@ -202,11 +202,7 @@ class RunFolder(ArtefactFolder):
     def read_model(self, config: TrainConfig, graph: KnowledgeGraph) -> EmbeddingModel:
         """Return the best model found, checked against the configuration and the graph."""
         tensors, details = read_tensors(self.model, "model")
-        scoring = config.build_scoring()
-        expected = {
-            "entity": (graph.num_entities, scoring.entity_width),
-            "relation": (graph.num_relations, scoring.relation_width),
-        }
+        expected = config.table_shapes(graph.num_entities, graph.num_relations)
         for name, shape in expected.items():
             found = tuple(tensors[name].shape) if name in tensors else None
             if found != shape:
@@ -223,7 +219,8 @@ class RunFolder(ArtefactFolder):
             )
         for name, names in (("entity", graph.entities), ("relation", graph.relations)):
             self._check_parameters(name, tensors[name], names)
-        return EmbeddingModel(scoring, tensors["entity"].float(), tensors["relation"].float())
+        tables = tensors["entity"].float(), tensors["relation"].float()
+        return EmbeddingModel(config.build_scoring(), *tables, reciprocal=config.reciprocal)
 
     def _check_parameters(self, what: str, table: torch.Tensor, names: Sequence[str]) -> None:
         if not table.is_floating_point():
@@ -235,7 +232,7 @@ class RunFolder(ArtefactFolder):
         if bad:
             more = f" and {len(bad) - 1:,} more" if len(bad) > 1 else ""
             raise UserError(
-                f"{self.model}: the parameters of {what} '{shown(names[bad[0]])}' (row {bad[0]})"
+                f"{self.model}: the parameters of {what} '{shown(names[bad[0] % len(names)])}' (row {bad[0]})"
                 f"{more} are not finite numbers. Restore it from a copy, or train again."
             )
 

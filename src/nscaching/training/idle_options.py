@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from nscaching.models import SCORING
-from nscaching.models.families import Translational
+from nscaching.models.matches import Distance
 from nscaching.sampling import SAMPLERS
 from nscaching.training.config import TrainConfig
 from nscaching.training.warm_start import warm_start_config
@@ -15,10 +15,13 @@ def idle_options(config: TrainConfig, given: Collection[str]) -> list[str]:
     """Return a sentence for each reason why options that were given do nothing."""
     found = []
     scoring = SCORING[config.scoring]
-    logistic = config.build_loss(scoring.usual_loss).margin is None
-    if "margin" in given and logistic and warm_start_config(config, 1) is None:
-        found.append(_sentence(["margin"], "the logistic loss"))
-    if "norm" in given and not issubclass(scoring, Translational):
+    loss = config.loss_name(scoring.usual_loss)
+    of_losses = {"margin": "margin", "offset": "logistic", "label_smoothing": "softmax"}
+    for name, needed in of_losses.items():
+        trains_generator = name == "margin" and warm_start_config(config, 1) is not None
+        if name in given and loss != needed and not trains_generator:
+            found.append(_sentence([name], f"the {loss} loss"))
+    if "norm" in given and not isinstance(config.build_scoring().match, Distance):
         found.append(_sentence(["norm"], f"the scoring function {config.scoring}"))
     of_others = {name for sampler in SAMPLERS.values() for name in sampler.own_options}
     idle = of_others - SAMPLERS[config.sampler].own_options

@@ -20,19 +20,20 @@ from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
 from nscaching.interop.tracking import RunStart, Tracking
 from nscaching.kernels.availability import HAVE_NUMBA
-from nscaching.models import CompactTable, EmbeddingModel
+from nscaching.models import EmbeddingModel, Int8Table
+from nscaching.optim import Adagrad, Adam, Optimizer
 from nscaching.sampling import SAMPLERS, BernoulliSampler, Sampler, triple_columns
 from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import pick_device
-from nscaching.training.execution import Executor, StepParts, make_executor
+from nscaching.training.execution import Executor, make_executor
 from nscaching.training.folder import RunFolder, evaluation_line
 from nscaching.training.interrupt import StopRequest
 from nscaching.training.progress import Progress
 from nscaching.training.rehearsal import rehearse
 from nscaching.training.starting import initial_model
-from nscaching.training.step import GradientStep
+from nscaching.training.step import TrainingStep
 from nscaching.training.tracing import Tracer
 from nscaching.training.warm_start import warm_start_config
 
@@ -60,19 +61,12 @@ class Trainer:
         begins_with_bernoulli = config.pretrain_epochs > 0 or self._warm_start is not None
         self.counters = Counters(graph.fingerprint, pretraining=begins_with_bernoulli)
         self.sampler = self._make_sampler()
-        if config.uses_compact_table(self.device.type):
-            self.model.compact = CompactTable(self.model.entity)
-        self.step = GradientStep(
-            self.model,
-            config.build_loss(self.model.scoring.usual_loss),
-            config.lr,
-            config.penalty(self.model.scoring.usual_l2)
-            * min(self.batch_size, len(graph.train))
-            / len(graph.train),
-            lazy=config.optimizer == "lazy-adam",
-        )
+        if config.uses_int8_table(self.device.type):
+            self.model.int8 = Int8Table(self.model.entity)
+        self.loss = config.build_loss(self.model.scoring.usual_loss)
+        self.optimizer = self._make_optimizer()
         self.columns = triple_columns(graph, self.device)
-        self.tracer = Tracer.of(graph, config, self.step.loss, self.columns)
+        self.tracer = Tracer.of(graph, config, self.loss, self.columns)
         self.executor = self._make_executor()
         self.best: dict[str, Tensor] = {}
         self.order: Tensor | None = None
@@ -84,11 +78,32 @@ class Trainer:
     def _make_sampler(self) -> Sampler:
         """Return Bernoulli's until pretraining and warm start are over, then the chosen one."""
         name = BernoulliSampler.name if self.counters.pretraining else self.config.sampler
-        return SAMPLERS[name](self.graph, self.config, self.device)
+        both_sides = self.config.asks_both_sides()
+        return SAMPLERS[name](self.graph, self.config, self.device, both_sides=both_sides)
+
+    def _make_optimizer(self) -> Optimizer:
+        """Return the optimiser of the model's tables; L2 is a weight decay (paper, Section 5.1)."""
+        config, triples = self.config, len(self.graph.train)
+        copies = {} if self.model.int8 is None else {"entity": self.model.int8}
+        scoring = self.model.scoring
+        l2 = config.penalty(scoring.usual_l2, scoring.usual_loss)
+        decay = l2 * min(self.batch_size, triples) / triples
+        if config.optimizer == "adagrad":
+            return Adagrad(self.model.state(), config.lr, decay, copies)
+        lazy = config.optimizer == "lazy-adam"
+        return Adam(self.model.state(), config.lr, decay, lazy=lazy, copies=copies)
 
     def _make_executor(self) -> Executor:
-        parts = (self.columns, self.model, self.sampler, self.step, self.generator)
-        return make_executor(StepParts(*parts, self.batch_size, self.tracer))
+        step = TrainingStep(
+            self.model,
+            self.sampler,
+            self.loss,
+            self.optimizer,
+            self.generator,
+            n3=self.config.n3,
+            dropout=self.config.dropout,
+        )
+        return make_executor(step, self.columns, self.batch_size, self.tracer)
 
     # Running -------------------------------------------------------------------------------------
 
@@ -149,7 +164,7 @@ class Trainer:
         self.counters.pretraining = False
         self.counters.validations_without_gain = 0
         self.sampler = self._make_sampler()
-        self.step.adam.forget()
+        self.optimizer.forget()
         self.executor = self._make_executor()
         if transe is not None:
             self.sampler.warm_start(transe)
@@ -254,8 +269,8 @@ class Trainer:
 
     def best_model(self) -> EmbeddingModel:
         """Return the model with the best validation MRR, or the last one without validation."""
-        tables = self.best or self.step.adam.settled()
-        return EmbeddingModel(self.model.scoring, tables["entity"], tables["relation"])
+        tables = self.best or self.optimizer.caught_up()
+        return self.model.with_tables(tables)
 
     # Keeping -------------------------------------------------------------------------------------
 
@@ -283,7 +298,7 @@ class Trainer:
         parts = {
             "model": self.model.state(),
             "best": self.best,
-            "adam": self.step.adam.state(),
+            "adam": self.optimizer.state(),
             "sampler": self.sampler.state(),
             "random": {"state": self.generator.get_state()},
         }
@@ -314,9 +329,9 @@ class Trainer:
         try:
             for name, table in self.model.state().items():
                 table.copy_(parts["model"][name])
-            self.step.adam.load_state(parts["adam"])  # may move tables that had been waiting
-            if self.model.compact is not None:
-                self.model.compact.refresh(self.model.entity)
+            self.optimizer.load_state(parts["adam"])  # may bring deferred rows up to date
+            if self.model.int8 is not None:
+                self.model.int8.refresh(self.model.entity)
             self.sampler.load_state(parts.get("sampler", {}))
             self.generator.set_state(parts["random"]["state"])
             if self.tracer is not None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from nscaching.errors import UserError
 from nscaching.evaluation.ranking import LIVE_TABLES, chunk_rows
 from nscaching.graph import KnowledgeGraph
-from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON
+from nscaching.kernels.registry import CPU, PLAIN, compiled_for
+from nscaching.losses import LOGIT_BYTES
 from nscaching.models import ScoringFunction
-from nscaching.models.families import DotProduct, Translational
+from nscaching.models.matches import NO_VIEW, Dot
 from nscaching.sampling import SAMPLERS
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
@@ -42,17 +43,17 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
     """Add up what a run of this configuration on this graph allocates at its peak."""
     scoring = config.build_scoring()
     triples, entities = len(graph.train), graph.num_entities
-    parameters = 4 * (
-        entities * scoring.entity_width + graph.num_relations * scoring.relation_width
-    )
+    shapes = config.table_shapes(entities, graph.num_relations)
+    parameters = 4 * sum(rows * width for rows, width in shapes.values())
     on_gpu = pick_device(config.device).type == "cuda"  # where row gradients are added up
+    moments = 1 if config.optimizer == "adagrad" else 2
     rows = len(graph.rows.head.anchor) + len(graph.rows.tail.anchor)
     parts = {
         "program": program_bytes(),
         "graph": _graph_bytes(graph),
         "parameters": parameters,
-        "optimiser": (2 + on_gpu) * parameters + 12 * entities,
-        "compact copy": 0,
+        "optimiser": (moments + on_gpu) * parameters + 12 * entities,
+        "int8 copy": 0,
         "best model": parameters if len(graph.valid) and config.valid_every else 0,
         "caches": 0,
         "generator": 0,
@@ -62,8 +63,8 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "trace": _trace_bytes(graph, config) if config.is_traced() else 0,
         "evaluation": 0,
     }
-    if config.uses_compact_table(pick_device(config.device).type):
-        parts["compact copy"] = entities * (scoring.entity_width + 4)
+    if config.uses_int8_table(pick_device(config.device).type):
+        parts["int8 copy"] = entities * (scoring.entity_width + 4)
     if config.sampler == "nscaching":
         followed = 3 * 4 if config.nu > 0 else 0  # count, mean and deviation of a score
         parts["caches"] = rows * min(config.cache_size, entities) * (4 + 2 + followed)
@@ -120,11 +121,12 @@ def _graph_bytes(graph: KnowledgeGraph) -> int:
 
 def _view_bytes(scoring: ScoringFunction, on_gpu: bool) -> int:
     """Return what ranking makes of an entity's row: views of it, and on a GPU one turned over."""
-    if isinstance(scoring, DotProduct):
+    match = scoring.match
+    if isinstance(match, Dot):
         return 0
-    if scoring.relational_view:  # that of the relation before, and three on the way to the next
+    if match.relational_view:  # that of the relation before, and three on the way to the next
         return 4 * 4 * scoring.dim
-    if isinstance(scoring, Translational):
+    if match.view_kind != NO_VIEW:
         return 4 * (1 + on_gpu) * scoring.dim
     return 4 * on_gpu * scoring.entity_width
 
@@ -133,11 +135,10 @@ def _generator_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
     if config.sampler == "igan":
         return config.generator_memory * 2**20
     rows = graph.num_entities + graph.num_relations
-    device = pick_device(config.device).type
-    kernels = {"cpu": HAVE_NUMBA, "cuda": HAVE_TRITON}.get(device, False)
-    copies = 5 if device == "cpu" and kernels else 8  # with Adam's, and the gradient being made
+    form = compiled_for(pick_device(config.device))
+    copies = 5 if form == CPU else 8  # with Adam's, and the gradient being made
     candidates = config.batch(len(graph.train)) * config.cache_size
-    gathered = 0 if kernels else 3 * 4 * config.generator_dim
+    gathered = (3 if form == PLAIN else 2) * 4 * config.generator_dim
     return copies * 4 * rows * config.generator_dim + candidates * (8 + 1 + 4 * 4 + gathered)
 
 
@@ -150,11 +151,20 @@ def _trace_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
 
 
 def _batch_bytes(graph: KnowledgeGraph, config: TrainConfig, width: int) -> int:
-    negatives = config.negatives or SAMPLERS[config.sampler].usual_negatives
-    gradients = config.batch(len(graph.train)) * (2 + negatives) * width * 4 * 2
-    return _candidate_bytes(graph, config) + gradients
+    batch, entities = config.batch(len(graph.train)), graph.num_entities
+    questions = 2 * batch if config.asks_both_sides() else batch
+    queries = 10 * batch * width * 4  # rows, queries of both sides, and their gradients
+    if config.sampler == "all":
+        logits = min(LOGIT_BYTES, 4 * questions * entities)
+        return queries + 3 * logits + 2 * 4 * entities * width
+    if config.asks_both_sides() and config.sampler == "nscaching":
+        negatives = config.cache_size + config.candidates
+    else:
+        negatives = config.negatives or SAMPLERS[config.sampler].usual_negatives
+    gradients = questions * (2 + min(negatives, entities)) * width * 4 * 2
+    return _candidate_bytes(graph, config) + gradients + queries
 
 
 def _candidate_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
     row = sum(min(size, graph.num_entities) for size in (config.cache_size, config.candidates))
-    return 2 * config.batch(len(graph.train)) * row * (8 + 8 + 4)
+    return 2 * config.batch(len(graph.train)) * (row * (8 + 8 + 4) + 8 * config.pool)

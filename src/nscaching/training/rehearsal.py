@@ -78,7 +78,7 @@ def _marker(config: TrainConfig) -> Path | None:
     import numba
     from llvmlite import binding
 
-    from nscaching.optim.cpu_kernels import move
+    from nscaching.kernels.adam_cpu import move
 
     folder = move.stats.cache_path
     if folder is None:
@@ -93,7 +93,10 @@ def _marker(config: TrainConfig) -> Path | None:
         config.alpha2 > 0,
         config.nu > 0,
         config.pool,
-        config.compact,
+        config.int8,
+        config.optimizer,
+        config.reciprocal,
+        config.n3 > 0,
         config.trace,
         config.pretrain_epochs > 0,
     )

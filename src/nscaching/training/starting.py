@@ -23,18 +23,21 @@ def initial_model(
             graph.num_entities,
             graph.num_relations,
             torch.Generator().manual_seed(config.seed),
+            reciprocal=config.reciprocal,
         )
-    return EmbeddingModel(model.scoring, model.entity.to(device), model.relation.to(device))
+    return model.to(device)
 
 
 def _parameters_of(folder: RunFolder, graph: KnowledgeGraph, config: TrainConfig) -> EmbeddingModel:
     """Read another run, which must be on the same entities and relations."""
     source, source_graph = folder.read_config(), folder.read_graph()
-    if (source.scoring, source.dim) != (config.scoring, config.dim):
-        raise UserError(
-            f"init_from: {folder.path} holds {source.scoring} with dim {source.dim}, this run "
-            f"is {config.scoring} with dim {config.dim}; they must be the same."
-        )
+    for name in ("scoring", "dim", "reciprocal"):
+        theirs, ours = getattr(source, name), getattr(config, name)
+        if theirs != ours:
+            raise UserError(
+                f"init_from: {folder.path} was trained with {name} {theirs}, this run has {name} "
+                f"{ours}; they must be the same."
+            )
     same_entities = source_graph.entities == graph.entities
     if not same_entities or source_graph.relations != graph.relations:
         raise UserError(

@@ -1,117 +1,125 @@
-"""One gradient step: gather the rows of a batch, take the loss, apply Adam.
+"""One training step, on one screen.
 
-Where the scoring function has a kernel for it, one pass gives loss and gradients. Else the rows of
-the positives and negatives are gathered once, and autograd runs on those small tensors only. Either
-way no gradient has the size of a table.
+Sample candidates, make the queries of the batch, score them with the match, take the loss and the
+gradient of the scores, go back through the match and the queries, move the tables, and update what
+the sampler keeps. The match and the optimiser are kernels; everything between is plain torch on b
+rows, so that no gradient has the size of a table unless every entity is a candidate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from nscaching.losses import Loss
-from nscaching.models import EmbeddingModel
-from nscaching.optim import DenseAdam, Gradients
-from nscaching.sampling import Batch, Negatives
+from nscaching.losses import Loss, SoftmaxCrossEntropy
+from nscaching.models import BatchQueries, EmbeddingModel
+from nscaching.models.matches import MatchGradients, Query
+from nscaching.optim import Gradients, Optimizer, RowGradients
+from nscaching.sampling import Batch, Candidates, Sampler
+from nscaching.training.penalties import N3
 
-#: Told of negatives, scores, gradient rows, and their sums by row where there are such.
-Observe = Callable[[Negatives, Tensor, Gradients, dict[str, Tensor]], None]
+
+class Observer(Protocol):
+    """Sees every step and changes none."""
+
+    def observe(self, candidates: Candidates, scores: Tensor, gradients: Gradients) -> None:
+        """Take note of a step before the tables move. Shape of scores: (q, 1 + k)."""
 
 
-class GradientStep:
-    """The loss of a batch and its gradients, applied to the two tables of a model."""
+@contextmanager
+def at_once(jobs: list[Callable[[], None]]) -> Iterator[None]:
+    """Do jobs before what follows; on a GPU they run beside it instead."""
+    for job in jobs:
+        job()
+    yield
+
+
+class TrainingStep:
+    """Everything that a step works with."""
 
     def __init__(
         self,
         model: EmbeddingModel,
+        sampler: Sampler,
         loss: Loss,
-        lr: float,
-        weight_decay: float,
+        optimizer: Optimizer,
+        generator: torch.Generator,
         *,
-        lazy: bool = False,
+        n3: float = 0.0,
+        dropout: float = 0.0,
     ) -> None:
-        self.model = model
-        self.loss = loss
-        copies = {} if model.compact is None else {"entity": model.compact}
-        self.adam = DenseAdam(model.state(), lr, weight_decay, lazy=lazy, copies=copies)
+        self.model, self.sampler, self.loss, self.optimizer = model, sampler, loss, optimizer
+        self.generator = generator
+        self.n3 = N3(n3, model.scoring.is_complex) if n3 > 0 else None
+        self.dropout = dropout
+        self.observer: Observer | None = None
 
     def __call__(
-        self, batch: Batch, negatives: Negatives, observe: Observe | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Take one step; return the summed loss and the scores of the negatives (b, k).
+        self,
+        batch: Batch,
+        beside: Callable[[list[Callable[[], None]]], AbstractContextManager[None]] = at_once,
+    ) -> Tensor:
+        """Take a step; return the loss, summed over the batch."""
+        candidates = self.sampler.sample(batch, self.generator)
+        self._catch_up(batch, candidates)
+        queries = self.model.queries(batch.heads, batch.relations, batch.tails)
+        with beside(self.sampler.update_jobs(batch, queries, self.generator)):
+            query, kept = self._query(queries, candidates)
+            loss, scores, found = self._learn(query, candidates)
+            if kept is not None:
+                found = found._replace(query=found.query * kept)
+            gradients = self._gradients(queries, candidates, found)
+            self.optimizer.accumulate(gradients)
+            if self.observer is not None:
+                self.observer.observe(candidates, scores, gradients)
+        self.optimizer.apply(gradients)
+        self.sampler.learn(batch, candidates, scores, queries)
+        return loss
 
-        ``observe`` sees negatives, scores and gradients before Adam moves the tables.
-        """
-        loss, scores, gradients = self.gradients(batch, negatives)
-        self.adam.accumulate(gradients)
-        if observe is not None:
-            observe(negatives, scores, gradients, self.adam.summed)
-        self.adam.apply(gradients)
-        return loss, scores
+    def _catch_up(self, batch: Batch, candidates: Candidates) -> None:
+        """Bring the entity rows that the step reads to the present step."""
+        if self.optimizer.is_deferred("entity"):
+            ids = torch.cat([batch.heads, batch.tails, candidates.ids.reshape(-1).clamp_min(0)])
+            self.optimizer.catch_up("entity", ids)
 
-    def settle(self, batch: Batch, negatives: Negatives) -> None:
-        """Let the entity rows that the step reads make up for steps they have waited in."""
-        if self.adam.waits("entity"):
-            ids = torch.cat([batch.heads, batch.tails, negatives.entities.reshape(-1)])
-            self.adam.settle("entity", ids)
+    def _query(self, queries: BatchQueries, candidates: Candidates) -> tuple[Query, Tensor | None]:
+        """Return the queries of the step's questions, and what dropout multiplied them with."""
+        query = queries.ask(candidates.replaces_head)
+        if self.dropout == 0:
+            return query, None
+        shape, device = query.vectors.shape, query.vectors.device
+        kept = torch.rand(shape, generator=self.generator, device=device) >= self.dropout
+        scaled = kept / (1 - self.dropout)
+        return Query(query.vectors * scaled, query.context), scaled
 
-    def gradients(self, batch: Batch, negatives: Negatives) -> tuple[Tensor, Tensor, Gradients]:
-        """Return loss, scores of the negatives, and for each table ids and gradient rows.
+    def _learn(self, query: Query, candidates: Candidates) -> tuple[Tensor, Tensor, MatchGradients]:
+        """Return the loss, the scores (q, 1 + k), and the gradients that come out of the match."""
+        match, table = self.model.match, self.model.entity
+        if candidates.all_entities:
+            assert isinstance(self.loss, SoftmaxCrossEntropy)
+            return self.loss.over_all(match, query, table, candidates.targets)
+        scores = match.forward(query, table, candidates.ids)
+        loss, d_scores = self.loss(scores, self.sampler.weigh(candidates, scores))
+        if candidates.importance is not None:
+            d_scores = d_scores * candidates.importance.unsqueeze(1)
+        return loss, scores, match.backward(query, table, candidates.ids, d_scores)
 
-        Gradients, but not the loss that is reported, carry the importance of each positive.
-        """
-        loss, scores, gradients = self._plain_gradients(batch, negatives)
-        if negatives.importance is not None:
-            factor = negatives.importance.unsqueeze(1)
-            k = negatives.entities.shape[1]
-            factors = {
-                "entity": torch.cat([factor, factor, factor.repeat_interleave(k, dim=0)]),
-                "relation": factor,
-            }
-            gradients = {
-                name: (ids, rows * factors[name]) for name, (ids, rows) in gradients.items()
-            }
-        return loss, scores, gradients
-
-    def _plain_gradients(
-        self, batch: Batch, negatives: Negatives
-    ) -> tuple[Tensor, Tensor, Gradients]:
-        entity, relation = self.model.entity, self.model.relation
-        count = len(batch.heads)
-        entity_ids = torch.cat([batch.heads, batch.tails, negatives.entities.reshape(-1)])
-        fused = self.model.scoring.pair_gradients(
-            entity,
-            relation,
-            (batch.heads, batch.relations, batch.tails),
-            (negatives.entities, negatives.replaces_head, negatives.weight),
-            self.loss.margin,
-        )
-        if fused is not None:
-            rows = {
-                "entity": (entity_ids, fused.entity_rows),
-                "relation": (batch.relations, fused.relation_rows),
-            }
-            return fused.loss, fused.scores, rows
-        entity_rows = entity[entity_ids].requires_grad_()
-        r = relation[batch.relations].requires_grad_()
-
-        h, t = entity_rows[:count], entity_rows[count : 2 * count]
-        n = entity_rows[2 * count :].view(*negatives.entities.shape, -1)
-        positive = self.model.scoring.score(h, r, t)
-        replaces_head = negatives.replaces_head.unsqueeze(-1)
-        negative = self.model.scoring.score(
-            torch.where(replaces_head, n, h.unsqueeze(1)),
-            r.unsqueeze(1),
-            torch.where(replaces_head, t.unsqueeze(1), n),
-        )
-        loss = self.loss(positive, negative, negatives.weight)
-        entity_gradient, relation_gradient = torch.autograd.grad(loss, [entity_rows, r])
-
-        gradients = {
-            "entity": (entity_ids, entity_gradient),
-            "relation": (batch.relations, relation_gradient),
-        }
-        return loss.detach(), negative.detach(), gradients
+    def _gradients(
+        self, queries: BatchQueries, candidates: Candidates, found: MatchGradients
+    ) -> Gradients:
+        """Return the gradients of both tables."""
+        entity, relation = ([RowGradients(*part)] for part in queries.backward(found))
+        if self.n3 is not None:
+            both_sides = len(candidates.ids) != len(queries.heads)
+            of_entities, of_relations = self.n3.gradients(queries, both_sides)
+            entity.append(RowGradients(*of_entities))
+            relation.append(RowGradients(*of_relations))
+        ids = None
+        if not candidates.all_entities:  # a padded place has a row of zeros, for any entity
+            ids = torch.where(candidates.ids < 0, candidates.ids[:, :1], candidates.ids).reshape(-1)
+        entity.append(RowGradients(ids, found.rows))
+        return {"entity": entity, "relation": relation}

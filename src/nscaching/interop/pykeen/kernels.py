@@ -23,7 +23,8 @@ from pykeen.nn.modules import (
 from torch import Tensor
 
 from nscaching.models import Side
-from nscaching.models.families import run_kernel
+from nscaching.models.matches import NO_VIEW, Distance, Dot
+from nscaching.models.matches import Query as MatchQuery
 
 #: (side, rows of the anchors, rows of the relations) -> rows that the answers are compared with
 Query = Callable[[Side, Tensor, Tensor], Tensor]
@@ -44,13 +45,13 @@ def score_by_kernel(
     if query.is_complex():
         query = torch.view_as_real(query).flatten(1)
     weight = entities._embeddings.weight
-    inputs = (query, weight, candidates)
+    inputs = (MatchQuery(query), weight.detach(), candidates)
     if isinstance(model.interaction, DistMultInteraction | ComplExInteraction):
-        return run_kernel("dot_product", inputs, candidates.shape)
+        return Dot().forward(*inputs)
     norm = 2 if isinstance(model.interaction, RotatEInteraction) else model.interaction.p
     if norm not in (1, 2) or getattr(model.interaction, "power_norm", False):
         return None
-    return run_kernel("plain_distance", inputs, candidates.shape, int(norm))
+    return Distance(int(norm), NO_VIEW).forward(*inputs)
 
 
 def _is_plain(table: Any) -> bool:

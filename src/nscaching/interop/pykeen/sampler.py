@@ -16,7 +16,7 @@ from torch.utils.data import get_worker_info
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.interop.pykeen.scorer import PyKEENScorer
+from nscaching.interop.pykeen.scorer import BatchQuestions, PyKEENScorer
 from nscaching.models import Side
 from nscaching.sampling import Batch, SamplerOptions
 from nscaching.sampling.nscaching import NSCachingSampler
@@ -121,7 +121,7 @@ class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
         return negatives, mask
 
     def corrupt_batch(self, positive_batch: Tensor) -> Tensor:
-        """Draw negatives, then renew the rows of the batch. Shapes: (b, 3) -> (b, k, 3)."""
+        """Draw negatives, then update the rows of the batch. Shapes: (b, 3) -> (b, k, 3)."""
         return self._draw(positive_batch)[0]
 
     def _draw(self, positive_batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,10 +133,13 @@ class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
                 "callbacks='nscaching' to training_kwargs."
             )
         batch = self._batch(positive_batch.to(self._random.device))
-        drawn = self._ours.sample(batch, self._scorer, self._random)
-        self._ours.update(batch, self._scorer, self._random)
+        drawn = self._ours.sample(batch, self._random)
+        questions = BatchQuestions(self._scorer, batch)
+        for update in self._ours.update_jobs(batch, questions, self._random):
+            update()
         home = positive_batch.device
-        entities, replaces_head = drawn.entities.to(home), drawn.replaces_head.to(home)
+        entities = drawn.negatives.clamp_min(0).to(home)
+        replaces_head = drawn.replaces_head.unsqueeze(1).to(home)
         heads, relations, tails = (
             column.unsqueeze(1).expand_as(entities) for column in positive_batch.unbind(1)
         )
@@ -145,7 +148,7 @@ class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
             relations,
             torch.where(replaces_head, tails, entities),
         ]
-        return torch.stack(negatives, dim=-1), (drawn.weight > 0).to(home)
+        return torch.stack(negatives, dim=-1), (drawn.weights > 0).to(home)
 
     def _batch(self, triples: Tensor) -> Batch:
         """Find the rows of the triples, which PyKEEN names by their ids only."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nscaching.interop.pykeen.kernels import score_by_kernel
 from nscaching.models import Side
+from nscaching.sampling import Batch
 
 #: Floats gathered at once, as in :mod:`nscaching.models.model`: on a CPU a block stays in cache.
 _BLOCK_FLOATS = {"cpu": 1 << 19}
@@ -30,18 +31,20 @@ class PyKEENScorer:
     def score_candidates(
         self, side: Side, anchor: Tensor, relation: Tensor, candidates: Tensor
     ) -> Tensor:
-        """Score k candidates a query. Shapes: (b,), (b,), (b, k) -> (b, k)."""
+        """Score k candidates per question, -1 as -inf. Shapes: (b,), (b,), (b, k) -> (b, k)."""
         with self._asking():
             ready = score_by_kernel(self.model, side, anchor, relation, candidates)
             if ready is not None:
                 return ready
             pairs = _pairs(side, anchor, relation)
             rows = self._block_rows(candidates.shape[1])
-            blocks = zip(torch.split(pairs, rows), torch.split(candidates, rows), strict=True)
-            return torch.cat([self._score(side, *block) for block in blocks])
+            known = candidates.clamp_min(0)
+            blocks = zip(torch.split(pairs, rows), torch.split(known, rows), strict=True)
+            scores = torch.cat([self._score(side, *block) for block in blocks])
+            return scores.masked_fill(candidates < 0, -torch.inf)
 
     def score_pool(self, side: Side, anchor: Tensor, relation: Tensor, pool: Tensor) -> Tensor:
-        """Score the same entities for each query. Shapes: (b,), (b,), (p,) -> (b, p)."""
+        """Score the same entities for each question. Shapes: (b,), (b,), (p,) -> (b, p)."""
         with self._asking():
             pairs = _pairs(side, anchor, relation)
             blocks = torch.split(pairs, self._block_rows(len(pool)))
@@ -74,6 +77,25 @@ class PyKEENScorer:
                 yield
         finally:
             self.model.train(training)
+
+
+class BatchQuestions:
+    """The questions of a batch, scored by a PyKEEN model, as our samplers ask them."""
+
+    def __init__(self, scorer: PyKEENScorer, batch: Batch) -> None:
+        self.scorer, self.batch = scorer, batch
+
+    def score(self, side: Side, ids: Tensor, places: Tensor | None = None) -> Tensor:
+        """Score candidates of the questions for one side, -1 as -inf. Shapes: (b, k) -> (b, k)."""
+        return self.scorer.score_candidates(side, *self._asked(side, places), ids)
+
+    def score_pool(self, side: Side, pool: Tensor, places: Tensor | None = None) -> Tensor:
+        """Score one pool for the questions for one side. Shapes: (p,) -> (b, p)."""
+        return self.scorer.score_pool(side, *self._asked(side, places), pool)
+
+    def _asked(self, side: Side, places: Tensor | None) -> tuple[Tensor, Tensor]:
+        anchor, relation = self.batch.anchor(side), self.batch.relations
+        return (anchor, relation) if places is None else (anchor[places], relation[places])
 
 
 def _pairs(side: Side, anchor: Tensor, relation: Tensor) -> Tensor:

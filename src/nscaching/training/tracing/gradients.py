@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching import losses
 from nscaching.models import EmbeddingModel, Side
 
 #: Negatives whose gradients are held at once.
@@ -26,14 +25,8 @@ _POINTS = 60
 
 def score_gradients(loss: Any, scores: Tensor) -> Tensor:
     """Return the gradient of a loss by its scores, every candidate with weight 1. (b, 1 + k)."""
-    weights = torch.ones_like(scores[:, 1:])
-    if not hasattr(losses, "margin_ranking"):
-        found: Tensor = loss(scores.detach(), weights)[1]
-        return found
-    leaf = scores.detach().requires_grad_()  # a loss that takes positives and negatives apart
-    with torch.enable_grad():
-        total = loss(leaf[:, 0], leaf[:, 1:], weights)
-    return torch.autograd.grad(total, leaf)[0]
+    gradients: Tensor = loss(scores.detach(), torch.ones_like(scores[:, 1:]))[1]
+    return gradients
 
 
 class BatchNorms:
@@ -47,23 +40,26 @@ class BatchNorms:
             for name, size in sizes.items()
         }
 
-    def add(self, gradients: Mapping[str, tuple[Tensor | None, Tensor]]) -> None:
-        """Take the norm of one batch: for each table ids (m,), which may repeat, and their rows.
-
-        Without ids the rows are those of the whole table.
-        """
-        squares = [self._squared(name, *given) for name, given in gradients.items()]
+    def add(self, gradients: Gradients) -> None:
+        """Take the norm of the gradient of one batch."""
+        squares = [self._squared(name, parts) for name, parts in gradients.items()]
         self.sums[0] += torch.stack(squares).sum().sqrt()
         self.sums[1] += 1
 
-    def _squared(self, name: str, ids: Tensor | None, rows: Tensor) -> Tensor:
-        """Return the squared norm of the rows, those with the same id added up before."""
-        if ids is None:
-            return rows.square().sum()
+    def _squared(self, name: str, parts: list[RowGradients]) -> Tensor:
+        """Return the squared norm of the rows, those of the same id added up before."""
+        whole = next((part.rows.clone() for part in parts if part.ids is None), None)
+        some = [(part.ids, part.rows) for part in parts if part.ids is not None]
+        ids = torch.cat([ids for ids, _ in some]) if some else None
+        if whole is not None:
+            for place, rows in some:
+                whole.index_add_(0, place, rows)
+            return whole.square().sum()
+        assert ids is not None
+        rows = torch.cat([rows for _, rows in some])
         slots = self._slot[name]
         slots[ids] = torch.arange(len(ids), device=ids.device)  # any of an id's places will do
-        whole = torch.zeros_like(rows).index_add_(0, slots[ids], rows)
-        return whole.square().sum()
+        return torch.zeros_like(rows).index_add_(0, slots[ids], rows).square().sum()
 
 
 @dataclass(frozen=True)

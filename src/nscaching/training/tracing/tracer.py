@@ -11,7 +11,8 @@ from torch import Tensor
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel
-from nscaching.sampling import SAMPLERS, Sampler
+from nscaching.optim import Gradients
+from nscaching.sampling import SAMPLERS, Candidates, Sampler
 from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.training.tracing.counters import NegativeCounters
 from nscaching.training.tracing.facts import Facts
@@ -95,36 +96,14 @@ class Tracer:
         """Tell whether the coming step takes the norm of its gradient, which not every one does."""
         return self._step % NORM_EVERY == 0
 
-    def observe(
-        self,
-        drawn: Any,
-        scores: Tensor,
-        gradients: Mapping[str, tuple[Tensor | None, Tensor]],
-        summed: object = None,
-    ) -> None:
+    def observe(self, candidates: Candidates, scores: Tensor, gradients: Gradients) -> None:
         """See a step before its gradients are applied; on CUDA this is part of its graph.
 
-        ``drawn`` are the candidates of the step: ``ids`` (q, 1 + k), the true entity first and -1
-        as padding, and ``replaces_head`` (q,); ``scores`` are theirs. ``gradients`` has for each
-        table ids (m,) and rows (m, width).
+        Shape of scores: (q, 1 + k), of the true entity and the candidates.
         """
-        if hasattr(drawn, "ids"):
-            self.counters.write(drawn.ids[:, 1:], drawn.replaces_head, scores)
-        else:
-            self._observe_negatives(drawn, scores, gradients)
+        self.counters.write(candidates.negatives, candidates.replaces_head, scores)
         if self.takes_norm():
             self.norms.add(gradients)
-
-    def _observe_negatives(self, drawn: Any, scores: Tensor, gradients: Mapping[str, Any]) -> None:
-        """See a step that knows its negatives only, all (b, k); their gradients come last."""
-        entities, replaces_head = drawn.entities, drawn.replaces_head
-        if self.loss.margin is None:
-            values = scores.sigmoid()
-        else:
-            rows = gradients["entity"][1][-entities.numel() :]
-            values = (rows != 0).any(1).view(entities.shape).float()
-        ids = torch.where(drawn.weight > 0, entities, -1)
-        self.counters.write_values(ids, replaces_head, values)
 
     def after_step(self) -> None:
         """Count now and then, between two steps."""

@@ -1,0 +1,292 @@
+"""Dense Adam on the CPU, from gradients of the few rows that have one.
+
+A row without a gradient moves all the same, but how is known in advance. So updates of such rows
+are deferred: a block of rows every few steps catches up with all the steps since its last update,
+and memory is passed over a fraction as often. A row that is about to be read catches up before.
+
+Without weight decay the moments of a row without a gradient only shrink, by the same factors for
+all its numbers. They are left as they were at the row's last gradient and are not written either;
+and the steps a row waited in differ so little that two do for all of them (``_two_for_many``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+from nscaching.kernels.int8_cpu import TINY_BITS, larger_bits, write_row
+from nscaching.kernels.llvm import fetch_row, float_of
+from nscaching.kernels.numba_tools import Array, exact_inline
+
+#: Rows that catch up together.
+BLOCK_ROWS = 16
+#: After so many steps without a gradient a row rests: what is left of its mean, 0.9^400, is 5e-19.
+RESTS_AFTER = 400
+#: The most steps that an update is deferred.
+MOST_DEFERRED = 16
+#: The first steps differ much from one another; until this one each is taken.
+_EARLY = 100
+#: Parts that the rows of a call are dealt out in.
+_PARTS = 32
+#: Listed rows that are on their way from memory while others are moved.
+_AHEAD = 2
+
+
+@exact_inline
+def gather_rows(ids: Array, gradient: Array, slot: Array, rows: Array) -> int:
+    """Add up the gradient rows of each id in its first row, and note that row in ``slot``.
+
+    ``rows`` takes the distinct ids; their number is returned. ``gradient`` may have no rows.
+    Shapes: ids, rows (m,), gradient (m, width); slot (n,) is -1 before, and again after ``move``.
+    """
+    count = 0
+    for i in range(ids.shape[0]):
+        row = ids[i]
+        first = slot[row]
+        if first < 0:
+            slot[row] = i
+            rows[count] = row
+            count += 1
+        elif gradient.shape[0] > 0:
+            for d in range(gradient.shape[1]):
+                gradient[first, d] += gradient[i, d]
+    return count
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _recent_steps(count: int, lr: float, beta1: float, beta2: float) -> Any:
+    """Return sizes of steps, and what roots of squares are corrected by, from step count back."""
+    sizes, roots = np.zeros(MOST_DEFERRED + 1), np.zeros(MOST_DEFERRED + 1)
+    for back in range(min(MOST_DEFERRED + 1, count)):
+        sizes[back] = lr / (1 - beta1 ** (count - back))
+        roots[back] = 1 / math.sqrt(1 - beta2 ** (count - back))
+    return sizes, roots
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _two_for_many(sizes: Array, roots: Array, beta1: float, beta2: float) -> Array:
+    """Return how a row makes up for 1, 2, ... steps at once, up to the present one.
+
+    A step divides by the root of the square times a factor that creeps from step to step. The sum
+    over the steps is a quadrature: two points with the first three moments of the factors, each
+    weighted with its step, have the same sum but for the fourth power of the creeping.
+
+    Shapes: sizes, roots (MOST_DEFERRED + 1,), of steps back from the present one; the result
+    (MOST_DEFERRED + 1, 4) has two sizes and two factors, for moments as of where the row stood.
+    """
+    plan = np.zeros((MOST_DEFERRED + 1, 4))
+    root_of_beta2 = math.sqrt(beta2)
+    weights, factors = np.empty(plan.shape[0]), np.empty(plan.shape[0])
+    for steps in range(1, plan.shape[0]):
+        total = mean = 0.0
+        left1 = left2 = 1.0
+        for i in range(1, steps + 1):
+            left1 *= beta1
+            left2 *= root_of_beta2
+            weights[i] = sizes[steps - i] * left1
+            factors[i] = roots[steps - i] * left2
+            total += weights[i]
+            mean += weights[i] * factors[i]
+        mean /= total
+        second = third = 0.0
+        for i in range(1, steps + 1):
+            off = factors[i] - mean
+            second += weights[i] / total * off * off
+            third += weights[i] / total * off * off * off
+        plan[steps, 0], plan[steps, 1], plan[steps, 2], plan[steps, 3] = total, 0.0, mean, mean
+        if steps > 1:
+            lean = third / second
+            spread = math.sqrt(lean**2 + 4 * second)
+            low, high = mean + (lean - spread) / 2, mean + (lean + spread) / 2
+            share = (high - mean) / (high - low)
+            plan[steps, 0], plan[steps, 1] = total * share, total * (1 - share)
+            plan[steps, 2], plan[steps, 3] = low, high
+    return plan
+
+
+#: A part of ``move``: what it does to one row. ``rates`` are those of :func:`_rates`.
+_part = njit(fastmath=True, cache=True, nogil=True, error_model="numpy")
+
+
+@_part
+def _rates(beta1: float, beta2: float, epsilon: float, decay: float) -> Any:
+    """Return the shares of moments and gradients, epsilon and the decay, as the rows have them."""
+    one, two = np.float32(beta1), np.float32(beta2)
+    new1, new2 = np.float32(1 - beta1), np.float32(1 - beta2)
+    return one, two, new1, new2, np.float32(epsilon), np.float32(decay)
+
+
+@_part
+def _decay(
+    table: Array, mean: Array, square: Array, row: int, size: Any, root: Any, rates: Any
+) -> None:
+    """Take a step whose only gradient is the weight decay."""
+    kept1, kept2, new1, new2, eps, decay = rates
+    for d in range(table.shape[1]):
+        g = decay * table[row, d]
+        m = kept1 * mean[row, d] + new1 * g
+        v = kept2 * square[row, d] + new2 * g * g
+        mean[row, d] = m
+        square[row, d] = v
+        table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
+
+
+@_part
+def _fade(
+    table: Array, mean: Array, square: Array, row: int, size: Any, root: Any, eps: Any
+) -> None:
+    """Take a step without a gradient; ``size`` and ``root`` have what is left of the moments."""
+    for d in range(table.shape[1]):
+        m, v = mean[row, d], square[row, d]
+        table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
+
+
+@_part
+def _fade_at_once(
+    table: Array, mean: Array, square: Array, row: int, plan: Any, left: Any, eps: Any
+) -> None:
+    """Take several steps without a gradient as two; ``left`` is what is left of the moments."""
+    size1, size2 = np.float32(plan[0] * left[0]), np.float32(plan[1] * left[0])
+    root1, root2 = np.float32(plan[2] * left[1]), np.float32(plan[3] * left[1])
+    for d in range(table.shape[1]):
+        m, v = mean[row, d], np.float32(math.sqrt(square[row, d]))
+        table[row, d] -= m * (size1 / (v * root1 + eps) + size2 / (v * root2 + eps))
+
+
+@_part
+def _follow(
+    table: Array,
+    mean: Array,
+    square: Array,
+    row: int,
+    gradient: Array,
+    own: int,
+    left: Any,
+    step: Any,
+    rates: Any,
+) -> None:
+    """Take a step along row ``own`` of the gradient; of the moments ``left`` is left."""
+    _, _, new1, new2, eps, decay = rates
+    left1, left2 = left
+    size, root = step
+    for d in range(table.shape[1]):
+        g = decay * table[row, d] + gradient[own, d]
+        m = left1 * mean[row, d] + new1 * g
+        v = left2 * square[row, d] + new2 * g * g
+        mean[row, d] = m
+        square[row, d] = v
+        table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
+
+
+@_part
+def write_copy(table: Array, row: int, copy: Array, copy_scale: Array) -> None:
+    """Bring the int8 copy of a row up to date."""
+    bits = TINY_BITS
+    for d in range(table.shape[1]):
+        bits = larger_bits(bits, table[row, d])
+    copy_scale[row] = write_row(table[row], float_of(bits), copy[row])
+
+
+@njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
+def move(
+    table: Array,
+    mean: Array,
+    square: Array,
+    since: Array,
+    moved: Array,
+    slot: Array,
+    rows: Array,
+    gradient: Array,
+    copy: Array,
+    copy_scale: Array,
+    fading: Array,
+    count: int,
+    turn: int,
+    turns: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    decay: float,
+    lazy: bool,
+) -> None:
+    """Move the listed ``rows``, and the blocks of rows whose turn it is, to step ``count``.
+
+    Block b is moved if b % turns == turn; none is if ``turns`` is 0. ``slot`` says which row of
+    ``gradient`` belongs to a listed row and becomes -1. Without gradients the listed rows make up
+    for their steps, before those gradients are taken; their copies are left for the step itself.
+    ``moved`` is the step a row has been moved to, at most MOST_DEFERRED back, and ``since`` the
+    step as of which its moments are stored. ``copy`` and ``copy_scale`` are those of a
+    :class:`~nscaching.models.Int8Table`, or empty. ``fading`` has what is left of the
+    mean, and of the root of the square, after so many steps. If ``lazy``, steps without a gradient
+    do not count.
+
+    Shapes: table, mean, square, copy (n, width); since, moved, slot, copy_scale (n,); rows (u,);
+    gradient (m, width); fading (2, RESTS_AFTER + 1).
+    """
+    rates = _rates(beta1, beta2, epsilon, decay)
+    eps = rates[4]
+    log1, log2 = math.log(beta1), math.log(beta2)
+    sizes, roots = _recent_steps(count, lr, beta1, beta2)
+    plan = _two_for_many(sizes, roots, beta1, beta2)
+    early = count < _EARLY
+    blocks = (table.shape[0] + BLOCK_ROWS - 1) // BLOCK_ROWS
+    due = (blocks - turn + turns - 1) // turns if turns > 0 else 0
+    listed = rows.shape[0]
+    with_gradient = gradient.shape[0] > 0
+    for part in prange(_PARTS):
+        start, stop = part * listed // _PARTS, (part + 1) * listed // _PARTS
+        due_start = part * due // _PARTS
+        due_rows = ((part + 1) * due // _PARTS - due_start) * BLOCK_ROWS
+        for i in range(stop - start + due_rows):
+            in_turn = i >= stop - start
+            if in_turn:
+                place = i - (stop - start)
+                row: Any = np.int64(
+                    ((due_start + place // BLOCK_ROWS) * turns + turn) * BLOCK_ROWS
+                    + place % BLOCK_ROWS
+                )
+                if row >= table.shape[0]:
+                    continue
+            else:
+                row = np.int64(rows[start + i])
+                if turns > 0 and row // BLOCK_ROWS % turns == turn:
+                    continue
+                later = rows[min(start + i + _AHEAD, stop - 1)]
+                fetch_row(table, later)
+                fetch_row(mean, later)
+                fetch_row(square, later)
+            own = slot[row] if with_gradient else -1
+            last = count - 1 if own >= 0 else count
+            waited = last - moved[row]
+            if lazy or (decay == 0 and moved[row] - since[row] > RESTS_AFTER):
+                waited = 0
+            if waited > 0 and decay > 0:
+                for step in range(moved[row] + 1, last + 1):
+                    size, root = np.float32(sizes[count - step]), np.float32(roots[count - step])
+                    _decay(table, mean, square, row, size, root, rates)
+                since[row] = last
+            elif waited > 0 and (early or waited == 1 or own >= 0):
+                for step in range(moved[row] + 1, last + 1):
+                    age = min(step - since[row], RESTS_AFTER)
+                    size = np.float32(sizes[count - step] * fading[0, age])
+                    root = np.float32(roots[count - step] * fading[1, age])
+                    _fade(table, mean, square, row, size, root, eps)
+            elif waited > 0:
+                age = moved[row] - since[row]
+                left = fading[0, age], fading[1, age]
+                _fade_at_once(table, mean, square, row, plan[waited], left, eps)
+            if own >= 0:
+                steps = 1 if lazy else count - since[row]
+                shares = np.float32(math.exp(steps * log1)), np.float32(math.exp(steps * log2))
+                now = np.float32(sizes[0]), np.float32(roots[0])
+                _follow(table, mean, square, row, gradient, own, shares, now, rates)
+                since[row] = count
+            moved[row] = count
+            if copy.shape[0] > 0 and (own >= 0 or (in_turn and waited > 0)):
+                write_copy(table, row, copy, copy_scale)
+    for i in range(listed):
+        slot[rows[i]] = -1

@@ -1,0 +1,331 @@
+"""Matches on a GPU: forward and backward fused with the gather, as Triton kernels.
+
+Forward: a program scores a block of the candidates of one query; the table's rows go straight from
+memory into registers. Backward: a program has one query and goes over its candidates, in blocks,
+so that the gradient of the query is added up in registers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+#: Candidates and floats of a row that one warp takes at once: the fastest of 60 tilings on an H200.
+_BLOCK_K, _MAX_BLOCK_D, _WARPS = 8, 256, 1
+_TINY = tl.constexpr(1e-12)
+
+
+@triton.jit
+def _dot_forward(
+    query, table, ids, scores, k,
+    width: tl.constexpr, stride: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
+    inside = j < k
+    entity = tl.load(ids + i * k + j, mask=inside, other=-1)
+    total = tl.zeros([BLOCK_K], dtype=tl.float32)
+    if tl.max(entity, axis=0) >= 0:
+        row = tl.maximum(entity, 0).to(tl.int64) * stride
+        for start in range(0, width, BLOCK_D):
+            d = start + tl.arange(0, BLOCK_D)
+            q = tl.load(query + i * width + d, mask=d < width, other=0.0)
+            x = tl.load(
+                table + row[:, None] + d[None, :],
+                mask=inside[:, None] & (d < width)[None, :],
+                other=0.0,
+            )
+            total += tl.sum(q[None, :] * x, axis=1)
+    tl.store(scores + i * k + j, tl.where(entity >= 0, total, float("-inf")), mask=inside)
+
+
+@triton.jit
+def _dot_backward(
+    query, table, ids, d_scores, d_query, rows, k,
+    width: tl.constexpr, stride: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0).to(tl.int64)
+    d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
+    there = d < width
+    q = tl.load(query + i * width + d, mask=there, other=0.0)
+    total = tl.zeros([BLOCK_D], dtype=tl.float32)
+    for start in range(0, k, BLOCK_K):
+        j = start + tl.arange(0, BLOCK_K)
+        entity = tl.load(ids + i * k + j, mask=j < k, other=-1)
+        slope = tl.load(d_scores + i * k + j, mask=(j < k) & (entity >= 0), other=0.0)
+        row = tl.maximum(entity, 0).to(tl.int64) * stride
+        both = (j < k)[:, None] & there[None, :]
+        x = tl.load(table + row[:, None] + d[None, :], mask=both, other=0.0)
+        total += tl.sum(slope[:, None] * x, axis=0)
+        place = (i * k + j)[:, None] * stride + d[None, :]
+        tl.store(rows + place, slope[:, None] * q[None, :], mask=both)
+    tl.store(d_query + i * width + d, total, mask=there)
+
+
+@triton.jit
+def _view_of(
+    table, row, context, i, inside, dim: tl.constexpr, VIEW: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Return scale and shift: the view of an entity is ``scale x + shift context``."""
+    scale = tl.full([BLOCK_K], 1.0, tl.float32)
+    shift = tl.zeros([BLOCK_K], dtype=tl.float32)
+    if VIEW != 0:
+        square = tl.zeros([BLOCK_K], dtype=tl.float32)
+        for start in range(0, dim, BLOCK_D):
+            d = start + tl.arange(0, BLOCK_D)
+            there = inside[:, None] & (d < dim)[None, :]
+            x = tl.load(table + row[:, None] + d[None, :], mask=there, other=0.0)
+            square += tl.sum(x * x, axis=1)
+            if VIEW == 2:
+                w = tl.load(context + i * dim + d, mask=d < dim, other=0.0)
+                shift -= tl.sum(w[None, :] * x, axis=1)
+            if VIEW == 3:
+                own = tl.load(table + row[:, None] + dim + d[None, :], mask=there, other=0.0)
+                shift += tl.sum(own * x, axis=1)
+        scale = 1.0 / tl.maximum(tl.sqrt(square), _TINY)
+        shift = shift * scale
+    return scale, shift
+
+
+@triton.jit
+def _distance_forward(
+    query, context, table, ids, scores, k,
+    dim: tl.constexpr, stride: tl.constexpr, NORM: tl.constexpr, VIEW: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
+    inside = j < k
+    entity = tl.load(ids + i * k + j, mask=inside, other=-1)
+    total = tl.zeros([BLOCK_K], dtype=tl.float32)
+    if tl.max(entity, axis=0) >= 0:
+        row = tl.maximum(entity, 0).to(tl.int64) * stride
+        scale, shift = _view_of(table, row, context, i, inside, dim, VIEW, BLOCK_K, BLOCK_D)
+        for start in range(0, dim, BLOCK_D):
+            d = start + tl.arange(0, BLOCK_D)
+            there = inside[:, None] & (d < dim)[None, :]
+            x = tl.load(table + row[:, None] + d[None, :], mask=there, other=0.0)
+            q = tl.load(query + i * dim + d, mask=d < dim, other=0.0)
+            gap = q[None, :] - scale[:, None] * x
+            if VIEW >= 2:
+                w = tl.load(context + i * dim + d, mask=d < dim, other=0.0)
+                gap -= shift[:, None] * w[None, :]
+            if NORM == 1:
+                total += tl.sum(tl.abs(gap), axis=1)
+            else:
+                total += tl.sum(gap * gap, axis=1)
+        if NORM == 2:
+            total = tl.sqrt(total)
+    tl.store(scores + i * k + j, tl.where(entity >= 0, -total, float("-inf")), mask=inside)
+
+
+@triton.jit
+def _distance_backward(
+    query, context, table, ids, d_scores, d_query, d_context, rows, k,
+    dim: tl.constexpr, stride: tl.constexpr, NORM: tl.constexpr, VIEW: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0).to(tl.int64)
+    d = tl.arange(0, BLOCK_D)
+    there = d < dim
+    q = tl.load(query + i * dim + d, mask=there, other=0.0)
+    w = tl.load(context + i * dim + d, mask=there & (VIEW >= 2), other=0.0)
+    of_query = tl.zeros([BLOCK_D], dtype=tl.float32)
+    of_context = tl.zeros([BLOCK_D], dtype=tl.float32)
+    for j in range(k):
+        entity = tl.load(ids + i * k + j).to(tl.int64)
+        slope = tl.load(d_scores + i * k + j)
+        slope = tl.where(entity >= 0, slope, 0.0)
+        row = table + tl.maximum(entity, 0) * stride
+        x = tl.load(row + d, mask=there, other=0.0)
+        own = tl.load(row + dim + d, mask=there & (VIEW == 3), other=0.0)
+        scale, bends, along = 1.0, 0.0, 0.0
+        if VIEW != 0:
+            norm = tl.sqrt(tl.sum(x * x, axis=0))
+            scale = 1.0 / tl.maximum(norm, _TINY)
+            bends = tl.where(norm >= _TINY, 1.0, 0.0)
+        unit = x * scale
+        view = unit
+        if VIEW == 2:
+            along = tl.sum(w * unit, axis=0)
+            view = unit - along * w
+        if VIEW == 3:
+            along = tl.sum(own * unit, axis=0)
+            view = unit + along * w
+        gap = q - view
+        if NORM == 1:
+            g = tl.where(gap > 0, slope, tl.where(gap < 0, -slope, 0.0))
+        else:
+            distance = tl.sqrt(tl.sum(gap * gap, axis=0))
+            g = slope * gap / tl.where(distance > 0, distance, 1.0)
+        of_query -= g
+        of_unit = g
+        out = rows + (i * k + j) * stride
+        if VIEW == 2:
+            across = tl.sum(w * g, axis=0)
+            of_unit = g - across * w
+            of_context -= along * g + across * unit
+        if VIEW == 3:
+            across = tl.sum(w * g, axis=0)
+            of_unit = g + across * own
+            of_context += along * g
+            tl.store(out + dim + d, across * unit, mask=there)
+        if VIEW != 0:
+            of_unit = scale * (of_unit - bends * tl.sum(of_unit * unit, axis=0) * unit)
+        tl.store(out + d, of_unit, mask=there)
+    tl.store(d_query + i * dim + d, of_query, mask=there)
+    tl.store(d_context + i * dim + d, of_context, mask=there)
+
+
+@triton.jit
+def _modulus_forward(
+    query, table, ids, scores, k,
+    dim: tl.constexpr, stride: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
+    inside = j < k
+    entity = tl.load(ids + i * k + j, mask=inside, other=-1)
+    total = tl.zeros([BLOCK_K], dtype=tl.float32)
+    if tl.max(entity, axis=0) >= 0:
+        row = tl.maximum(entity, 0).to(tl.int64) * stride
+        for start in range(0, dim, BLOCK_D):
+            d = start + tl.arange(0, BLOCK_D)
+            there = inside[:, None] & (d < dim)[None, :]
+            place = table + row[:, None] + d[None, :]
+            q_re = tl.load(query + i * 2 * dim + d, mask=d < dim, other=0.0)
+            q_im = tl.load(query + i * 2 * dim + dim + d, mask=d < dim, other=0.0)
+            re = q_re[None, :] - tl.load(place, mask=there, other=0.0)
+            im = q_im[None, :] - tl.load(place + dim, mask=there, other=0.0)
+            total += tl.sum(tl.where(there, tl.sqrt(re * re + im * im), 0.0), axis=1)
+    tl.store(scores + i * k + j, tl.where(entity >= 0, -total, float("-inf")), mask=inside)
+
+
+@triton.jit
+def _modulus_backward(
+    query, table, ids, d_scores, d_query, rows, k,
+    dim: tl.constexpr, stride: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0).to(tl.int64)
+    d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
+    there = d < dim
+    q_re = tl.load(query + i * 2 * dim + d, mask=there, other=0.0)
+    q_im = tl.load(query + i * 2 * dim + dim + d, mask=there, other=0.0)
+    of_re = tl.zeros([BLOCK_D], dtype=tl.float32)
+    of_im = tl.zeros([BLOCK_D], dtype=tl.float32)
+    for j in range(k):
+        entity = tl.load(ids + i * k + j).to(tl.int64)
+        slope = tl.where(entity >= 0, tl.load(d_scores + i * k + j), 0.0)
+        row = table + tl.maximum(entity, 0) * stride
+        re = q_re - tl.load(row + d, mask=there, other=0.0)
+        im = q_im - tl.load(row + dim + d, mask=there, other=0.0)
+        modulus = tl.sqrt(re * re + im * im)
+        factor = slope / tl.where(modulus > 0, modulus, 1.0)
+        of_re -= factor * re
+        of_im -= factor * im
+        out = rows + (i * k + j) * stride
+        tl.store(out + d, factor * re, mask=there)
+        tl.store(out + dim + d, factor * im, mask=there)
+    tl.store(d_query + i * 2 * dim + d, of_re, mask=there)
+    tl.store(d_query + i * 2 * dim + dim + d, of_im, mask=there)
+
+
+# The forms that the registry names ---------------------------------------------------------------
+
+
+def _score(kernel: Any, tensors: list[Tensor], ids: Tensor, width: int, *constants: int) -> Tensor:
+    """Run a kernel over (query, block of candidates)."""
+    count, k = ids.shape
+    scores = torch.empty(count, k, device=ids.device)
+    block_d = min(_MAX_BLOCK_D, triton.next_power_of_2(width))
+    *others, table = (tensor.contiguous() for tensor in tensors)
+    if count and k:
+        kernel[(count, triton.cdiv(k, _BLOCK_K))](
+            *others, table, ids.contiguous(), scores, k, width, table.shape[1], *constants,
+            _BLOCK_K, block_d, num_warps=_WARPS,
+        )  # fmt: skip
+    return scores
+
+
+def _warps(block: int) -> int:
+    """Return how many warps a program takes for rows of that many numbers."""
+    return max(1, min(8, block // 128))
+
+
+def dot_forward(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
+    """Score candidates by the dot product. Shapes: (b, q), (n, q), (b, k) -> (b, k)."""
+    return _score(_dot_forward, [query, table], ids, query.shape[1])
+
+
+def dot_backward(
+    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of queries (b, q) and of the candidates' rows (b k, q)."""
+    (count, k), width = ids.shape, query.shape[1]
+    d_query = torch.empty_like(query)
+    rows = torch.empty(count * k, table.shape[1], device=query.device)
+    block_d = min(_MAX_BLOCK_D, triton.next_power_of_2(width))
+    block_k = min(_BLOCK_K, triton.next_power_of_2(max(k, 1)))
+    if count:
+        _dot_backward[(count, triton.cdiv(width, block_d))](
+            query.contiguous(), table, ids.contiguous(), d_scores.contiguous(), d_query, rows, k,
+            width, table.shape[1], block_k, block_d, num_warps=_WARPS,
+        )  # fmt: skip
+    return d_query, rows
+
+
+def distance_forward(
+    query: Tensor, context: Tensor, table: Tensor, ids: Tensor, norm: int, view: int
+) -> Tensor:
+    """Score candidates by the negative distance of their view. Shape: (b, k)."""
+    tensors = [query, context, table]
+    return _score(_distance_forward, tensors, ids, query.shape[1], norm, view)
+
+
+def distance_backward(
+    query: Tensor,
+    context: Tensor,
+    table: Tensor,
+    ids: Tensor,
+    d_scores: Tensor,
+    norm: int,
+    view: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of queries and contexts (b, q) and of the candidates' rows (b k, w)."""
+    (count, k), dim = ids.shape, query.shape[1]
+    d_query, d_context = torch.empty_like(query), torch.empty_like(query)
+    rows = torch.empty(count * k, table.shape[1], device=query.device)
+    block = triton.next_power_of_2(dim)
+    if count:
+        _distance_backward[(count,)](
+            query.contiguous(), context.contiguous(), table, ids.contiguous(),
+            d_scores.contiguous(), d_query, d_context, rows, k,
+            dim, table.shape[1], norm, view, block, num_warps=_warps(block),
+        )  # fmt: skip
+    return d_query, d_context, rows
+
+
+def modulus_forward(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
+    """Score candidates by the negative sum of complex moduli. Shape: (b, k)."""
+    return _score(_modulus_forward, [query, table], ids, query.shape[1] // 2)
+
+
+def modulus_backward(
+    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of queries (b, q) and of the candidates' rows (b k, q)."""
+    (count, k), dim = ids.shape, query.shape[1] // 2
+    d_query = torch.empty_like(query)
+    rows = torch.empty(count * k, table.shape[1], device=query.device)
+    block = min(_MAX_BLOCK_D, triton.next_power_of_2(dim))
+    if count:
+        _modulus_backward[(count, triton.cdiv(dim, block))](
+            query.contiguous(), table, ids.contiguous(), d_scores.contiguous(), d_query, rows, k,
+            dim, table.shape[1], block, num_warps=_warps(block),
+        )  # fmt: skip
+    return d_query, rows

@@ -1,0 +1,204 @@
+"""Queries on the CPU: bilinear ones and views of anchors, fused with the gather, as Numba loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import prange
+from torch import Tensor
+
+from nscaching.kernels.llvm import fetch_row
+from nscaching.kernels.match_cpu import through_view, view_of
+from nscaching.kernels.numba_tools import Array, arrays, inline, parallel
+
+_NONE = np.empty(0, dtype=np.int64)
+#: The view of TransD, as :mod:`nscaching.models.matches` counts them.
+_PROJECTION = 3
+#: Questions between the one whose row is asked for and the one at hand.
+_AHEAD = 4
+
+
+@inline
+def _add_product(
+    out: Array, i: int, o: int, a: Array, x: int, p: int, b: Array, y: int, q: int,
+    factor: Any, dim: int,
+) -> None:  # fmt: skip
+    """Add the product of a part of a row of ``a`` and one of ``b`` to a part of a row of out."""
+    for d in range(dim):
+        out[i, o * dim + d] += factor * a[x, p * dim + d] * b[y, q * dim + d]
+
+
+@inline
+def _question(heads: Array, tails: Array, i: int, asked: Array) -> Any:
+    """Return the anchor, the triple and the side (1 for tails) of a question."""
+    place = asked[i] if asked.shape[0] > 0 else i
+    count = heads.shape[0]
+    side = np.int64(1 if place >= count else 0)
+    triple = place - side * count
+    return (heads[triple] if side == 1 else tails[triple]), triple, side
+
+
+@parallel
+def _bilinear_forward(
+    entity: Array, relation: Array, heads: Array, relations: Array, tails: Array, terms: Array,
+    second_half: int, none: Array, queries: Array,
+) -> None:  # fmt: skip
+    parts, relation_parts = terms.shape[2], terms.shape[3]
+    dim, last = entity.shape[1] // parts, queries.shape[0] - 1
+    for place in prange(queries.shape[0]):
+        i: Any = np.int64(place)  # prange counts unsigned, and unsigned plus signed is a float
+        later, _, _ = _question(heads, tails, min(i + _AHEAD, last), none)
+        fetch_row(entity, later)
+        x, triple, side = _question(heads, tails, i, none)
+        y = relations[triple] + (second_half if side == 0 else 0)
+        queries[i] = 0
+        for o in range(parts):
+            for p in range(parts):
+                for q in range(relation_parts):
+                    factor = np.float32(terms[side, o, p, q])
+                    if factor != 0:
+                        _add_product(queries, i, o, entity, x, p, relation, y, q, factor, dim)
+
+
+@parallel
+def _bilinear_backward(
+    entity: Array, relation: Array, heads: Array, relations: Array, tails: Array, terms: Array,
+    second_half: int, asked: Array, d_query: Array,
+    anchors: Array, d_entity: Array, rows: Array, d_relation: Array,
+) -> None:  # fmt: skip
+    parts, relation_parts = terms.shape[2], terms.shape[3]
+    dim, last = entity.shape[1] // parts, d_query.shape[0] - 1
+    for place in prange(d_query.shape[0]):
+        i: Any = np.int64(place)
+        later, _, _ = _question(heads, tails, min(i + _AHEAD, last), asked)
+        fetch_row(entity, later)
+        x, triple, side = _question(heads, tails, i, asked)
+        y = relations[triple] + (second_half if side == 0 else 0)
+        anchors[i] = x
+        rows[i] = y
+        d_entity[i] = 0
+        d_relation[i] = 0
+        for o in range(parts):
+            for p in range(parts):
+                for q in range(relation_parts):
+                    factor = np.float32(terms[side, o, p, q])
+                    if factor != 0:
+                        _add_product(d_entity, i, p, d_query, i, o, relation, y, q, factor, dim)
+                        _add_product(d_relation, i, q, d_query, i, o, entity, x, p, factor, dim)
+
+
+@parallel
+def _translation_forward(
+    table: Array, heads: Array, tails: Array, context: Array, relation: Array, view: int,
+    none: Array, queries: Array,
+) -> None:  # fmt: skip
+    dim, last = queries.shape[1], queries.shape[0] - 1
+    for place in prange(queries.shape[0]):
+        i: Any = np.int64(place)
+        later, _, _ = _question(heads, tails, min(i + _AHEAD, last), none)
+        fetch_row(table, later)
+        x, triple, side = _question(heads, tails, i, none)
+        sign = np.float32(1) if side == 1 else np.float32(-1)
+        scale, shift, _ = view_of(table, x, context, triple, view, dim)
+        for d in range(dim):
+            queries[i, d] = scale * table[x, d] + sign * relation[triple, d]
+        if shift != 0:
+            for d in range(dim):
+                queries[i, d] += shift * context[triple, d]
+
+
+@parallel
+def _translation_backward(
+    table: Array, heads: Array, tails: Array, context: Array, view: int, asked: Array,
+    d_query: Array, anchors: Array, rows: Array, d_context: Array, d_translation: Array,
+) -> None:  # fmt: skip
+    dim, last = d_query.shape[1], d_query.shape[0] - 1
+    for place in prange(d_query.shape[0]):
+        i: Any = np.int64(place)
+        later, _, _ = _question(heads, tails, min(i + _AHEAD, last), asked)
+        fetch_row(table, later)
+        x, triple, side = _question(heads, tails, i, asked)
+        sign = np.float32(1) if side == 1 else np.float32(-1)
+        anchors[i] = x
+        d_context[i] = 0
+        scale, _, product = view_of(table, x, context, triple, view, dim)
+        for d in range(dim):
+            rows[i, d] = d_query[i, d]
+            d_translation[i, d] = sign * d_query[i, d]
+        through_view(table, x, context, triple, scale, product, view, dim, rows, i, d_context, i)
+
+
+# The forms that the registry names ---------------------------------------------------------------
+
+
+def bilinear_forward(
+    entity: Tensor,
+    relation: Tensor,
+    heads: Tensor,
+    relations: Tensor,
+    tails: Tensor,
+    second_half: int,
+    terms: Tensor,
+) -> Tensor:
+    """Return the queries for heads, then for tails. Shape: (2b, w)."""
+    queries = torch.empty(2 * len(heads), entity.shape[1])
+    inputs = arrays(entity, relation, heads, relations, tails, terms)
+    _bilinear_forward(*inputs, second_half, _NONE, queries.numpy())
+    return queries
+
+
+def bilinear_backward(
+    entity: Tensor,
+    relation: Tensor,
+    heads: Tensor,
+    relations: Tensor,
+    tails: Tensor,
+    second_half: int,
+    terms: Tensor,
+    asked: Tensor | None,
+    d_query: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return anchors (m,), gradients of their rows (m, w), relation rows (m,), theirs (m, rw)."""
+    count = len(d_query)
+    anchors, rows = torch.empty(2, count, dtype=torch.int64)
+    d_entity = torch.empty(count, entity.shape[1])
+    d_relation = torch.empty(count, relation.shape[1])
+    inputs = arrays(entity, relation, heads, relations, tails, terms)
+    given = _NONE if asked is None else asked.numpy()
+    outputs = arrays(d_query, anchors, d_entity, rows, d_relation)
+    _bilinear_backward(*inputs, second_half, given, *outputs)
+    return anchors, d_entity, rows, d_relation
+
+
+def translation_forward(
+    table: Tensor, heads: Tensor, tails: Tensor, context: Tensor, view: int, relation: Tensor
+) -> Tensor:
+    """Return the queries for heads, then for tails; context, relation (b, .). Shape: (2b, q)."""
+    dim = table.shape[1] // 2 if view == _PROJECTION else table.shape[1]
+    queries = torch.empty(2 * len(heads), dim)
+    inputs = arrays(table, heads, tails, context, relation)
+    _translation_forward(*inputs, view, _NONE, queries.numpy())
+    return queries
+
+
+def translation_backward(
+    table: Tensor,
+    heads: Tensor,
+    tails: Tensor,
+    context: Tensor,
+    view: int,
+    asked: Tensor | None,
+    d_query: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return anchors (m,), gradients of rows (m, w), contexts (m, q) and translations (m, q)."""
+    count = len(d_query)
+    anchors = torch.empty(count, dtype=torch.int64)
+    rows = torch.empty(count, table.shape[1])
+    d_context, d_translation = torch.empty(2, *d_query.shape)
+    inputs = arrays(table, heads, tails, context)
+    given = _NONE if asked is None else asked.numpy()
+    outputs = arrays(d_query, anchors, rows, d_context, d_translation)
+    _translation_backward(*inputs, view, given, *outputs)
+    return anchors, rows, d_context, d_translation

@@ -1,0 +1,124 @@
+"""Adagrad: every parameter has its own learning rate, which falls with its squared gradients.
+
+A row without a gradient does not move, so dense and lazy updates are the same. L2 enters as coupled
+weight decay on the rows that have a gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nscaching.kernels.registry import CPU, GPU, compiled_for, register
+from nscaching.models import Int8Table
+from nscaching.optim.base import Gradients, Optimizer, joined
+
+EPSILON = 1e-10
+
+
+class Adagrad(Optimizer):
+    """Adagrad over named tables; its state goes into checkpoints."""
+
+    name = "adagrad"
+
+    def __init__(
+        self,
+        tables: dict[str, Tensor],
+        lr: float,
+        weight_decay: float = 0.0,
+        copies: dict[str, Int8Table] | None = None,
+    ) -> None:
+        super().__init__(tables, lr, weight_decay, copies)
+        self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
+        self._on_cpu = compiled_for(self.device) == CPU
+        self._gradient: dict[str, Tensor] = {}
+        if compiled_for(self.device) == GPU:  # shapes must not depend on values in a CUDA graph
+            self._gradient = {name: torch.zeros_like(table) for name, table in tables.items()}
+
+    def accumulate(self, gradients: Gradients) -> None:
+        """Add up the gradients of rows where they are kept as a table."""
+        for name, gradient in self._gradient.items():
+            parts = gradients.get(name, [])
+            if all(part.ids is not None for part in parts):
+                for part in parts:
+                    part.add_to(gradient)
+
+    def apply(self, gradients: Gradients) -> None:
+        """Move the rows that have a gradient."""
+        rate = self.lr_scale if self._gradient else self.lr_factor
+        for name, parts in gradients.items():
+            table, square = self.tables[name], self.square[name]
+            whole = next((part.rows for part in parts if part.ids is None), None)
+            if self._gradient or whole is not None:
+                gradient = self._gradient.get(name, whole)
+                assert gradient is not None
+                if whole is not None:  # the parts of some rows were added to it, or are now
+                    gradient = whole
+                    for part in parts:
+                        if part.ids is not None:
+                            part.add_to(whole)
+                _adagrad_dense(table, square, gradient, rate, self.lr, self.weight_decay)
+                if name in self._gradient:
+                    self._gradient[name].zero_()
+                if name in self.copies:
+                    self.copies[name].refresh(table)
+                continue
+            copy = self.copies.get(name, self.no_copy)
+            inputs = (table, square, *joined(parts, table), copy.values, copy.scale)
+            _adagrad_rows(*inputs, self.lr * self.lr_factor, self.weight_decay)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the sums of squared gradients."""
+        return {f"{name}.square": table for name, table in self.square.items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what :meth:`state` returned."""
+        for name, mine in self.state().items():
+            mine.copy_(state[name])
+
+
+def _plain_dense(
+    table: Tensor,
+    square: Tensor,
+    gradient: Tensor,
+    rate: Tensor | float,
+    lr: float,
+    weight_decay: float,
+) -> None:
+    """Move all rows of a table in place; the rate is a factor of the learning rate."""
+    if weight_decay:
+        has_one = (gradient != 0).any(1, keepdim=True)
+        gradient = gradient + weight_decay * table * has_one
+    square.addcmul_(gradient, gradient)
+    table.sub_(lr * rate * gradient / (square.sqrt() + EPSILON))
+
+
+def _plain_rows(
+    table: Tensor,
+    square: Tensor,
+    ids: Tensor,
+    rows: Tensor,
+    values: Tensor,
+    scale: Tensor,
+    lr: float,
+    weight_decay: float,
+) -> None:
+    """Move rows of a table in place; ids may repeat, and an int8 copy follows if there is one."""
+    touched, place = torch.unique(ids, return_inverse=True)
+    gradient = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)
+    gradient += weight_decay * table[touched]
+    summed = square[touched] + gradient**2
+    square[touched] = summed
+    table[touched] -= lr * gradient / (summed.sqrt() + EPSILON)
+    if len(values):
+        copy = Int8Table(table[touched])
+        values[touched], scale[touched] = copy.values, copy.scale
+
+
+_adagrad_rows = register("adagrad_rows", _plain_rows, cpu="adagrad_cpu:adagrad_rows")
+_adagrad_dense = register(
+    "adagrad_dense",
+    _plain_dense,
+    cpu="adagrad_cpu:adagrad_dense",
+    gpu="adagrad_gpu:adagrad_dense",
+)

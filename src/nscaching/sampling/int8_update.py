@@ -1,0 +1,60 @@
+"""Both caches updated for a batch in one pass, where candidates are scored from an int8 copy."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nscaching.kernels.hashing import unsigned
+from nscaching.models import BatchQueries, Int8Table, Side
+from nscaching.sampling.base import Batch
+from nscaching.sampling.cache import Cache
+from nscaching.sampling.known import KnownPositives
+
+
+class Int8Update:
+    """Updates the rows of a batch, each once; the result is that of ``Cache.update`` per side."""
+
+    def __init__(
+        self, caches: dict[Side, Cache], known: dict[Side, KnownPositives] | None, candidates: int
+    ) -> None:
+        self.caches = caches
+        nothing = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int32)
+        lists = {
+            side: (known[side].offsets, known[side].answers) if known else nothing for side in Side
+        }
+        self._offsets, self._answers = (
+            tuple(lists[side][part].numpy() for side in Side) for part in (0, 1)
+        )
+        self.candidates = min(candidates, caches[Side.HEAD].num_entities)
+
+    def __call__(
+        self,
+        places: dict[Side, Tensor],
+        batch: Batch,
+        queries: BatchQueries,
+        table: Int8Table,
+        alpha: float,
+        seeds: dict[Side, Tensor],
+    ) -> None:
+        """Offer each row of the batch fresh entities, and keep N1 of them and of what it holds.
+
+        ``places`` are those of the batch at which a row stands for the first time.
+        """
+        from nscaching.kernels.int8_cache_cpu import update_from_int8
+
+        update_from_int8(
+            tuple(places[side].numpy() for side in Side),
+            tuple(batch.rows(side).numpy() for side in Side),
+            tuple(queries.query(side).vectors.numpy() for side in Side),
+            tuple(self.caches[side].ids.numpy() for side in Side),
+            tuple(self.caches[side].scores.numpy().view(np.uint16) for side in Side),
+            self._offsets,
+            self._answers,
+            np.array([unsigned(seeds[side]) for side in Side]),
+            table.values.numpy(),
+            table.scale.numpy(),
+            self.candidates,
+            *self.caches[Side.HEAD].weighting(alpha),
+        )
