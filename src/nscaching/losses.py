@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -114,7 +115,7 @@ class SoftmaxCrossEntropy:
             found = match.backward_all(query, table[block], d_scores)
             d_query += found.query
             d_table[block] = found.rows
-            if d_context is not None:
+            if d_context is not None and found.context is not None:
                 d_context += found.context
         loss = (total - sharp * positive - spread * smoothed).sum()
         return loss, positive, MatchGradients(d_query, d_context, d_table)
@@ -135,6 +136,10 @@ LOSSES: dict[str, Callable[[LossOptions], Loss]] = {
 }
 
 
+#: What the option takes: a loss that is added to the registry is found.
+_CHOICES: ChainMap[str, Any] = ChainMap({"auto": None}, LOSSES)  # type: ignore[arg-type]
+
+
 @dataclass(kw_only=True)
 class LossOptions(Options):
     """What the training minimises."""
@@ -143,7 +148,7 @@ class LossOptions(Options):
         "auto",
         "Loss; auto is margin for TransE, TransH, TransD and RotatE, logistic for the others.",
         group="Model",
-        choices=ChainMap({"auto": None}, LOSSES),
+        choices=_CHOICES,
     )
     margin: float = option(4.0, "Margin of the margin ranking loss.", group="Model", above=0)
     offset: float = option(

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from nscaching.sampling.hashing import new_seed
 
 from nscaching.models import Side
 from nscaching.sampling import cache as cache_module
 from nscaching.sampling import uniform_cpu
 from nscaching.sampling.cache import HARDEST, PADDING, QUANTILE, RAW, UNIFORM, Cache
-from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.known import KnownAnswers
 from tests.conftest import assert_follows, graph_of, random_graph, seeded
 from tests.sampling.helpers import CPU, batch_of, sampler_of

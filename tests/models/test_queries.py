@@ -1,4 +1,4 @@
-"""Queries of a batch and their gradients: kernels and autograd, in all forms, in one way or both."""
+"""Queries of a batch and their gradients: kernels and autograd, in all their forms."""
 
 import pytest
 import torch

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from nscaching.models.families import Translational
 
 from nscaching.models import SCORING, EmbeddingModel, Side
 from nscaching.models import model as model_module
 from nscaching.models import rotate as rotate_module
-from nscaching.models.families import Translational
 from tests.conftest import on_both_paths, random_model
 from tests.models.twins import TWINS, TwinModel
 

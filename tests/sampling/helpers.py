@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 import torch
+from nscaching.sampling.hashing import hashed_gumbel, new_seed
 
 from nscaching.models import Side
 from nscaching.sampling import SAMPLERS, Batch, SamplerOptions, triple_columns
 from nscaching.sampling.cache import PADDING
-from nscaching.sampling.hashing import hashed_gumbel, new_seed
 from nscaching.sampling.presets import fitted, with_preset
 from nscaching.sampling.softmax import keep_without_replacement
 

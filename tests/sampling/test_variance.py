@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from nscaching.sampling.hashing import new_seed
 
 from nscaching.errors import UserError
 from nscaching.sampling.cache import PADDING
-from nscaching.sampling.hashing import new_seed
 from nscaching.sampling.variance import VarianceCache
 from tests.conftest import assert_follows, random_graph, seeded
 from tests.sampling.helpers import CPU, TableScorer, batch_of, sampler_of, sigma

@@ -175,7 +175,7 @@ def _keep(
     """Keep N1 of a row's candidates (alg-cache-update, eq:prupc)."""
     i = tl.program_id(0).to(tl.int64)
     row = tl.load(rows + i).to(tl.int64)
-    if OWNED:
+    if OWNED:  # noqa: SIM102  (a constant for the compiler, then a value)
         if tl.load(owner + row) != i:  # another place of the batch updates this row
             return
     j = tl.arange(0, BLOCK)

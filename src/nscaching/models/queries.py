@@ -236,8 +236,8 @@ def bilinear_terms(scoring: ScoringFunction) -> Tensor | None:
 def _product(anchor: Tensor, relation: Tensor, terms: Tensor) -> Tensor:
     """Return bilinear queries from rows. Shapes: (m, w), (m, rw), (o, p, q) -> (m, w)."""
     parts, relation_parts = terms.shape[1:]
-    a = anchor.unflatten(-1, (parts, -1))
-    r = relation.unflatten(-1, (relation_parts, -1))
+    a = anchor.view(len(anchor), parts, -1)
+    r = relation.view(len(relation), relation_parts, -1)
     return torch.einsum("opq,mpd,mqd->mod", terms.to(a.dtype), a, r).flatten(1)
 
 
@@ -263,8 +263,8 @@ def _plain_bilinear_forward(
 ) -> Tensor:
     """Return the queries for heads, then for tails. Shape: (2b, w)."""
     anchors, rows, _ = _questions(heads, relations, tails, second_half, None)
-    e, r = entity[anchors].split(len(heads)), relation[rows].split(len(heads))
-    return torch.cat([_product(*each, side) for *each, side in zip(e, r, terms, strict=True)])
+    e, r, b = entity[anchors], relation[rows], len(heads)
+    return torch.cat([_product(e[:b], r[:b], terms[0]), _product(e[b:], r[b:], terms[1])])
 
 
 def _plain_bilinear_backward(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from nscaching.kernels.hashing import new_seed, unsigned
+from nscaching.kernels.hashing import new_seed
 from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.graph import NodeGraph
 from nscaching.nodes.plain import kernel

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from nscaching.kernels.hashing import new_seed, unsigned
 from nscaching.nodes.graph import NodeGraph
 from nscaching.nodes.plain import kernel
 from nscaching.nodes.walks import Walker
-from nscaching.kernels.hashing import new_seed, unsigned
 from nscaching.sampling.known import KnownPositives
 
 

@@ -168,10 +168,12 @@ def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
         alphas = ", ".join(f"α{mark}\u00a0=\u00a0{short(value)}" for mark, value in temperatures)
         sizes = f"N₁ = {count(config.cache_size)}, N₂ = {count(config.candidates)}"
         pairs += [("Cache", sizes), ("Temperatures", alphas)]
-    loss = config.build_loss(model.scoring.usual_loss)
-    said = "logistic" if loss.margin is None else f"margin ranking, γ = {short(loss.margin)}"
+    usual = model.scoring.usual_loss
+    loss = config.loss_name(usual)
+    said = f"margin ranking, γ = {short(config.margin)}" if loss == "margin" else loss
+    l2 = config.penalty(model.scoring.usual_l2, usual)
     pairs += [
-        ("Loss", f"{said}, l2 = {short(config.penalty(model.scoring.usual_l2))}"),
+        ("Loss", f"{said}, l2 = {short(l2)}, n3 = {short(config.n3)}"),
         ("Optimiser", f"{config.optimizer}, learning rate {short(config.lr)}"),
         ("Batch", f"{count(config.batch(len(graph.train)))} triples, seed {config.seed}"),
     ]

@@ -211,7 +211,7 @@ def _keep_optimiser(trainer: Trainer, run: Run) -> None:
     if run.folder is None or not run.folder.checkpoint.exists():
         return
     parts = checkpoint.load(run.folder.checkpoint)[1]
-    optimiser: Any = getattr(trainer, "optimizer", None) or trainer.step.adam
+    optimiser = trainer.optimizer
     state = {name: tensor.clone() for name, tensor in optimiser.state().items()}
     old = run.graph.num_entities, run.graph.num_relations
     new = trainer.graph.num_entities, trainer.graph.num_relations

@@ -289,8 +289,8 @@ def _plain_sample_rows(
         held = (ids[row] != PADDING).sum(1, keepdim=True)
         place = (uniform[:, 1:] * held).long().minimum(held - 1).clamp_min(0)
         drawn.append(ids[row].gather(1, place).long())
-    found = torch.where(replaces_head.unsqueeze(1), *drawn)
-    true = torch.where(replaces_head, *targets).unsqueeze(1)
+    found: Tensor = torch.where(replaces_head.unsqueeze(1), drawn[0], drawn[1])
+    true = torch.where(replaces_head, targets[0], targets[1]).unsqueeze(1)
     return replaces_head, torch.cat([true, found], dim=1), (found >= 0).float()
 
 

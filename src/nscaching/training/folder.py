@@ -231,8 +231,9 @@ class RunFolder(ArtefactFolder):
         bad = (~table.isfinite().all(dim=1)).nonzero()[:, 0].tolist()
         if bad:
             more = f" and {len(bad) - 1:,} more" if len(bad) > 1 else ""
+            name = shown(names[bad[0] % len(names)])  # reciprocal relations have a second half
             raise UserError(
-                f"{self.model}: the parameters of {what} '{shown(names[bad[0] % len(names)])}' (row {bad[0]})"
+                f"{self.model}: the parameters of {what} '{name}' (row {bad[0]})"
                 f"{more} are not finite numbers. Restore it from a copy, or train again."
             )
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from nscaching.models import EmbeddingModel, Side
+from nscaching.optim import Gradients, RowGradients
 
 #: Negatives whose gradients are held at once.
 _BLOCK = 4096
