@@ -105,14 +105,14 @@ def command(
         device=device,
         on=on,
     )
+    shown = Progress("none" if quiet else "auto")
     with terminate_as_interrupt():
-        made = reproduce(
-            name,
-            request,
-            dry_run=dry_run,
-            finished=finished,
-            progress=Progress("none" if quiet else "auto"),
-        )
+        made = reproduce(name, request, dry_run=dry_run, finished=finished, progress=shown)
+    _end(made, as_json, dry_run)
+
+
+def _end(made: Reproduction, as_json: bool, dry_run: bool) -> None:
+    """Show what was found; the code is 1 where nothing was."""
     if as_json:
         print_json(made.as_dict())
     elif dry_run:
