@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 import nscaching as ns
-from nscaching.experiments.tune.pictures import curves_picture
 from nscaching.experiments.tune.result import CurvePoint
+from nscaching.report.search_pictures import curves_picture
 from nscaching.training.benchmarking import describe_machine
 
 METHODS = ("smac", "random", "smac-mf")

@@ -86,7 +86,7 @@ def trace_command(
         folder = _train(run, given, out, overwrite, Progress("none" if quiet else "auto"))
     lines = _chosen(folder, row or [], triple or [])
     if plot is not None:
-        from nscaching.training.tracing.pictures import draw_trace
+        from nscaching.report.trace_pictures import draw_trace
 
         draw_trace(lines, plot)
     if as_json:

@@ -6,7 +6,6 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nscaching.experiments.tune.pictures import curves_chart, effect_charts
 from nscaching.report.charts import row
 from nscaching.report.markup import (
     Column,
@@ -21,6 +20,7 @@ from nscaching.report.markup import (
 )
 from nscaching.report.numbers import count, plural, share, short
 from nscaching.report.page import FILE_NAME, Section, command_line, render, repeating, write
+from nscaching.report.search_pictures import curves_chart, effect_charts
 from nscaching.training.progress import duration
 
 if TYPE_CHECKING:

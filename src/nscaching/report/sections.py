@@ -24,9 +24,9 @@ from nscaching.report.markup import (
     tag,
 )
 from nscaching.report.numbers import count, percent, rank, share, thinned
+from nscaching.report.trace_pictures import counter_charts
 from nscaching.runs.run import Run
 from nscaching.training.tracing.counters import LEAST_LOSS
-from nscaching.training.tracing.pictures import counter_charts
 from nscaching.training.tracing.snapshots import Line
 
 #: Relations shown at each end, and how many are shown whole.

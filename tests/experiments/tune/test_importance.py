@@ -6,10 +6,10 @@ import pytest
 from nscaching import TrainConfig
 from nscaching.experiments.tune.importance import FEWEST_TRIALS, measure
 from nscaching.experiments.tune.optimiser import configuration_space
-from nscaching.experiments.tune.pictures import importance_picture
 from nscaching.experiments.tune.result import SearchCurve
 from nscaching.experiments.tune.space import SearchSpace
 from nscaching.experiments.tune.trials import Proposal, Trial, TrialResult
+from nscaching.report.search_pictures import importance_picture
 
 
 def test_curve_has_top1_and_top3_of_trials_not_of_answers():

@@ -10,11 +10,11 @@ import numpy as np
 
 from nscaching.experiments.paper.cells import Cell, Row, identity, is_smoke
 from nscaching.experiments.paper.definitions import Definition
-from nscaching.experiments.tune.pictures import curves_picture
 from nscaching.experiments.tune.result import CurvePoint
 from nscaching.report.charts import Chart, Series
 from nscaching.report.pictures import write_svg
-from nscaching.training.tracing.pictures import ccdf_chart
+from nscaching.report.search_pictures import curves_picture
+from nscaching.report.trace_pictures import ccdf_chart
 
 #: A cell with its row; a panel is a list of them under a title.
 Pair = tuple[Cell, Row]

@@ -11,7 +11,6 @@ from typing import Any
 
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.experiments.runner import run_all
-from nscaching.experiments.tune import pictures
 from nscaching.experiments.tune.folder import SearchFolder
 from nscaching.experiments.tune.importance import Importance, measure
 from nscaching.experiments.tune.nodes import NodeEmbeddings
@@ -28,6 +27,7 @@ from nscaching.experiments.tune.settings import (
 from nscaching.experiments.tune.space import PAPERS_FIRST, SPACES, SearchSpace
 from nscaching.experiments.tune.trials import RUNNING
 from nscaching.experiments.tune.workers import make_executor
+from nscaching.report import search_pictures
 from nscaching.report.page import try_to_write
 from nscaching.report.search_page import write_search_page
 from nscaching.runs.api import refuse_both
@@ -183,7 +183,7 @@ def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResul
         gain=Gain.measure(search.objective, best, trials[0]),
         seconds=seconds,
     )
-    result = replace(result, pictures=pictures.draw(result))
+    result = replace(result, pictures=search_pictures.draw(result))
     page = try_to_write(lambda: write_search_page(result), search.progress.say)
     result = replace(result, report=None if page is None else str(page))
     result.write()
