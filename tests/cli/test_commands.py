@@ -150,7 +150,8 @@ def test_tables_for_people(run, data, tmp_path):
     shown = invoke("evaluate", run).stdout
     for word in ("MRR", "Hits@10", "heads", "tails", "r0", "1-1"):
         assert word in shown
-    shown = invoke("predict", run, "--head", "e2", "--relation", "r0", "--known", "-k", 30).stdout
+    asked = ("predict", run, "--head", "e2", "--relation", "r0", "--known", "-k", 30)
+    shown = invoke(*asked, "--contradictions").stdout
     assert "fact, seen" in shown
     assert "new" in shown
     assert "e7" in invoke("predict", run, "--neighbours", "e2", "-k", 29).stdout

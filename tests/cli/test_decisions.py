@@ -48,6 +48,14 @@ def test_predict_answers_a_file_and_explains(run, tmp_path):
     assert "by must be" in complaint(*question, "--by", "luck")
 
 
+def test_an_answered_question_says_so(run):
+    loaded = ns.load_run(run)
+    fact = next(f for f in loaded.graph.train.tolist() if loaded.graph.relations[f[1]] == "speaks")
+    question = ("predict", run, "--head", loaded.graph.entities[fact[0]], "--relation", "speaks")
+    assert "no new answer that does not contradict" in invoke(*question).stdout
+    assert "contradicts" in invoke(*question, "--contradictions").stdout
+
+
 def test_update_learns_from_files(run, tmp_path):
     facts, no = tmp_path / "facts.tsv", tmp_path / "no.tsv"
     facts.write_text("newtown\tin country\tland1\n")
@@ -56,7 +64,7 @@ def test_update_learns_from_files(run, tmp_path):
     out = tmp_path / "next"
     said = invoke("update", run, "--facts", facts, "--reject", no, "--out", out, "--epochs", 1)
     assert said.code == 0, said
-    assert "+1 training triples, +1 entities, 1 rejected facts" in said.stdout.replace("\n", " ")
+    assert "+1 training triples, +1 entities, 1 rejected facts" in " ".join(said.stdout.split())
     assert ns.load_run(out).rejected == {rejected}
     assert "nothing to update" in complaint("update", run, "--out", tmp_path / "none")
     assert "holds a run already" in complaint("update", run, "--facts", facts, "--out", out)

@@ -28,7 +28,7 @@ def known_triples(graph):
 def test_the_probability_of_an_answer_is_that_of_its_triple(towns):
     for answers in (
         towns.predict_tails("town1.1", "near", k=200, known=True),
-        towns.predict_tails("town1.1", "in country", k=5),
+        towns.predict_tails("town1.1", "in country", k=5, contradictions=True),
     ):
         for answer in answers:
             judged = towns.judge(*answer.triple)
@@ -83,11 +83,29 @@ def test_flags_say_what_the_graph_knows(towns):
     assert "never seen with this relation" in odd.flags
 
 
+def test_second_answers_are_left_out_unless_asked_for(towns):
+    graph = towns.graph
+    h, _, t = next(row for row in graph.train.tolist() if graph.relations[row[1]] == "in country")
+    town, land = graph.entities[h], graph.entities[t]
+    assert towns.predict_tails(town, "in country") == []
+    (known,) = towns.predict_tails(town, "in country", known=True)
+    assert known.tail == land
+    kept = towns.predict_tails(town, "in country", contradictions=True)
+    assert len(kept) == 10
+    assert all(answer.contradicts == (town, "in country", land) for answer in kept)
+    raw = towns.predict_tails(town, "in country", by="score")
+    assert len(raw) == 10
+    heads = {answer.head for answer in towns.predict_heads("in country", land, k=200)}
+    homes = {h for h, r, t in known_triples(graph) if r == "in country"}
+    assert heads
+    assert not heads & homes
+
+
 def test_answers_out_of_range_are_rarer_than_by_score(towns):
     heads = [name for name in towns.graph.entities if name.startswith("town")]
 
     def out_of_range(by):
-        answers = towns.predict_tails(heads, "speaks", k=1, by=by)
+        answers = towns.predict_tails(heads, "speaks", k=1, by=by, contradictions=True)
         return sum(not answer.seen for answer in answers)
 
     assert out_of_range("probability") < out_of_range("score") / 2
@@ -141,7 +159,9 @@ def every_candidate(run):
     for relation in range(run.graph.num_relations):
         plausible = run._asker.evidence.positions.column(Side.HEAD, relation).plausible
         for head in np.flatnonzero(plausible).tolist():
-            found += run.predict_tails(head, relation, k=run.graph.num_entities)
+            found += run.predict_tails(
+                head, relation, k=run.graph.num_entities, contradictions=True
+            )
     return found
 
 

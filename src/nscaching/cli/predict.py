@@ -34,6 +34,12 @@ def command(
     known: Annotated[
         bool, typer.Option("--known", help="Show facts of the graph among the answers, marked.")
     ] = False,
+    contradictions: Annotated[
+        bool,
+        typer.Option(
+            "--contradictions", help="Show second answers where the relation has one, marked."
+        ),
+    ] = False,
     by: Annotated[
         str, typer.Option(help="What answers are ordered by: probability or score.")
     ] = "probability",
@@ -58,10 +64,11 @@ def command(
         _neighbours(loaded, neighbours, k, as_json)
         return
     if file is not None:
-        title, answers = str(file), loaded.ask(file, k, known=known, by=by)
+        options = {"known": known, "contradictions": contradictions}
+        title, answers = str(file), loaded.ask(file, k, by=by, **options)
     else:
         title = f"{head or '?'} · {relation} · {tail or '?'}"
-        answers = _answers(loaded, (head, relation, tail), k, known, by)
+        answers = _answers(loaded, (head, relation, tail), k, (known, contradictions), by)
     if out is not None:
         answers.write(out)
     reasons = [loaded.explain(*answer.triple) for answer in answers] if explain else []
@@ -84,7 +91,11 @@ def command(
 
 
 def _answers(
-    run: Run, question: tuple[str | None, str | None, str | None], k: int, known: bool, by: str
+    run: Run,
+    question: tuple[str | None, str | None, str | None],
+    k: int,
+    kept: tuple[bool, bool],
+    by: str,
 ) -> Predictions:
     head, relation, tail = question
     if relation is None or (head is None and tail is None):
@@ -94,10 +105,12 @@ def _answers(
         )
     if head is not None and tail is not None:
         return Predictions([run.judge(head, relation, tail)])
+    known, contradictions = kept
+    options = {"known": known, "contradictions": contradictions}
     if head is not None:
-        return run.predict_tails(head, relation, k, known=known, by=by)
+        return run.predict_tails(head, relation, k, by=by, **options)
     assert tail is not None
-    return run.predict_heads(relation, tail, k, known=known, by=by)
+    return run.predict_heads(relation, tail, k, by=by, **options)
 
 
 def show_predictions(answers: Predictions, title: str, side: str | None) -> None:
@@ -113,6 +126,10 @@ def show_predictions(answers: Predictions, title: str, side: str | None) -> None
         notes = "; ".join([_MARKS[answer.split], *answer.flags])
         made.add_row(name, *([chance] if with_chance else []), f"{answer.score:.3f}", notes)
     stdout().print(made)
+    if side is not None and all(answer.known for answer in answers):
+        stdout().print(
+            "There is no new answer that does not contradict the graph; --contradictions shows them."
+        )
 
 
 def _line(answer: Prediction, mark: str) -> str:

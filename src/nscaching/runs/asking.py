@@ -66,13 +66,15 @@ class Asker:
         *,
         known: bool = False,
         by_score: bool = False,
+        contradictions: bool = True,
         among: Tensor | None = None,
     ) -> Ranked:
         """Return the k best answers of each question for one side of a relation; anchors: (b,).
 
         Rejected facts are left out, known ones unless ``known`` is set, and so is the anchor
-        itself, unless the relation holds between something and itself somewhere. ``among`` marks
-        the entities that may answer; shape: (entities,).
+        itself, unless the relation holds between something and itself somewhere. Without
+        ``contradictions`` so are second answers where the relation has one. ``among`` marks the
+        entities that may answer; shape: (entities,).
         """
         relations = np.full(len(anchors), relation)
         questions = self.evidence.ask(side, anchors, relations)
@@ -88,6 +90,10 @@ class Asker:
             torch.from_numpy(np.concatenate(part)).to(device) for part in zip(*out, strict=True)
         )
         ranked = scores if by_score else logits
+        kept = ranked[facts]
+        if not contradictions:
+            self._leave_out_contradictions(ranked, side, relation, facts)
+            ranked[facts] = kept
         ranked[row, entity] = -torch.inf
         if not known:
             ranked[facts] = -torch.inf
@@ -102,6 +108,17 @@ class Asker:
             scores[place, entities].double().cpu().numpy(),
             logits[place, entities].double().cpu().numpy(),
         )
+
+    def _leave_out_contradictions(
+        self, ranked: Tensor, side: Side, relation: int, facts: tuple[Tensor, ...]
+    ) -> None:
+        """Set to -inf what cannot hold beside the facts of the graph; ranked: (b, entities)."""
+        other = Side.HEAD if side is Side.TAIL else Side.TAIL
+        if self.evidence.positions.has_one_answer(side, relation):
+            ranked[torch.bincount(facts[0], minlength=len(ranked)) > 0] = -torch.inf
+        if self.evidence.positions.has_one_answer(other, relation):
+            taken = torch.from_numpy(self.whole.column(side, relation).seen)
+            ranked[:, taken.to(ranked.device)] = -torch.inf
 
     def _all_logits(
         self,
@@ -219,10 +236,9 @@ class Asker:
             row, entity = self.known[side].of(triples[:, anchor], triples[:, 1])
             facts = triples[row].copy()
             facts[:, answer] = entity
-            refused = set(map(tuple, self.rejected.tolist()))
             for place, fact in zip(row.tolist(), facts.tolist(), strict=True):
                 if found[place] is not None or fact[answer] == int(triples[place, answer]):
                     continue
-                if single(side, fact[1]) and tuple(fact) not in refused:
+                if single(side, fact[1]):
                     found[place] = self.named(fact)
         return found

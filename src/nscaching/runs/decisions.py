@@ -52,6 +52,7 @@ class Decisions:
         k: int = 10,
         *,
         known: bool = False,
+        contradictions: bool = False,
         by: str = "probability",
     ) -> Predictions:
         """Return the k best tails of a head, or of each of a list of heads.
@@ -61,7 +62,9 @@ class Decisions:
             relation: Name or id of the relation.
             k: Answers per head.
             known: Whether facts of the graph are among the answers, marked with their split.
-            by: What answers are ordered by: ``"probability"``, or the raw ``"score"``.
+            contradictions: Whether second answers are kept, flagged, where the relation has one.
+            by: What answers are ordered by: ``"probability"``, or the raw ``"score"``, which keeps
+                contradictions.
 
         Returns:
             A list that shows itself in notebooks and has ``to_frame()`` and ``write(path)``. The
@@ -69,7 +72,7 @@ class Decisions:
             somewhere; rejected facts never are.
 
         """
-        return self._predict(Side.TAIL, head, relation, k, known, by)
+        return self._predict(Side.TAIL, head, relation, k, (known, contradictions), by)
 
     def predict_heads(
         self,
@@ -78,10 +81,11 @@ class Decisions:
         k: int = 10,
         *,
         known: bool = False,
+        contradictions: bool = False,
         by: str = "probability",
     ) -> Predictions:
         """Return the k best heads of a tail, or of each of a list; as :meth:`predict_tails`."""
-        return self._predict(Side.HEAD, tail, relation, k, known, by)
+        return self._predict(Side.HEAD, tail, relation, k, (known, contradictions), by)
 
     def ask(
         self,
@@ -89,6 +93,7 @@ class Decisions:
         k: int = 10,
         *,
         known: bool = False,
+        contradictions: bool = False,
         by: str = "probability",
     ) -> Predictions:
         """Answer many questions: (head, relation, None) or (None, relation, tail).
@@ -99,6 +104,7 @@ class Decisions:
         if isinstance(questions, str | Path):
             questions = read_triples(questions)
         found = Predictions()
+        options = {"known": known, "contradictions": contradictions}
         for place, question in enumerate(questions, 1):
             if isinstance(question, str) or len(question) != 3:
                 raise UserError(f"A question is (head, relation, None); {question!r} is none.")
@@ -109,9 +115,9 @@ class Decisions:
                 if head is not None and tail is not None:
                     found.append(self.judge(head, relation, tail))
                 elif head is not None:
-                    found += self.predict_tails(head, relation, k, known=known, by=by)
+                    found += self.predict_tails(head, relation, k, by=by, **options)
                 elif tail is not None:
-                    found += self.predict_heads(relation, tail, k, known=known, by=by)
+                    found += self.predict_heads(relation, tail, k, by=by, **options)
             except UserError as error:
                 raise UserError(f"Question {place}: {error}") from error
         return found
@@ -345,7 +351,7 @@ class Decisions:
         anchor: Reference | Sequence[Reference],
         relation: Reference,
         k: int,
-        known: bool,
+        kept: tuple[bool, bool],
         by: str,
     ) -> Predictions:
         if k < 1:
@@ -360,7 +366,15 @@ class Decisions:
         chunk = asker.evidence.chunk()
         for start in range(0, len(anchors), chunk):
             block = anchors[start : start + chunk]
-            ranked = asker.ask(side, relation_id, block, k, known=known, by_score=by == "score")
+            ranked = asker.ask(
+                side,
+                relation_id,
+                block,
+                k,
+                known=kept[0],
+                contradictions=kept[1] or by == "score",
+                by_score=by == "score",
+            )
             triples = np.empty((len(ranked.row), 3), dtype=np.int64)
             triples[:, 1] = relation_id
             place, answer = (2, 0) if side is Side.HEAD else (0, 2)

@@ -91,14 +91,16 @@ def discover(
             chunk = asker.evidence.chunk()
             for start in range(0, len(anchors), chunk):
                 block = anchors[start : start + chunk]
-                found = asker.ask(Side.TAIL, relation, block, k, among=among)
+                found = asker.ask(
+                    Side.TAIL, relation, block, k, contradictions=contradictions, among=among
+                )
                 triples = np.column_stack(
                     [block[found.row], np.full(len(found.row), relation), found.entity]
                 )
                 best.add(triples.astype(np.int64), found.logit, found.score)
                 advance(len(block))
     triples, numbers = best.ordered()
-    return _chosen(asker, triples, numbers, count, per_question, per_answer, contradictions)
+    return _chosen(asker, triples, numbers, count, per_question, per_answer)
 
 
 def _anchors(asker: Asker, relation: int, heads: Ids | None) -> Ids:
@@ -114,7 +116,6 @@ def _chosen(
     count: int,
     per_question: int | None,
     per_answer: int | None,
-    contradictions: bool,
 ) -> Predictions:
     """Take the best facts in turn, unless there are enough of their kind."""
     taken = Predictions()
@@ -127,8 +128,6 @@ def _chosen(
             triples[part], numbers[part, 1].tolist(), numbers[part, 0], Side.TAIL
         )
         for (head, relation, tail), prediction in zip(triples[part].tolist(), made, strict=True):
-            if prediction.contradicts is not None and not contradictions:
-                continue
             question, answer = (head, relation), (relation, tail)
             if per_question is not None and asked.get(question, 0) >= per_question:
                 continue

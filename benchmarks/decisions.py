@@ -1,0 +1,383 @@
+"""From scores to decisions, measured: answers out of range, calibration, hide and find, updates.
+
+    python benchmarks/decisions.py answers --out benchmarks/results/decisions-world.json
+    NSCACHING_DATA=... python benchmarks/decisions.py hide world FB15K-237 WN18RR
+    python benchmarks/decisions.py update world
+    python benchmarks/decisions.py reject world
+
+Without options runs are trained with the default recipe; ``--set epochs=30 --set dim=64`` changes
+it. ``answers --run FOLDER`` measures a run that is there. One JSON object on stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import nscaching as ns  # before torch: it sets up threads
+
+# isort: split
+import numpy as np
+import yaml
+
+from nscaching.evaluation.positions import Positions
+from nscaching.graph import KnowledgeGraph, split_triples
+from nscaching.graph.pairs import triple_keys
+from nscaching.models import Side
+from nscaching.training.benchmarking import describe_machine
+
+
+def peak_mb():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def trained(graph, options):
+    started = time.perf_counter()
+    run = ns.train(graph, progress="lines", **options)
+    return run, time.perf_counter() - started
+
+
+# Answers ------------------------------------------------------------------------------------------
+
+
+def answers(run, heads_per_relation=40):
+    """Out of range, calibrated, contradicting, explained: on a run of ``world``."""
+    started = time.perf_counter()
+    assert run.calibration is not None
+    return {
+        "mrr": run.evaluate("test").mrr,
+        "calibration_seconds": time.perf_counter() - started,
+        "out_of_range": out_of_range(run, heads_per_relation),
+        "calibration": {
+            split: {
+                key: value
+                for key, value in run.calibration_report(split).as_dict().items()
+                if "bins" not in key
+            }
+            for split in ("valid", "test")
+        },
+        "discovered": contradictions(run),
+        "explanations": explanations(run),
+    }
+
+
+def out_of_range(run, heads_per_relation):
+    """First new answers that name a tail which was never a tail of that relation in training."""
+    graph, positions = run.graph, Positions.of(run.graph)
+    kinds = {
+        "probability": {},
+        "probability_with_contradictions": {"contradictions": True},
+        "score": {"by": "score"},
+    }
+    counts = {kind: {} for kind in kinds}
+    answered = dict.fromkeys(kinds, 0)
+    asked, once, true_out = 0, [], 0
+    held_out = np.concatenate([graph.valid, graph.test])
+    for relation in range(graph.num_relations):
+        seen = positions.column(Side.TAIL, relation).seen
+        true_out += int((~seen[held_out[held_out[:, 1] == relation, 2]]).sum())
+        heads = np.flatnonzero(positions.column(Side.HEAD, relation).seen)
+        heads = np.random.default_rng(relation).permutation(heads)[:heads_per_relation].tolist()
+        asked += len(heads)
+        name = graph.relations[relation]
+        if positions.has_one_answer(Side.HEAD, relation):
+            once.append(name)
+        for kind, options in kinds.items():
+            first = run.predict_tails(heads, relation, k=1, **options)
+            counts[kind][name] = sum(not answer.seen for answer in first)
+            answered[kind] += len(first)
+    others = [name for name in graph.relations if name not in once]
+    return {
+        "questions": asked,
+        "of_held_out_facts": true_out / len(held_out),
+        # Where a tail has one head, every tail that was seen is taken: new ones are out of range.
+        "relations_with_one_head_per_tail": once,
+        **{
+            kind: {
+                "share_of_questions": sum(found.values()) / asked,
+                "questions_with_an_answer": answered[kind],
+                "share_of_answers": sum(found.values()) / max(1, answered[kind]),
+                "without_relations_with_one_head_per_tail": sum(found[name] for name in others)
+                / (heads_per_relation * max(1, len(others))),
+                "by_relation": found,
+            }
+            for kind, found in counts.items()
+        },
+    }
+
+
+def contradictions(run, count=100):
+    """Among the first discovered: contradictions, flagged and not, found here by loops and sets."""
+    graph, positions = run.graph, Positions.of(run.graph)
+    known = np.concatenate([graph.train, graph.valid, graph.test])
+    answers_of: dict = {}
+    for h, r, t in known.tolist():
+        answers_of.setdefault((Side.TAIL, h, r), set()).add(t)
+        answers_of.setdefault((Side.HEAD, t, r), set()).add(h)
+    result = {}
+    for name, keep in (("contradictions_left_out", False), ("contradictions_kept", True)):
+        started = time.perf_counter()
+        facts = run.discover(count, contradictions=keep)
+        seconds = time.perf_counter() - started
+        flagged = silent = 0
+        for fact in facts:
+            h, t = (graph.entity_ids[name] for name in (fact.head, fact.tail))
+            r = graph.relation_ids[fact.relation]
+            against = any(
+                positions.has_one_answer(side, r) and answers_of.get((side, anchor, r), set()) - {a}
+                for side, anchor, a in ((Side.TAIL, h, t), (Side.HEAD, t, h))
+            )
+            flagged += against and fact.contradicts is not None
+            silent += against and fact.contradicts is None
+        result[name] = {"facts": len(facts), "flagged": flagged, "silent": silent, "s": seconds}
+    return result
+
+
+def explanations(run, count=200):
+    random = np.random.default_rng(0)
+    test = run.graph.test[random.permutation(len(run.graph.test))[:count]]
+    seconds, explained, paths = [], 0, 0
+    run.explain(*test[0].tolist())
+    for row in test.tolist():
+        started = time.perf_counter()
+        reason = run.explain(*row)
+        seconds.append(time.perf_counter() - started)
+        explained += bool(reason.paths or reason.similar)
+        paths += bool(reason.paths)
+    return {
+        "facts": len(test),
+        "share_with_path_or_similar": explained / len(test),
+        "share_with_path": paths / len(test),
+        "median_ms": 1000 * statistics.median(seconds),
+        "longest_ms": 1000 * max(seconds),
+    }
+
+
+# Hide and find ------------------------------------------------------------------------------------
+
+
+def hidden_graph(graph, share=0.1, seed=0):
+    """Return the graph with a share of all its facts hidden, the rest split anew, and those."""
+    everything = np.concatenate([graph.train, graph.valid, graph.test])
+    sizes = graph.num_entities, graph.num_relations
+    kept, hidden, _ = split_triples(everything, *sizes, share, seed)
+    rest = np.concatenate([kept, _])
+    train, valid, test = split_triples(rest, *sizes, 0.05, seed + 1)
+    visible = KnowledgeGraph(
+        graph.entities, graph.relations, train, valid, test, name=f"{graph.name}, a tenth hidden"
+    )
+    return visible, hidden
+
+
+def hide_and_find(name, options, pykeen):
+    visible, hidden = hidden_graph(ns.load_graph(name))
+    run, training = trained(visible, options)
+    count = min(len(hidden), 10_000)
+    sizes = visible.num_entities, visible.num_relations
+    result = {
+        "hidden": len(hidden),
+        "asked_for": count,
+        "training_seconds": training,
+        "mrr": run.summary["test"]["mrr"],
+    }
+
+    def share(triples):
+        keys = triple_keys(np.concatenate([hidden, triples]), *sizes)
+        return float(np.isin(keys[len(hidden) :], keys[: len(hidden)]).mean())
+
+    def ids(facts):
+        e, r = visible.entity_ids, visible.relation_ids
+        return np.array([(e[f.head], r[f.relation], e[f.tail]) for f in facts], dtype=np.int64)
+
+    started = time.perf_counter()
+    assert run.calibration is not None
+    result["calibration_seconds"] = time.perf_counter() - started
+    for limit in (None, 3):
+        started = time.perf_counter()
+        found = run.discover(count, per_question=limit)
+        result["discover" if limit is None else f"discover_{limit}_per_question"] = {
+            "found": share(ids(found)),
+            "mean_probability": float(np.mean([f.probability for f in found])),
+            "first_100": share(ids(found[:100])),
+            "seconds": time.perf_counter() - started,
+            "peak_mb": peak_mb(),
+        }
+    started = time.perf_counter()
+    best = by_raw_score(run, count)
+    result["raw_score_same_questions"] = {
+        "found": share(best),
+        "seconds": time.perf_counter() - started,
+        "peak_mb": peak_mb(),
+    }
+    if pykeen:
+        result["pykeen_predict_all"] = pykeen_predict_all(run, count, share)
+    return result
+
+
+def by_raw_score(run, count, per_question=100):
+    """Return the facts of highest raw score among the questions that discover asks."""
+    asker, parts = run._asker, []
+    for relation in range(run.graph.num_relations):
+        heads = np.flatnonzero(asker.evidence.positions.column(Side.HEAD, relation).plausible)
+        for start in range(0, len(heads), asker.evidence.chunk()):
+            block = heads[start : start + asker.evidence.chunk()]
+            k = min(per_question, run.graph.num_entities)
+            found = asker.ask(Side.TAIL, relation, block, k, by_score=True)
+            triples = np.column_stack(
+                [block[found.row], np.full(len(found.row), relation), found.entity]
+            )
+            parts.append(np.column_stack([triples, found.score]))
+        best = np.concatenate(parts)
+        parts = [best[np.argsort(-best[:, 3], kind="stable")[:count]]]
+    return parts[0][:, :3].astype(np.int64)
+
+
+def pykeen_predict_all(run, count, share):
+    """PyKEEN's list of the best of all triples, by raw score, with what is known taken out."""
+    from pykeen.predict import predict_all
+
+    graph = run.graph
+    known = np.concatenate([graph.train, graph.valid, graph.test])
+    started = time.perf_counter()
+    pack = predict_all(model=run.to_pykeen(), k=count + len(known), batch_size=64)
+    triples = pack.result.numpy()[np.argsort(-pack.scores.numpy(), kind="stable")]
+    keys = triple_keys(np.concatenate([known, triples]), graph.num_entities, graph.num_relations)
+    new = triples[~np.isin(keys[len(known) :], keys[: len(known)])][:count]
+    seconds = time.perf_counter() - started
+    return {"found": share(new), "seconds": seconds, "peak_mb": peak_mb()}
+
+
+# Updates ------------------------------------------------------------------------------------------
+
+
+def named(graph, triples):
+    e, r = graph.entities, graph.relations
+    return [(e[h], r[q], e[t]) for h, q, t in triples.tolist()]
+
+
+def update(name, options, share=0.05, seed=0):
+    """Hold back 5 % of the entities with their facts, and 5 % of the other facts; then add them."""
+    graph = ns.load_graph(name)
+    random = np.random.default_rng(seed)
+    new = np.zeros(graph.num_entities, dtype=bool)
+    new[random.permutation(graph.num_entities)[: round(share * graph.num_entities)]] = True
+    touches = {
+        s: new[graph.split(s)[:, 0]] | new[graph.split(s)[:, 2]] for s in ("train", "valid", "test")
+    }
+    late = touches["train"] | (random.random(len(graph.train)) < share)
+    parts = {s: named(graph, graph.split(s)[~touches[s]]) for s in ("valid", "test")}
+    old = KnowledgeGraph.from_triples(
+        named(graph, graph.train[~late]), parts["valid"], parts["test"], name=graph.name
+    )
+    result = {"facts_added": int(late.sum()), "entities_added": int(new.sum())}
+    with tempfile.TemporaryDirectory() as folder:
+        before, seconds = trained(old, {**options, "out": Path(folder) / "old"})
+        result["old"] = {"training_seconds": seconds}
+        started = time.perf_counter()
+        after = before.update(
+            named(graph, graph.train[late]), out=Path(folder) / "new", progress="lines"
+        )
+        result["updated"] = {
+            "training_seconds": time.perf_counter() - started,
+            "epochs": after.summary["epochs"],
+        }
+        anew, seconds = trained(graph, options)
+        result["anew"] = {"training_seconds": seconds}
+        for label, run in (("old", before), ("updated", after), ("anew", anew)):
+            result[label].update(quality(run, graph, touches["test"]))
+    return result
+
+
+def quality(run, graph, touches):
+    """MRR of the test facts of old entities, and of those with a new one, filtered by all facts."""
+    from nscaching.evaluation import rank_triples
+
+    mine = run.graph
+    e, r = mine.entity_ids, mine.relation_ids
+    found = {}
+
+    def renumbered(rows):
+        known = [
+            (e[h], r[q], e[t]) for h, q, t in named(graph, rows) if h in e and q in r and t in e
+        ]
+        return np.array(known, dtype=np.int32).reshape(-1, 3)
+
+    whole = KnowledgeGraph(
+        mine.entities,
+        mine.relations,
+        *(renumbered(graph.split(s)) for s in ("train", "valid", "test")),
+    )
+    for label, rows in (
+        ("old_entities", graph.test[~touches]),
+        ("new_entities", graph.test[touches]),
+    ):
+        ids = renumbered(rows)
+        if len(ids) < len(rows) or len(rows) == 0:
+            found[label] = None  # it does not know them
+            continue
+        ranks = rank_triples(run.model, whole, ids)
+        found[label] = float(np.mean([(1 / ranks[side].rank).mean() for side in Side]))
+    return found
+
+
+def reject(name, options, count=10):
+    """Reject ten out-of-range answers of one relation; look at the answers of other heads."""
+    with tempfile.TemporaryDirectory() as folder:
+        run, _ = trained(ns.load_graph(name), {**options, "out": Path(folder) / "old"})
+        relation = "speaks"
+        tried = [
+            h
+            for h in run.graph.entities
+            if run.graph.answers("tail", run.graph.entity_id(h), run.graph.relation_id(relation))
+        ]
+        wrong = [a for a in run.predict_tails(tried, relation, k=5, by="score") if not a.seen]
+        chosen = wrong[:: max(1, len(wrong) // count)][:count]
+        others = [h for h in tried if h not in {a.head for a in chosen}]
+        after = run.update(reject=chosen, out=Path(folder) / "new", progress="lines")
+        share = {}
+        for label, asked in (("before", run), ("after", after)):
+            first = asked.predict_tails(others, relation, k=5, by="score")
+            share[label] = sum(not a.seen for a in first) / max(1, len(first))
+        offered = {fact.triple for fact in after.discover(5000, per_question=None)}
+        return {
+            "rejected": [list(a.triple) for a in chosen],
+            "out_of_range_of_five_by_score": share,
+            "came_back": len(offered & after.rejected),
+        }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["answers", "hide", "update", "reject"])
+    parser.add_argument("data", nargs="*", default=["world"])
+    parser.add_argument("--set", action="append", default=[], help="option=value of train")
+    parser.add_argument("--run", help="a run folder for answers, instead of training one")
+    parser.add_argument("--pykeen", action="store_true", help="PyKEEN's predict_all beside it")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    options = {}
+    for pair in given.set:
+        name, _, value = pair.partition("=")
+        options[name] = yaml.safe_load(value)
+    result = {"machine": describe_machine(), "options": options}
+    for name in given.data:
+        if given.what == "answers":
+            run = ns.load_run(given.run) if given.run else trained(ns.load_graph(name), options)[0]
+            result[name] = answers(run)
+        elif given.what == "hide":
+            result[name] = hide_and_find(name, options, given.pykeen)
+        else:
+            result[name] = {"update": update, "reject": reject}[given.what](name, options)
+    text = json.dumps(result, indent=1)
+    print(text)
+    if given.out:
+        given.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
