@@ -244,7 +244,9 @@ def pykeen_predict_all(run, count, share):
     graph = run.graph
     known = np.concatenate([graph.train, graph.valid, graph.test])
     started = time.perf_counter()
-    pack = predict_all(model=run.to_pykeen(), k=count + len(known), batch_size=64)
+    pack = predict_all(
+        model=run.to_pykeen(), k=count + len(known), batch_size=64, tqdm_kwargs={"disable": True}
+    )
     triples = pack.result.numpy()[np.argsort(-pack.scores.numpy(), kind="stable")]
     keys = triple_keys(np.concatenate([known, triples]), graph.num_entities, graph.num_relations)
     new = triples[~np.isin(keys[len(known) :], keys[: len(known)])][:count]

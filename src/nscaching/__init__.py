@@ -18,6 +18,7 @@ from nscaching.kernels import availability  # noqa: F401  (first: it sets up thr
 
 if TYPE_CHECKING:
     from nscaching.evaluation import ClassificationReport, RankingMetrics, RankingReport, Verdicts
+    from nscaching.evaluation.reliability import CalibrationReport
     from nscaching.experiments.compare import Comparison, compare
     from nscaching.experiments.tune import SearchResult, tune
     from nscaching.graph import KnowledgeGraph, load_graph
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
         load_nodes,
     )
     from nscaching.runs.api import load_run, train
+    from nscaching.runs.explain import Explanation
+    from nscaching.runs.predictions import Predictions
     from nscaching.runs.run import Neighbour, Prediction, Run
     from nscaching.training import Progress, TrainConfig
 
@@ -47,15 +50,20 @@ _DEFINED_IN = {
         "load_node_graph",
         "load_nodes",
     ),
+    "evaluation.reliability": ("CalibrationReport",),
     "runs.api": ("load_run", "train"),
+    "runs.explain": ("Explanation",),
+    "runs.predictions": ("Predictions",),
     "runs.run": ("Neighbour", "Prediction", "Run"),
     "training": ("Progress", "TrainConfig"),
 }
 _MODULE_OF = {name: module for module, names in _DEFINED_IN.items() for name in names}
 
 __all__ = [
+    "CalibrationReport",
     "ClassificationReport",
     "Comparison",
+    "Explanation",
     "KnowledgeGraph",
     "NSCachingError",
     "Neighbour",
@@ -63,6 +71,7 @@ __all__ = [
     "NodeEmbedding",
     "NodeGraph",
     "Prediction",
+    "Predictions",
     "Progress",
     "RankingMetrics",
     "RankingReport",

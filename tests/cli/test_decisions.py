@@ -52,7 +52,7 @@ def test_an_answered_question_says_so(run):
     loaded = ns.load_run(run)
     fact = next(f for f in loaded.graph.train.tolist() if loaded.graph.relations[f[1]] == "speaks")
     question = ("predict", run, "--head", loaded.graph.entities[fact[0]], "--relation", "speaks")
-    assert "no new answer that does not contradict" in invoke(*question).stdout
+    assert "No new answer that does not contradict" in invoke(*question).stdout
     assert "contradicts" in invoke(*question, "--contradictions").stdout
 
 

@@ -235,6 +235,7 @@ def test_predictions_as_text_html_and_frames(towns):
     assert isinstance(frame, pandas.DataFrame)
     assert frame["head"].tolist() == [fact.head for fact in found]
     assert frame["probability"].tolist() == [fact.probability for fact in found]
+    assert found[2:4].to_frame()["head"].tolist() == [found[2].head, found[3].head]
     page = found._repr_html_()
     assert page.count("<tr>") == 9
     hostile = ns.Prediction("<script>alert(1)</script>", "r", "=1+1", 0.0)

@@ -128,7 +128,7 @@ def show_predictions(answers: Predictions, title: str, side: str | None) -> None
     stdout().print(made)
     if side is not None and all(answer.known for answer in answers):
         stdout().print(
-            "There is no new answer that does not contradict the graph; --contradictions shows them."
+            "No new answer that does not contradict the graph; --contradictions shows others."
         )
 
 

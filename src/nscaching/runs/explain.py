@@ -182,7 +182,12 @@ class Explainer:
             )
             found.append((_lower_bound(confirmed, support), reason))
         found.sort(key=lambda pair: -pair[0])
-        return tuple(reason for _, reason in found[:k])
+        # A relation that goes both ways gives the same path twice.
+        once = {
+            (*(name for name, _ in reason.steps), reason.via, reason.support): reason
+            for _, reason in reversed(found)
+        }
+        return tuple(reason for _, reason in found if reason in once.values())[:k]
 
     def _kinds_between(
         self, head: int, relation: int, tail: int

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -86,6 +86,17 @@ class Neighbour:
 
 class Predictions(list[Prediction]):
     """A list of predictions, best first, that shows and writes itself."""
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> Prediction: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Predictions: ...
+
+    def __getitem__(self, key: SupportsIndex | slice) -> Prediction | Predictions:
+        """Return one prediction, or some of them."""
+        found = super().__getitem__(key)
+        return Predictions(found) if isinstance(found, list) else found
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Return every prediction as plain values."""
