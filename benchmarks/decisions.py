@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import tempfile
@@ -239,14 +240,13 @@ def by_raw_score(run, count, per_question=100):
 
 def pykeen_predict_all(run, count, share):
     """PyKEEN's list of the best of all triples, by raw score, with what is known taken out."""
+    os.environ["TQDM_DISABLE"] = "1"
     from pykeen.predict import predict_all
 
     graph = run.graph
     known = np.concatenate([graph.train, graph.valid, graph.test])
     started = time.perf_counter()
-    pack = predict_all(
-        model=run.to_pykeen(), k=count + len(known), batch_size=64, tqdm_kwargs={"disable": True}
-    )
+    pack = predict_all(model=run.to_pykeen(), k=count + len(known), batch_size=64)
     triples = pack.result.numpy()[np.argsort(-pack.scores.numpy(), kind="stable")]
     keys = triple_keys(np.concatenate([known, triples]), graph.num_entities, graph.num_relations)
     new = triples[~np.isin(keys[len(known) :], keys[: len(known)])][:count]
