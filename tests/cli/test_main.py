@@ -114,3 +114,41 @@ def test_an_ascii_terminal_is_no_error(tmp_path):
     asked = ["predict", tmp_path / "R", "--head", "Basel", "--relation", "r", "--known"]
     assert "Z\\xfcrich" in said(*asked)
     assert {p["tail"] for p in json.loads(said(*asked, "--json"))["predictions"]} >= {"Zürich"}
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("ImportError('libtorch.so: cannot allocate memory')", "cannot allocate memory"),
+        ("MemoryError()", "not enough memory"),
+        ("OSError('failed to map segment')", "failed to map segment"),
+    ],
+)
+def test_an_import_that_fails_is_one_sentence(tmp_path, error, words):
+    (tmp_path / "torch.py").write_text(f"raise {error}\n")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    command = [sys.executable, "-m", "nscaching", "evaluate", "nowhere"]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps the folder of a process")
+def test_a_working_folder_that_is_gone_is_named(tmp_path):
+    (tmp_path / "gone").mkdir()
+    code = "import os, sys; os.rmdir(os.getcwd()); from nscaching.cli.start import main; main()"
+    command = [sys.executable, "-c", f"import nscaching; {code}", "evaluate", "nowhere"]
+    source = os.pathsep.join(os.path.abspath(part) for part in sys.path if part)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path / "gone",
+        env={**os.environ, "PYTHONPATH": source},
+    )
+    assert done.returncode == 2
+    assert done.stderr == "The working folder is not there any more; change to another one.\n"

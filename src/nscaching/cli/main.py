@@ -54,7 +54,7 @@ class LazyGroup(TyperGroup):
         """Return a command; while commands are listed, its name and its sentence."""
         if self._listing or cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(f"nscaching.cli.{cmd_name}")
+        module = _loaded(f"nscaching.cli.{cmd_name}")
         group = getattr(module, "app", None)
         if group is None:
             group = typer.Typer(add_completion=False, **_STYLE)
@@ -79,6 +79,22 @@ class LazyGroup(TyperGroup):
             return super().shell_complete(ctx, incomplete)
         finally:
             self._listing = False
+
+
+def _loaded(name: str) -> Any:
+    """Import a module; what keeps it from loading is said in a sentence."""
+    try:
+        return importlib.import_module(name)
+    except (ImportError, MemoryError, OSError, RuntimeError) as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        what = str(error).splitlines()[0] if str(error) else "there is not enough memory"
+        print(
+            f"A package that nscaching needs cannot be loaded: {what}. Free some memory (ulimit -v "
+            "shows a limit), or install again: pip install nscaching. --debug shows where.",
+            file=sys.stderr,
+        )
+        raise typer.Exit(1) from error
 
 
 app = typer.Typer(

@@ -21,6 +21,11 @@ def main() -> None:
     for number in _USUAL:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
+    try:
+        os.getcwd()  # noqa: PTH109
+    except OSError:  # torch would end the process without a word of ours
+        os.write(2, b"The working folder is not there any more; change to another one.\n")
+        raise SystemExit(2) from None
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):  # not on a closed output
             output.reconfigure(errors="backslashreplace")  # an ASCII terminal is no error

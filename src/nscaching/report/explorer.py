@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from nscaching._version import __version__
+from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
-from nscaching.files import write_text
 from nscaching.report.explorer_answers import ExplorerAnswers
 from nscaching.report.explorer_model import int8_table, packed, packed_calibration
 from nscaching.report.markup import asset, text
