@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -141,7 +142,7 @@ def test_a_working_folder_that_is_gone_is_named(tmp_path):
     (tmp_path / "gone").mkdir()
     code = "import os, sys; os.rmdir(os.getcwd()); from nscaching.cli.start import main; main()"
     command = [sys.executable, "-c", f"import nscaching; {code}", "evaluate", "nowhere"]
-    source = os.pathsep.join(os.path.abspath(part) for part in sys.path if part)
+    source = os.pathsep.join(str(Path(part).resolve()) for part in sys.path if part)
     done = subprocess.run(
         command,
         capture_output=True,

@@ -3,16 +3,16 @@
 import time
 
 import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from nscaching.models import all_pairs_gpu
 from nscaching.models.gradients import (
     bilinear_gpu,
     distances_gpu,
     rotation_gpu,
     translational_gpu,
 )
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-
-from nscaching.models import all_pairs_gpu
 from nscaching.sampling import gpu_kernels as sampling
 from nscaching.sampling import uniform_gpu
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from nscaching.models.gradients import distances
 
 from nscaching.models import SCORING
+from nscaching.models.gradients import distances
 from tests.conftest import seeded, with_one_thread_and_with_all
 
 
