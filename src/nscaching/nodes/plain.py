@@ -27,9 +27,11 @@ LOSS_EVERY = 8
 def kernel(name: str) -> Callable[..., Any]:
     """Return a kernel of this package: ``walk`` or another function of this module."""
     if not availability.HAVE_NUMBA:
-        return globals()[name]  # type: ignore[no-any-return]
+        plain: Callable[..., Any] = globals()[name]
+        return plain
     module = "walks_cpu" if name in ("walk", "count_nodes") else "skipgram_cpu"
-    return getattr(import_module(f"nscaching.kernels.{module}"), name)  # type: ignore[no-any-return]
+    compiled: Callable[..., Any] = getattr(import_module(f"nscaching.kernels.{module}"), name)
+    return compiled
 
 
 def _mix(bits: Array) -> Array:

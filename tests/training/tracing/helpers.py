@@ -27,22 +27,21 @@ class SlowTwin:
         self.now, self.norms, self.steps = {}, [], 0
         self.counts = dict.fromkeys(("drawn", "nonzero", "repeated", "known", "false"), 0)
 
-    def observe(self, negatives):
-        """See a step; the parameters have not moved yet."""
+    def observe(self, candidates):
+        """See a step with one question per triple; the parameters have not moved yet."""
         trainer, size = self.trainer, self.trainer.config.batch_size
         index = trainer.executor.order[self.steps * size : (self.steps + 1) * size].tolist()
         for place, number in enumerate(index):
             triple = tuple(trainer.graph.train[number].tolist())
             mine = []
-            for column in range(negatives.entities.shape[1]):
-                if negatives.weight[place, column] > 0:
-                    entity = int(negatives.entities[place, column])
-                    mine.append((entity, bool(negatives.replaces_head[place, column])))
+            for entity in candidates.negatives[place].tolist():
+                if entity >= 0:
+                    mine.append((entity, bool(candidates.replaces_head[place])))
             for entity, replaces_head in mine:
                 self.see(number, triple, entity, replaces_head)
             self.now[number] = set(mine)
         if self.steps % tracer_module.NORM_EVERY == 0:
-            self.norms.append(self.dense_norm(index, negatives))
+            self.norms.append(self.dense_norm(index, candidates))
         self.steps += 1
 
     def see(self, number, triple, entity, replaces_head):
@@ -60,25 +59,26 @@ class SlowTwin:
         return float(self.trainer.model.score(*ids))
 
     def has_loss(self, positive, negative):
-        margin = self.trainer.step.loss.margin
+        margin = getattr(self.trainer.loss, "margin", None)
         if margin is None:
             return math.log1p(math.exp(self.score(negative))) > 0.01
         return margin - self.score(positive) + self.score(negative) > 0
 
-    def dense_norm(self, index, negatives):
+    def dense_norm(self, index, candidates):
         """Return the norm of the gradient by the whole tables."""
-        model = self.trainer.model
+        model, sampler = self.trainer.model, self.trainer.sampler
         tables = [table.clone().requires_grad_() for table in (model.entity, model.relation)]
         h, r, t = torch.from_numpy(self.trainer.graph.train[index]).long().unbind(1)
-        n, where = negatives.entities, negatives.replaces_head
-        heads = torch.where(where, n, h.unsqueeze(1))
-        tails = torch.where(where, t.unsqueeze(1), n)
-        relations = r.unsqueeze(1).expand_as(n)
-        score = model.scoring.score
-        positive = score(tables[0][h], tables[1][r], tables[0][t])
-        negative = score(tables[0][heads], tables[1][relations], tables[0][tails])
-        loss = self.trainer.step.loss(positive, negative, negatives.weight)
-        gradients = torch.autograd.grad(loss, tables)
+        ids, where = candidates.ids, candidates.replaces_head.unsqueeze(1)
+        there = ids.clamp_min(0)
+        heads = torch.where(where, there, h.unsqueeze(1))
+        tails = torch.where(where, t.unsqueeze(1), there)
+        relations = r.unsqueeze(1).expand_as(ids)
+        scores = model.scoring.score(tables[0][heads], tables[1][relations], tables[0][tails])
+        scores = scores.masked_fill(ids < 0, -torch.inf)
+        weights = sampler.weigh(candidates, scores.detach())
+        slopes = self.trainer.loss(scores.detach(), weights)[1]
+        gradients = torch.autograd.grad(scores, tables, slopes)
         return math.sqrt(sum(float(g.square().sum()) for g in gradients))
 
     def end_epoch(self):

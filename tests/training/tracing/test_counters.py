@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from nscaching.optim import RowGradients
 from nscaching.sampling import triple_columns
 from nscaching.training import TrainConfig
 from nscaching.training.tracing import Tracer, counters, repeats
@@ -140,7 +141,7 @@ def test_candidates_with_the_true_entity_first_are_counted(monkeypatch, sides, l
     train = {tuple(triple) for triple in graph.train.tolist()}
     held_out = {tuple(t) for t in np.concatenate([graph.valid, graph.test]).tolist()} - train
     generator, past = seeded(0), []
-    nothing = {"entity": (None, torch.zeros(1, 1))}
+    nothing = {"entity": [RowGradients(None, torch.zeros(1, 1))]}
     chosen = range(k) if k <= 16 else [place * k // 16 for place in range(16)]
     for epoch in range(1, 4):
         order = torch.randperm(20, generator=generator)
@@ -156,7 +157,9 @@ def test_candidates_with_the_true_entity_first_are_counted(monkeypatch, sides, l
             ids[:, 0] = torch.from_numpy(
                 np.where(heads, graph.train[index, 0], graph.train[index, 2])
             )
-            tracer.observe(SimpleNamespace(ids=ids, replaces_head=heads), scores, nothing)
+            tracer.observe(
+                SimpleNamespace(negatives=ids[:, 1:], replaces_head=heads), scores, nothing
+            )
             tracer.after_step()
             for row, triple in enumerate(index.tolist()):
                 h, r, t = graph.train[triple].tolist()
@@ -192,8 +195,8 @@ def test_with_every_entity_as_a_candidate_nothing_was_drawn():
     tracer.begin_epoch(torch.arange(20), 0)
     ids = torch.zeros(40, 1, dtype=torch.int64)
     table = torch.full((12, 3), 2.0)
-    candidates = SimpleNamespace(ids=ids, replaces_head=torch.arange(40) < 20)
-    tracer.observe(candidates, torch.zeros(40, 1), {"entity": (None, table)})
+    candidates = SimpleNamespace(negatives=ids[:, 1:], replaces_head=torch.arange(40) < 20)
+    tracer.observe(candidates, torch.zeros(40, 1), {"entity": [RowGradients(None, table)]})
     tracer.after_step()
     line = tracer.end_epoch(1, None, object())[0]
     assert (line["negatives"], line["nonzero_loss"], line["repeated"]) == (0, None, None)

@@ -6,8 +6,9 @@ import torch
 
 import nscaching as ns
 from nscaching import UserError
-from nscaching.losses import Loss
+from nscaching.losses import Logistic, MarginRanking
 from nscaching.models import Side
+from nscaching.optim import RowGradients
 from nscaching.training.tracing.gradients import BatchNorms, GradientNorms, gradient_norms
 
 from ...conftest import random_model
@@ -24,7 +25,8 @@ def test_rows_of_one_id_are_added_up_before_the_norm(generator, whole):
             ids = torch.randint(size, (20,), generator=generator)
             rows = torch.randn(20, 5, generator=generator)
             dense[name] = torch.zeros(size, 5).index_add_(0, ids, rows)
-            gradients[name] = (None, dense[name]) if whole else (ids, rows)
+            parts = [RowGradients(ids[:8], rows[:8]), RowGradients(ids[8:], rows[8:])]
+            gradients[name] = [RowGradients(None, dense[name])] if whole else parts
         norms.add(gradients)
         expected.append(float(sum(table.square().sum() for table in dense.values())) ** 0.5)
     total, count = norms.sums.tolist()
@@ -36,7 +38,8 @@ def test_rows_of_one_id_are_added_up_before_the_norm(generator, whole):
 @pytest.mark.parametrize("margin", [None, 1.0])
 @pytest.mark.parametrize("triple", [(1, 2, 3), (4, 0, 4)])
 def test_the_norm_of_a_pair_is_that_of_its_loss_by_the_whole_tables(scoring, margin, triple):
-    model, loss = random_model(scoring), Loss(margin)
+    model = random_model(scoring)
+    loss = Logistic() if margin is None else MarginRanking(margin)
     for side in Side:
         left_out = torch.tensor([triple[2], 7])
         found = gradient_norms(model, loss, triple, side, left_out).norms
@@ -51,10 +54,9 @@ def test_the_norm_of_a_pair_is_that_of_its_loss_by_the_whole_tables(scoring, mar
                 model.scoring.score(tables[0][[a]], tables[1][[b]], tables[0][[c]])
                 for a, b, c in (triple, corrupted)
             )
-            weight = torch.ones(1, 1)
-            gradients = torch.autograd.grad(
-                loss(positive, negative.unsqueeze(1), weight), tables, materialize_grads=True
-            )
+            scores = torch.stack([positive, negative], dim=1)
+            slopes = loss(scores.detach(), torch.ones(1, 1))[1]
+            gradients = torch.autograd.grad(scores, tables, slopes, materialize_grads=True)
             expected.append(sum(float(g.square().sum()) for g in gradients) ** 0.5)
         np.testing.assert_allclose(found, np.sort(expected), rtol=1e-4, atol=1e-5)
 

@@ -8,7 +8,7 @@ import pytest
 import nscaching as ns
 from nscaching import UserError
 from nscaching.training import RunFolder
-from nscaching.training.step import GradientStep
+from nscaching.training.step import TrainingStep
 from nscaching.training.tracing.snapshots import find_row
 
 from ...training.helpers import ALL_STATE, go_on, kept_bits, ring, train
@@ -72,7 +72,7 @@ def test_a_stopped_run_ends_with_the_trace_of_one_that_never_stopped(
     tmp_path, monkeypatch, whole, step
 ):
     folder = tmp_path / "R"
-    signal_at(monkeypatch, GradientStep, "__call__", step, signal.SIGTERM)
+    signal_at(monkeypatch, TrainingStep, "__call__", step, signal.SIGTERM)
     stopped(monkeypatch, folder, **TRACED)
     go_on(folder)
     assert RunFolder(folder).read_trace() == whole.trace
