@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from nscaching.evaluation.evidence import ENTITY_FEATURES, SCORE_FEATURES, Evidence
+from nscaching.evaluation.positions import Positions
 from nscaching.models import Side
 from nscaching.runs.run import Run
 
@@ -44,6 +45,7 @@ def packed_calibration(run: Run) -> dict[str, Any] | None:
         return None
     calibration, graph = run.calibration, run.graph
     evidence = Evidence(run.model, graph, calibration.temperature)
+    positions = Positions.of(graph, whole=True)  # new facts are judged by all that are known
     parts = np.cumsum([len(SCORE_FEATURES), len(ENTITY_FEATURES)])
     sides = {}
     for name, side, other in (("tail", Side.TAIL, Side.HEAD), ("head", Side.HEAD, Side.TAIL)):
@@ -52,8 +54,8 @@ def packed_calibration(run: Run) -> dict[str, Any] | None:
         of_score, of_answer, of_anchor = np.split(weights, parts, axis=1)
         tables = [
             (
-                evidence.entity_table(side, r) @ of_answer[r],
-                evidence.entity_table(other, r) @ of_anchor[r],
+                evidence.entity_table(side, r, positions) @ of_answer[r],
+                evidence.entity_table(other, r, positions) @ of_anchor[r],
             )
             for r in range(graph.num_relations)
         ]

@@ -74,6 +74,8 @@ class EntityMap {
     on("pointercancel", this.up);
     on("pointerleave", () => this.hover(-1));
     on("keydown", this.key);
+    on("focus", this.draw);
+    on("blur", this.draw);
     this.resize();
     this.all();
   }

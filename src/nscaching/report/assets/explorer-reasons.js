@@ -77,21 +77,21 @@ function pathSupport(source, steps, relation) {
     support += 1;
     if (truth[end] === start) confirmed += 1;
   };
+  const each = (entity, { relation: r, out }, visit) => {
+    const [first, last] = source.range(entity, r, out);
+    for (let at = first; at < last; at += 1) {
+      const fact = source.lists[at];
+      if (fact < source.info.splits[0]) visit(source.facts[3 * fact + (out ? 2 : 0)]);
+    }
+    walked += last - first;
+  };
   for (let start = 0; start < names.length && walked < MOST_WALKED; start += 1) {
     if (!heads[start]) continue;
-    const own = [...source.around(start, true)];
-    for (const step of own) if (step.relation === relation && step.out) truth[step.other] = start;
-    for (const step of own) {
-      if (step.relation !== steps[0].relation || step.out !== steps[0].out) continue;
-      if (steps.length === 1) {
-        reach(start, step.other);
-        continue;
-      }
-      for (const next of source.around(step.other, true)) {
-        walked += 1;
-        if (next.relation === steps[1].relation && next.out === steps[1].out) reach(start, next.other);
-      }
-    }
+    each(start, { relation, out: true }, (end) => (truth[end] = start));
+    each(start, steps[0], (middle) => {
+      if (steps.length === 1) reach(start, middle);
+      else each(middle, steps[1], (end) => reach(start, end));
+    });
   }
   return { support, confirmed };
 }

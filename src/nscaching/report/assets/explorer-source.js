@@ -25,7 +25,8 @@ class EmbeddedSource {
     this.rejected = new Set(data.rejected.map((triple) => triple.join(" ")));
   }
 
-  // For each entity the facts that hold it: `place` of its first in `lists`.
+  // For each entity the facts that hold it, by relation, those it is the head of first: `place` is where
+  // its own begin in `lists`, and `roles` says of each the relation and the end.
   link() {
     const { facts, degree, numFacts } = this;
     for (let at = 0; at < numFacts; at += 1) {
@@ -36,12 +37,34 @@ class EmbeddedSource {
     degree.forEach((size, entity) => {
       this.place[entity + 1] = this.place[entity] + size;
     });
+    const ordered = new Uint32Array(numFacts).map((_, fact) => fact).sort((a, b) => facts[3 * a + 1] - facts[3 * b + 1] || a - b);
     this.lists = new Uint32Array(2 * numFacts);
+    this.roles = new Uint32Array(2 * numFacts);
     const next = this.place.slice();
-    for (let at = 0; at < numFacts; at += 1) {
-      this.lists[next[facts[3 * at]]++] = at;
-      this.lists[next[facts[3 * at + 2]]++] = at;
+    const put = (fact, column) => {
+      const at = next[facts[3 * fact + column]]++;
+      this.lists[at] = fact;
+      this.roles[at] = 2 * facts[3 * fact + 1] + (column ? 1 : 0);
+    };
+    for (let first = 0, last = 0; first < numFacts; first = last) {
+      while (last < numFacts && facts[3 * ordered[last] + 1] === facts[3 * ordered[first] + 1]) last += 1;
+      for (const column of [0, 2]) for (let at = first; at < last; at += 1) put(ordered[at], column);
     }
+  }
+
+  // Where the facts of an entity with a relation stand in `lists`: from the first up to the second.
+  range(entity, relation, out) {
+    const { roles, place } = this,
+      wanted = 2 * relation + (out ? 0 : 1);
+    let low = place[entity],
+      high = place[entity + 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (roles[middle] < wanted) low = middle + 1;
+      else high = middle;
+    }
+    while (high < place[entity + 1] && roles[high] === wanted) high += 1;
+    return [low, high];
   }
 
   ref(id) {
@@ -54,22 +77,24 @@ class EmbeddedSource {
 
   // The facts of an entity, as {relation, out, other, split}; a loop comes once.
   *around(entity, trainOnly = false) {
-    const { facts, lists, place } = this;
-    let before = -1;
+    const { facts, lists, place, roles } = this;
     for (let at = place[entity]; at < place[entity + 1]; at += 1) {
-      const fact = lists[at];
-      if (fact === before || (trainOnly && fact >= this.info.splits[0])) continue;
-      before = fact;
-      const out = facts[3 * fact] === entity;
-      yield { relation: facts[3 * fact + 1], out, other: facts[3 * fact + (out ? 2 : 0)], fact };
+      const fact = lists[at],
+        out = roles[at] % 2 === 0,
+        other = facts[3 * fact + (out ? 2 : 0)];
+      if ((!out && other === entity) || (trainOnly && fact >= this.info.splits[0])) continue;
+      yield { relation: facts[3 * fact + 1], out, other, fact };
     }
   }
 
   known(side, anchor, relation) {
-    const found = new Map();
-    for (const { relation: r, other, fact } of this.around(anchor)) {
-      const [h, t] = [this.facts[3 * fact], this.facts[3 * fact + 2]];
-      if (r === relation && (side === "tail" ? h : t) === anchor && !found.has(other)) found.set(other, this.split(fact));
+    const found = new Map(),
+      out = side === "tail",
+      [first, last] = this.range(anchor, relation, out);
+    for (let at = first; at < last; at += 1) {
+      const fact = this.lists[at],
+        other = this.facts[3 * fact + (out ? 2 : 0)];
+      if (!found.has(other)) found.set(other, this.split(fact));
     }
     return found;
   }
