@@ -27,7 +27,7 @@ MOST_BYTES = 24_000_000
 _QUEUE_WORK = 1e9
 #: Scoring functions that ``explorer-model.js`` knows.
 SCORED_IN_PAGE = frozenset(
-    ("transe", "transh", "transd", "distmult", "complex", "simple", "rotate")
+    ("transe", "transh", "transd", "distmult", "complex", "simple", "rotate", "quate")
 )
 _SCRIPTS = (
     "base",

@@ -154,13 +154,15 @@ class ExplorerAnswers:
                 "head" if side == "head" else "tail", anchor, relation
             ).items()
         ]
-        return {"known": known, "answers": self._new(side, anchor, relation, most)}
+        return {"known": known, "answers": self._new(side, anchor, relation, most, True)}
 
-    def _new(self, side: str, anchor: int, relation: int, most: int) -> list[Shown]:
+    def _new(
+        self, side: str, anchor: int, relation: int, most: int, contradictions: bool = False
+    ) -> list[Shown]:
         if side == "head":
-            found = self.run.predict_heads(relation, anchor, most)
+            found = self.run.predict_heads(relation, anchor, most, contradictions=contradictions)
         else:
-            found = self.run.predict_tails(anchor, relation, most)
+            found = self.run.predict_tails(anchor, relation, most, contradictions=contradictions)
         return [self.shown(prediction) for prediction in found]
 
     def _triple(self, side: str, anchor: int, relation: int, other: int) -> Shown:

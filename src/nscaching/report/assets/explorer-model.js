@@ -44,6 +44,8 @@ class Model {
         return this.dots(complexProduct(e, r, !tail));
       case "simple":
         return this.dots(tail ? swapped(e.map((x, k) => x * r[k])) : swapped(e).map((x, k) => x * r[k]));
+      case "quate":
+        return this.dots(hamilton(e, unitQuaternions(r), !tail));
       case "rotate":
         return this.moduli(complexProduct(e, rotation(r), !tail));
       default:
@@ -144,6 +146,27 @@ function complexProduct(a, b, conjugate) {
       im = sign * b[dim + k];
     made[k] = a[k] * re - a[dim + k] * im;
     made[dim + k] = a[k] * im + a[dim + k] * re;
+  }
+  return made;
+}
+
+// Quaternions as [a, b, c, d], the four parts side by side; a relation is normalised first.
+function unitQuaternions(r) {
+  const dim = r.length / 4;
+  return r.map((x, k) => x / Math.max(Math.hypot(...[0, 1, 2, 3].map((part) => r[part * dim + (k % dim)])), 1e-12));
+}
+
+function hamilton(x, by, conjugate) {
+  const dim = x.length / 4,
+    sign = conjugate ? -1 : 1,
+    made = new Float32Array(4 * dim);
+  for (let k = 0; k < dim; k += 1) {
+    const [p, q, u, v] = [x[k], x[dim + k], x[2 * dim + k], x[3 * dim + k]];
+    const [a, b, c, d] = [by[k], sign * by[dim + k], sign * by[2 * dim + k], sign * by[3 * dim + k]];
+    made[k] = p * a - q * b - u * c - v * d;
+    made[dim + k] = p * b + q * a + u * d - v * c;
+    made[2 * dim + k] = p * c - q * d + u * a + v * b;
+    made[3 * dim + k] = p * d + q * c - u * b + v * a;
   }
   return made;
 }

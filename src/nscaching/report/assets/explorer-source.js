@@ -1,6 +1,7 @@
 // Where answers come from: the data inside this file, or Python behind `nscaching explore`.
 // Both have the same calls and give the same shapes; see explorer_answers.py.
 const NEW_FACTS = 10,
+  PER_QUESTION = 3,
   SIMILAR = 8,
   ANSWERS = 20;
 
@@ -213,13 +214,10 @@ class EmbeddedSource {
     for (const { relation, out } of this.around(id, true)) asked.set(`${relation} ${out}`, [relation, out ? "tail" : "head"]);
     const found = [];
     for (const [relation, side] of asked.values()) {
-      const { answers } = await this.ask(side, id, relation, 3);
-      found.push(...answers);
+      const { answers } = await this.ask(side, id, relation, 4 * PER_QUESTION);
+      found.push(...answers.filter(worthShowing).slice(0, PER_QUESTION));
     }
-    return found
-      .filter(worthShowing)
-      .sort((a, b) => (b.probability ?? 0) - (a.probability ?? 0))
-      .slice(0, NEW_FACTS);
+    return found.sort((a, b) => (b.probability ?? 0) - (a.probability ?? 0)).slice(0, NEW_FACTS);
   }
 
   async explain(head, relation, tail) {
