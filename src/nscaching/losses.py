@@ -80,7 +80,8 @@ class SoftmaxCrossEntropy:
         if self.smoothing:
             there = (logits > -torch.inf) * counts
             target.mul_(1 - self.smoothing).add_(self.smoothing * there / there.sum(1, True))
-        loss = -(target * logits.nan_to_num(0.0, neginf=0.0)).sum()
+        each = logits - counts.log()  # of one of the entities that a candidate stands for
+        loss = -(target * each.nan_to_num(0.0, neginf=0.0)).sum()
         return loss, logits.exp() - target
 
     def over_all(

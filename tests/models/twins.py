@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from nscaching.models import Side
+
 
 def transe(h, r, t, p):
     return -np.linalg.norm(unit(h) + r - unit(t), ord=p)
@@ -39,6 +41,11 @@ def rotate(h_row, phase, t_row, p):
     return -sum(abs(h[k] * np.exp(1j * phase[k]) - t[k]) for k in range(len(h)))
 
 
+def quate(h_row, r_row, t_row, p):
+    h, r, t = (np.stack(np.split(row, 4), axis=1) for row in (h_row, r_row, t_row))
+    return sum(hamilton(h[k], unit(r[k])) @ t[k] for k in range(len(h)))
+
+
 TWINS = {
     "transe": transe,
     "transh": transh,
@@ -47,6 +54,7 @@ TWINS = {
     "complex": complex_,
     "simple": simple,
     "rotate": rotate,
+    "quate": quate,
 }
 
 
@@ -63,6 +71,17 @@ def as_complex(row):
     return re + 1j * im
 
 
+def hamilton(x, y):
+    """Multiply quaternions as 2 x 2 complex matrices: a + bi + cj + dk is [[z, w], [-w*, z*]]."""
+    (z, w), _ = matrix(x) @ matrix(y)
+    return np.array([z.real, z.imag, w.real, w.imag])
+
+
+def matrix(x):
+    z, w = complex(x[0], x[1]), complex(x[2], x[3])
+    return np.array([[z, w], [-w.conjugate(), z.conjugate()]])
+
+
 class TwinModel:
     """Scores triples of ids, one by one, from the tables of an EmbeddingModel."""
 
@@ -71,12 +90,21 @@ class TwinModel:
         self.norm = model.scoring.norm
         self.entity = model.entity.double().numpy()
         self.relation = model.relation.double().numpy()
+        self.inverse = len(self.relation) // 2 if model.reciprocal else None
 
-    def score(self, h, r, t):
-        return float(self.twin(self.entity[h], self.relation[r], self.entity[t], self.norm))
+    def row_score(self, h, row, t):
+        return float(self.twin(self.entity[h], self.relation[row], self.entity[t], self.norm))
 
-    def scores(self, heads, relations, tails):
+    def score(self, h, r, t, side=None):
+        """Score a triple, as the answer to the question for a side; without one, the mean."""
+        if self.inverse is None:
+            return self.row_score(h, r, t)
+        of_tail, of_head = self.row_score(h, r, t), self.row_score(t, r + self.inverse, h)
+        return {Side.TAIL: of_tail, Side.HEAD: of_head, None: (of_tail + of_head) / 2}[side]
+
+    def scores(self, heads, relations, tails, side=None):
         """Score arrays of ids that broadcast; returns a float64 array."""
         ids = np.broadcast_arrays(heads, relations, tails)
-        flat = [self.score(*triple) for triple in zip(*(i.ravel() for i in ids), strict=True)]
+        triples = zip(*(i.ravel() for i in ids), strict=True)
+        flat = [self.score(*triple, side) for triple in triples]
         return np.array(flat).reshape(ids[0].shape)
