@@ -17,6 +17,9 @@ import yaml
 
 from nscaching.errors import UserError, nearest_names, shown
 
+#: Options that had another name in 0.1.0, whose configurations are still read.
+_RENAMED = {"compact": "int8"}
+
 T = TypeVar("T")
 OptionsT = TypeVar("OptionsT", bound="Options")
 
@@ -64,6 +67,7 @@ class Options:
     def from_mapping(cls: type[OptionsT], values: Mapping[str, Any], source: str) -> OptionsT:
         """Build from plain values; ``source`` says in errors where they came from."""
         known = cls.names()
+        values = _as_named_now(values)
         for name in values:
             if name not in known:
                 hint = nearest_names(str(name), known) or f". The options are: {', '.join(known)}."
@@ -91,6 +95,14 @@ class Options:
         """Return the options as YAML; :meth:`from_mapping` takes back what it says."""
         text: str = yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True)
         return text
+
+
+def _as_named_now(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of 0.1.0 under their names now; ``pool`` was yes or no, to N2 entities."""
+    named = {_RENAMED.get(name, name): value for name, value in values.items()}
+    if isinstance(named.get("pool"), bool):
+        named["pool"] = named.get("candidates", 50) if named["pool"] else 0
+    return named
 
 
 def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, source: str) -> Any:

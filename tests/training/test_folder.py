@@ -115,8 +115,14 @@ def test_a_damaged_marker_is_named_with_the_remedy(folder, content):
 
 
 def test_a_run_of_the_first_version_loads_resumes_and_is_tied_from_then_on(folder):
-    """0.1.0 wrote no marker, no digests and no ids."""
+    """0.1.0 wrote no marker, no digests and no ids, and had other names for some options."""
     (folder / MARKER).unlink()
+    config = folder / "config.yaml"
+    older = re.sub("^int8:", "compact:", config.read_text(), flags=re.MULTILINE)
+    older = re.sub("^pool: 0$", "pool: false", older, flags=re.MULTILINE)
+    assert "compact" in older
+    assert "pool: false" in older
+    config.write_text(older)
     for name in ("model.safetensors", "graph.safetensors", "checkpoint/state.safetensors"):
         found, details = {}, {}
         found, details = ns.artefacts.files.read_tensors(folder / name, "file")
