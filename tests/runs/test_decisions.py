@@ -1,5 +1,6 @@
 """Answers with probabilities, discovery, and what people see of them."""
 
+import inspect
 import json
 
 import numpy as np
@@ -263,6 +264,26 @@ def test_a_spreadsheet_runs_no_formula_and_a_strange_suffix_is_refused(towns, tm
     assert "'=1+1,'@r,'-t" in text
     with pytest.raises(UserError, match="end it in"):
         hostile.write(tmp_path / "facts.xls")
+
+
+def test_reports_as_text_html_and_frames(towns):
+    ranking, classes = towns.evaluate("test"), towns.classification("test")
+    assert repr(ranking).startswith(f"<RankingReport of test: MRR {ranking.mrr:.4f}")
+    assert repr(classes).startswith("<ClassificationReport of test: accuracy")
+    frame = ranking.to_frame()
+    assert frame["of"].tolist()[:3] == ["both sides", "heads", "tails"]
+    assert frame["mrr"][0] == ranking.mrr
+    assert classes.to_frame()["relation"].tolist() == list(classes.per_relation)
+    for report in (ranking, classes):
+        assert "<table>" in report._repr_html_()
+
+
+def test_a_run_in_memory_has_a_history_and_train_names_its_options():
+    run = ns.train([("a", "r", "b"), ("b", "r", "c"), ("c", "r", "a")], epochs=3, progress="none")
+    assert [line["epoch"] for line in run.history if line["event"] == "epoch"] == [1, 2, 3]
+    named = inspect.signature(ns.train).parameters
+    assert named["epochs"].default == ns.TrainConfig().epochs
+    assert {"scoring", "dim", "lr", "out"} <= set(named)
 
 
 def test_the_history_has_a_line_per_epoch(towns):

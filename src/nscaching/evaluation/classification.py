@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from nscaching.artefacts.showing import frame, html_table
 from nscaching.errors import UserError
 from nscaching.evaluation.negatives import Drawing, seeded_negatives
 from nscaching.evaluation.thresholds import Thresholds, fit_thresholds
@@ -65,6 +66,23 @@ class ClassificationReport:
     per_relation: dict[str, RelationAccuracy]
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame, one row per relation."""
+        return frame(self._rows())
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [{"relation": name, **part.as_dict()} for name, part in self.per_relation.items()]
+
+    def __repr__(self) -> str:
+        return (
+            f"<ClassificationReport of {self.split}: accuracy {self.accuracy:.4f}, "
+            f"{self.count:,} triples>"
+        )
+
+    def _repr_html_(self) -> str:
+        columns = ("relation", "accuracy", "count", "threshold", "own_threshold")
+        return html_table(self._rows(), columns)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values, parts included; NaN becomes None."""

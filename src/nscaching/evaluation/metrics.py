@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nscaching.artefacts.showing import frame, html_table
 from nscaching.evaluation.intervals import Interval, fact_values, metric_intervals
 from nscaching.evaluation.ranking import Ranks
 from nscaching.graph import KnowledgeGraph
@@ -113,6 +114,26 @@ class RankingReport(RankingMetrics):
             per_cardinality=per_cardinality,
             ranks=rank,
         )
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame: both sides, each side, and each relation."""
+        return frame(self._rows())
+
+    def _rows(self) -> list[dict[str, Any]]:
+        parts = {"both sides": self.overall(), "heads": self.head.as_dict()}
+        parts["tails"] = self.tail.as_dict()
+        parts |= {name: part.as_dict() for name, part in self.per_relation.items()}
+        return [{"of": name, **values} for name, values in parts.items()]
+
+    def __repr__(self) -> str:
+        return (
+            f"<RankingReport of {self.split}: MRR {self.mrr:.4f}, Hits@10 {self.hits_at_10:.4f}, "
+            f"{self.count:,} ranks>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
+        return html_table(rows, [*rows[0]])
 
     def overall(self) -> dict[str, Any]:
         """Return the metrics over both sides alone, as plain values."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,24 @@ def train(
         with _ended(trainer.tracking):
             trainer.run(resume)
             return _finished(trainer, shown)
+
+
+def _named_options() -> inspect.Signature:
+    """Return the signature of :func:`train` with its options by name, for completion and help."""
+    plain = inspect.signature(train)
+    *given, _ = plain.parameters.values()
+    taken = {parameter.name for parameter in given}
+    options = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
+        )
+        for field in fields(TrainConfig)
+        if field.name not in taken | {"data"}
+    ]
+    return plain.replace(parameters=[*given, *options])
+
+
+train.__signature__ = _named_options()  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
@@ -256,6 +275,7 @@ def _finished(trainer: Trainer, shown: Progress) -> Run:
         folder=trainer.folder,
         trace=trainer.tracer.lines if trainer.tracer else None,
     )
+    run._lines = trainer.tracking.lines
     test = run.evaluate("test", progress=shown) if len(trainer.graph.test) else None
     if test is not None:
         trainer.record(evaluation_line(test, counters.best_epoch))

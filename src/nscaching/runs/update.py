@@ -9,6 +9,7 @@ graph, ``graph.labelled["rejected"]``, for samplers that take them as negatives,
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -64,7 +65,10 @@ def update_run(
     entity, relation = grown_tables(run, graph)
     trained = run.summary.get("best_epoch") or run.config.epochs
     fewer = max(_FEWEST_EPOCHS, round(_SHARE_OF_EPOCHS * trained))
-    with tempfile.TemporaryDirectory(prefix="nscaching-update-") as temporary:
+    with contextlib.ExitStack() as stack:
+        if out is not None:
+            stack.enter_context(RunFolder(out).writing())
+        temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="nscaching-update-"))
         start = RunFolder(Path(temporary) / "start")
         start.create(run.config, graph)
         start.write_model(entity, relation)
@@ -76,16 +80,16 @@ def update_run(
             max_seconds=None,
         )
         trainer = make_trainer(graph, out=out, config=config, overwrite=overwrite, progress=shown)
-    _keep_optimiser(trainer, run)
-    trainer.run(resume=False)
-    trainer.config = replace(trainer.config, init_from=None)
-    if trainer.folder is not None:
-        trainer.folder.write_config(trainer.config)
-        for name, rows in (("rejected.tsv", rejected), ("accepted.tsv", set(accepted))):
-            if rows:
-                lines = "".join("\t".join(row) + "\n" for row in sorted(rows))
-                write_text(trainer.folder.path / name, lines)
-    updated = _finished(trainer, shown)
+        _keep_optimiser(trainer, run)
+        trainer.run(resume=False)
+        trainer.config = replace(trainer.config, init_from=None)
+        if trainer.folder is not None:
+            trainer.folder.write_config(trainer.config)
+            for name, rows in (("rejected.tsv", rejected), ("accepted.tsv", set(accepted))):
+                if rows:
+                    lines = "".join("\t".join(row) + "\n" for row in sorted(rows))
+                    write_text(trainer.folder.path / name, lines)
+        updated = _finished(trainer, shown)
     updated._rejected = frozenset(rejected)
     return updated
 

@@ -4,7 +4,8 @@
 ``model.safetensors``; ``graph.safetensors`` holds the triples by id, so that a run can be
 evaluated and asked without the files it was trained on; ``metrics.jsonl`` has a line per epoch and
 per evaluation, ``trace.jsonl`` what ``--trace`` saw; ``checkpoint/`` holds what ``--resume``
-needs; ``report.html`` is a page about it all.
+needs; ``report.html`` is a page about it all. ``calibration.json`` turns scores into
+probabilities; ``rejected.tsv`` and ``accepted.tsv`` hold what an update was told.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class RunFolder(ArtefactFolder):
     own = (
         *("config.yaml", "entities.txt", "relations.txt", "graph.safetensors"),
         *("model.safetensors", "metrics.jsonl", "trace.jsonl", "report.html", "explorer.html"),
+        *("calibration.json", "rejected.tsv", "accepted.tsv"),
         "checkpoint/state.safetensors",
     )
 

@@ -6,6 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 
 from rich.console import Console
 from rich.progress import (
@@ -37,7 +38,9 @@ class Progress:
         self.console = Console(stderr=True)
         self.style = style
         if style == "auto":
-            self.style = "bar" if self.console.is_terminal else "lines"
+            # In a notebook rich draws its bars with ipywidgets.
+            in_notebook = self.console.is_jupyter and find_spec("ipywidgets") is not None
+            self.style = "bar" if self.console.is_terminal or in_notebook else "lines"
         self._bars: RichProgress | None = None  #: those of a run that goes on
 
     @contextlib.contextmanager

@@ -26,6 +26,8 @@ class Tracking:
         several = [wanted] if isinstance(wanted, str | Tracker) else list(wanted)
         self._trackers = [make_tracker(one) for one in several]
         self._say = say
+        #: Every line that was recorded, for :attr:`nscaching.Run.history`.
+        self.lines: list[dict[str, Any]] = []
 
     def begin(self, start: RunStart) -> None:
         """Start all; one that cannot start is an error, before anything is trained."""
@@ -33,7 +35,8 @@ class Tracking:
             tracker.on_start(start)
 
     def record(self, line: Mapping[str, Any]) -> None:
-        """Pass on a line of ``metrics.jsonl``."""
+        """Pass on a line of ``metrics.jsonl``, and keep it."""
+        self.lines.append(dict(line))
         epoch = int(line["epoch"])
         values = {
             name: float(value)
