@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 import torch
-from nscaching.sampling.hashing import hashed_gumbel, new_seed
 
+from nscaching.kernels.hashing import hashed_gumbel, new_seed
 from nscaching.models import Side
 from nscaching.sampling import SAMPLERS, Batch, SamplerOptions, triple_columns
 from nscaching.sampling.cache import PADDING
@@ -27,18 +27,70 @@ class TableScorer:
 
     def score_candidates(self, side, anchor, relation, candidates):
         self.asked[side] += list(zip(anchor.tolist(), relation.tolist(), strict=True))
-        return self.table[side, anchor.unsqueeze(1), candidates]
+        scores = self.table[side, anchor.unsqueeze(1), candidates.clamp_min(0)]
+        return scores.masked_fill(candidates < 0, -torch.inf)
 
-    def score_all(self, side, anchor, relation):
-        return self.table[side, anchor]
+    def queries(self, batch):
+        return TableQueries(self, batch)
 
     def forget(self):
         self.asked = {side: [] for side in SIDES}
 
 
-def sampler_of(graph, name="nscaching", **options):
+class TableQueries:
+    """The questions of a batch, answered from the table of a scorer."""
+
+    def __init__(self, scorer, batch):
+        self.scorer, self.batch = scorer, batch
+
+    def score(self, side, ids, places=None):
+        anchor, relation = self.batch.anchor(side), self.batch.relations
+        if places is not None:
+            anchor, relation = anchor[places], relation[places]
+        return self.scorer.score_candidates(side, anchor, relation, ids)
+
+    def score_pool(self, side, pool, places=None):
+        questions = len(self.batch) if places is None else len(places)
+        return self.score(side, pool.expand(questions, -1), places)
+
+
+def sampler_of(graph, name="nscaching", *, both_sides=False, **options):
     checked = SamplerOptions.from_mapping(with_preset({"sampler": name, **options}), "test")
-    return SAMPLERS[name](graph, fitted(checked, graph.num_entities), CPU)
+    sides = {"both_sides": True} if both_sides else {}
+    return SAMPLERS[name](graph, fitted(checked, graph.num_entities), CPU, **sides)
+
+
+def queries_of(scorer, batch):
+    """Return the questions of a batch, of a model or of a scorer of fixed scores."""
+    if isinstance(scorer, TableScorer):
+        return scorer.queries(batch)
+    return scorer.queries(batch.heads, batch.relations, batch.tails)
+
+
+def update(sampler, batch, scorer, generator):
+    """Do what a step does between sampling and learning."""
+    for job in sampler.update_jobs(batch, queries_of(scorer, batch), generator):
+        job()
+
+
+def scores_of(scorer, batch, drawn):
+    """Score the true entities and the candidates of a step. Shape: (q, 1 + k)."""
+    both = len(drawn.ids) != len(batch)
+    heads, tails, relations = (
+        part.repeat(2) if both else part for part in (batch.heads, batch.tails, batch.relations)
+    )
+    found = [
+        scorer.score_candidates(side, anchor, relations, drawn.ids)
+        for side, anchor in ((Side.HEAD, tails), (Side.TAIL, heads))
+    ]
+    return torch.where(drawn.replaces_head.unsqueeze(1), *found)
+
+
+def learn(sampler, batch, drawn, scorer):
+    """Tell a sampler the scores of its candidates; return them."""
+    scores = scores_of(scorer, batch, drawn)
+    sampler.learn(batch, drawn, scores, queries_of(scorer, batch))
+    return scores
 
 
 def batch_of(graph, index=None):
@@ -79,9 +131,22 @@ def offer(cache, rows, count, generator):
     return cache.fresh(torch.arange(rows), count, new_seed(generator))
 
 
-def renew(cache, rows, fresh, fresh_valid, score, alpha, generator):
-    """Update rows of a cache; row numbers have the type in which the sampler gives them."""
-    cache.update(rows.int(), fresh, fresh_valid, score, alpha, new_seed(generator))
+def candidates_with(held, fresh, fresh_valid=None):
+    """Put fresh entities behind what rows hold; -1 for those that may not enter."""
+    if fresh_valid is not None:
+        fresh = fresh.masked_fill(~fresh_valid, PADDING)
+    return torch.cat([held.long(), fresh], dim=1)
+
+
+def table_score(table):
+    """Score ids of each row from a table (b, entities); -1 as -inf."""
+    return lambda ids: table.gather(1, ids.clamp_min(0)).masked_fill(ids < 0, -torch.inf)
+
+
+def offer_and_keep(cache, rows, fresh, fresh_valid, score, alpha, generator):
+    """Update rows of a cache from themselves and from given fresh entities."""
+    offered = candidates_with(cache.ids[rows], fresh, fresh_valid)
+    cache.keep(rows, offered, score(offered), alpha, new_seed(generator))
 
 
 def slow_rescale(scores):

@@ -17,6 +17,7 @@ from tests.sampling.helpers import (
     present,
     rows_of,
     sampler_of,
+    update,
 )
 
 INF = float("inf")
@@ -81,7 +82,7 @@ def test_rows_stay_proper_sets_through_updates(alpha3, cache_size, candidates):
     assert_rows_are_proper(sampler, graph)
     for _ in range(4):
         for index in torch.split(sampler.begin_epoch(0, generator), 32):
-            sampler.update(batch_of(graph, index), scorer, generator)
+            update(sampler, batch_of(graph, index), scorer, generator)
         assert_rows_are_proper(sampler, graph)
 
 
@@ -90,7 +91,7 @@ def test_rows_may_hold_known_positives_when_they_are_allowed():
     sampler, scorer, generator = prepared(
         graph, cache_size=5, candidates=5, known_positives="allow"
     )
-    sampler.update(batch_of(graph), scorer, generator)
+    update(sampler, batch_of(graph), scorer, generator)
     for side in SIDES:
         rows = list(rows_of(sampler, side))
         assert all(len(set(ids)) == 5 and PADDING not in ids for *_, ids, _ in rows)
@@ -100,7 +101,7 @@ def test_rows_may_hold_known_positives_when_they_are_allowed():
 def test_updated_rows_store_the_scores_of_the_scorer():
     graph = random_graph()
     sampler, scorer, generator = prepared(graph, cache_size=6)
-    sampler.update(batch_of(graph), scorer, generator)
+    update(sampler, batch_of(graph), scorer, generator)
     for side in SIDES:
         for anchor, _, ids, scores in rows_of(sampler, side):
             for entity, score in zip(present(ids), scores, strict=False):
@@ -110,10 +111,10 @@ def test_updated_rows_store_the_scores_of_the_scorer():
 def test_stored_scores_stay_as_they_were_when_the_model_moves_on():
     graph = random_graph()
     sampler, scorer, generator = prepared(graph, cache_size=6)
-    sampler.update(batch_of(graph), scorer, generator)
+    update(sampler, batch_of(graph), scorer, generator)
     before = snapshot(sampler)
     scorer.table += 5
-    sampler.sample(batch_of(graph), scorer, generator)
+    sampler.sample(batch_of(graph), generator)
     assert unchanged(sampler, before)
 
 
@@ -135,7 +136,7 @@ def test_rows_outside_the_batch_do_not_change():
     sampler, scorer, generator = prepared(graph, cache_size=6, candidates=20)
     before = snapshot(sampler)
     batch = batch_of(graph, [3, 17, 40])
-    sampler.update(batch, scorer, generator)
+    update(sampler, batch, scorer, generator)
     for side in SIDES:
         touched = set(sampler.row_of_triple[side][batch.index].tolist())
         name = f"{side.name.lower()}_ids"
@@ -148,7 +149,7 @@ def test_rows_outside_the_batch_do_not_change():
 def test_triples_that_share_a_row_update_it_once():
     graph = graph_of([(0, 0, 1), (0, 0, 2), (0, 0, 3), (4, 0, 1)], entities=9)
     sampler, scorer, generator = prepared(graph, cache_size=3)
-    sampler.update(batch_of(graph, [0, 1, 2, 3, 0, 0]), scorer, generator)
+    update(sampler, batch_of(graph, [0, 1, 2, 3, 0, 0]), scorer, generator)
     assert sorted(scorer.asked[Side.TAIL]) == [(0, 0), (4, 0)]
     assert sorted(scorer.asked[Side.HEAD]) == [(1, 0), (2, 0), (3, 0)]
 
@@ -162,7 +163,7 @@ def test_updates_happen_every_lazy_plus_one_epochs_from_the_first(lazy):
         sampler.begin_epoch(epoch, generator)
         scorer.forget()
         before = snapshot(sampler)
-        sampler.update(batch_of(graph), scorer, generator)
+        update(sampler, batch_of(graph), scorer, generator)
         if scorer.asked[Side.TAIL]:
             updated.append(epoch)
         assert unchanged(sampler, before) == (not scorer.asked[Side.TAIL])
@@ -172,7 +173,7 @@ def test_updates_happen_every_lazy_plus_one_epochs_from_the_first(lazy):
 def test_candidates_that_cover_all_entities_let_the_hardest_of_all_be_kept():
     graph = random_graph()
     sampler, scorer, generator = prepared(graph, cache_size=4, candidates=25, alpha3=INF)
-    sampler.update(batch_of(graph), scorer, generator)
+    update(sampler, batch_of(graph), scorer, generator)
     for side in SIDES:
         for anchor, relation, ids, _ in rows_of(sampler, side):
             known = known_answers(graph, side, anchor, relation)
@@ -185,7 +186,7 @@ def test_no_candidates_keep_the_entities_and_renew_the_scores():
     graph = random_graph()
     sampler, scorer, generator = prepared(graph, cache_size=6, candidates=0)
     before = {side: [set(ids) for *_, ids, _ in rows_of(sampler, side)] for side in SIDES}
-    sampler.update(batch_of(graph), scorer, generator)
+    update(sampler, batch_of(graph), scorer, generator)
     for side in SIDES:
         assert [set(ids) for *_, ids, _ in rows_of(sampler, side)] == before[side]
         assert (sampler.caches[side].scores != 0).all()
@@ -195,9 +196,9 @@ def test_pair_without_negatives_stays_an_empty_row():
     graph = graph_of([(h, 0, 0) for h in range(5)], entities=5)
     sampler, scorer, generator = prepared(graph, cache_size=3, alpha2=1.0)
     for _ in range(3):
-        sampler.update(batch_of(graph), scorer, generator)
-        drawn = sampler.sample(batch_of(graph), scorer, generator)
-        assert (drawn.weight[drawn.replaces_head] == 0).all()
+        update(sampler, batch_of(graph), scorer, generator)
+        drawn = sampler.sample(batch_of(graph), generator)
+        assert (drawn.weights[drawn.replaces_head] == 0).all()
     ((_, _, ids, scores),) = rows_of(sampler, Side.HEAD)
     assert ids == [PADDING] * 3
     assert scores == [0.0] * 3
@@ -210,14 +211,13 @@ def test_pair_without_negatives_stays_an_empty_row():
 def test_negatives_come_from_the_row_of_their_triple_and_side(negatives):
     graph = random_graph()
     sampler, scorer, generator = prepared(graph, cache_size=4, negatives=negatives, alpha2=1.0)
-    drawn = sampler.sample(batch_of(graph), scorer, generator)
-    assert drawn.entities.shape == (len(graph.train), negatives)
+    drawn = sampler.sample(batch_of(graph), generator)
+    assert drawn.negatives.shape == (len(graph.train), negatives)
     for i in range(len(graph.train)):
-        for entity, head in zip(
-            drawn.entities[i].tolist(), drawn.replaces_head[i].tolist(), strict=True
-        ):
-            side = Side.HEAD if head else Side.TAIL
-            assert entity in sampler.caches[side].ids[sampler.row_of_triple[side][i]].tolist()
+        side = Side.HEAD if drawn.replaces_head[i] else Side.TAIL
+        row = sampler.caches[side].ids[sampler.row_of_triple[side][i]].tolist()
+        assert set(drawn.negatives[i].tolist()) <= set(row)
+        assert drawn.targets[i] == batch_of(graph).target(side)[i]
 
 
 @pytest.mark.parametrize("rescaling", ["quantile", "none"])
@@ -225,8 +225,8 @@ def test_negatives_come_from_the_row_of_their_triple_and_side(negatives):
 def test_negatives_follow_sigma2_over_the_stored_scores(alpha2, rescaling):
     graph = graph_of([(0, 0, 1), (2, 0, 3)], entities=9)
     sampler, scorer, generator = prepared(graph, cache_size=5, alpha2=alpha2, rescale=rescaling)
-    sampler.update(batch_of(graph), scorer, generator)
-    drawn = sampler.sample(batch_of(graph, [0] * 8000), scorer, generator)
+    update(sampler, batch_of(graph), scorer, generator)
+    drawn = sampler.sample(batch_of(graph, [0] * 8000), generator)
     for side in SIDES:
         cache, row = sampler.caches[side], sampler.row_of_triple[side][0]
         chances = np.zeros(9)
@@ -234,35 +234,42 @@ def test_negatives_follow_sigma2_over_the_stored_scores(alpha2, rescaling):
             cache.scores[row].numpy(), np.ones(5, bool), alpha2, rescaling
         )
         mine = drawn.replaces_head == (side is Side.HEAD)
-        assert_follows(drawn.entities[mine], chances)
+        assert_follows(drawn.negatives[mine], chances)
 
 
 def test_sampling_asks_the_model_nothing_and_changes_nothing():
     graph = random_graph()
     sampler, scorer, generator = prepared(graph, alpha2=1.0)
     before = snapshot(sampler)
-    sampler.sample(batch_of(graph), scorer, generator)
+    sampler.sample(batch_of(graph), generator)
     assert unchanged(sampler, before)
     assert scorer.asked == {side: [] for side in SIDES}
 
 
 def test_a_step_samples_then_updates_then_moves_the_model(monkeypatch):
-    calls = []
+    calls, models = [], []
 
     class Recording(NSCachingSampler):
         name = "recording"
 
-        def sample(self, batch, scorer, generator):
-            calls.append(("sample", scorer.entity.clone(), snapshot(self)))
-            return super().sample(batch, scorer, generator)
+        def begin_epoch(self, epoch, generator):
+            self.model = models[-1]
+            return super().begin_epoch(epoch, generator)
 
-        def update(self, batch, scorer, generator):
-            calls.append(("update", scorer.entity.clone(), snapshot(self)))
-            self.model = scorer
-            super().update(batch, scorer, generator)
+        def sample(self, batch, generator):
+            calls.append(("sample", self.model.entity.clone(), snapshot(self)))
+            return super().sample(batch, generator)
 
-        def learn(self, batch, negatives, scores):
-            calls.append(("learn", self.model.entity.clone(), snapshot(self)))
+        def update_jobs(self, batch, queries, generator):
+            calls.append(("update", queries.model.entity.clone(), snapshot(self)))
+            return super().update_jobs(batch, queries, generator)
+
+        def learn(self, batch, candidates, scores, queries):
+            calls.append(("learn", queries.model.entity.clone(), snapshot(self)))
+
+        def prepare(self, scorer, generator):
+            models.append(scorer)
+            super().prepare(scorer, generator)
 
     monkeypatch.setitem(SAMPLERS, "recording", Recording)
     ns.train(
@@ -353,9 +360,9 @@ def continued(sampler, graph, scorer, generator, epochs):
         drawn.append(order)
         for index in torch.split(order, 50):
             batch = batch_of(graph, index)
-            negatives = sampler.sample(batch, scorer, generator)
-            drawn += [negatives.entities, negatives.replaces_head, negatives.weight]
-            sampler.update(batch, scorer, generator)
+            negatives = sampler.sample(batch, generator)
+            drawn += [negatives.ids, negatives.replaces_head, negatives.weights]
+            update(sampler, batch, scorer, generator)
     return drawn
 
 
@@ -386,7 +393,7 @@ def test_a_sampler_restored_in_the_middle_of_a_lazy_epoch_stays_lazy():
     sampler.begin_epoch(1, generator)
     other = restored(sampler, graph, lazy=1)
     scorer.forget()
-    other.update(batch_of(graph), scorer, generator)
+    update(other, batch_of(graph), scorer, generator)
     assert scorer.asked == {side: [] for side in SIDES}
 
 

@@ -28,8 +28,8 @@ def after_updates(updates=3, **options):
     sampler.prepare(scorer, generator)
     for epoch in range(updates):
         sampler.begin_epoch(epoch, generator)
-        sampler.update(batch_of(GRAPH), scorer, generator)
-    return sampler, scorer, sampler.sample(BATCH, scorer, generator)
+        update(sampler, batch_of(GRAPH), scorer, generator)
+    return sampler, scorer, sampler.sample(BATCH, generator)
 
 
 def of_side(drawn, side):

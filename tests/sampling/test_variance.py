@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from nscaching.sampling.hashing import new_seed
+from nscaching.kernels.hashing import new_seed
 
 from nscaching.errors import UserError
 from nscaching.sampling.cache import PADDING
