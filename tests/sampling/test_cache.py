@@ -6,10 +6,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nscaching.kernels.registry import CPU as CPU_FORM
+from nscaching.kernels.registry import PLAIN, forced
 from nscaching.sampling import cache as cache_module
 from nscaching.sampling.cache import PADDING, Cache, repeats
-from tests.conftest import assert_follows, on_both_paths, seeded
-from tests.sampling.helpers import CPU, masked_sigma, offer, present, renew, sequential_pairs
+from nscaching.sampling.known import KnownPositives
+from tests.conftest import assert_follows, on_both_paths, random_graph, seeded
+from tests.sampling.helpers import (
+    CPU,
+    masked_sigma,
+    offer,
+    offer_and_keep,
+    present,
+    sequential_pairs,
+    table_score,
+)
 
 INF = float("inf")
 
@@ -128,8 +139,7 @@ def test_sample_follows_sigma_over_the_stored_scores_of_its_row(alpha, rescaling
     scores = [[0.5, -1.0, 0.9, 0.2, -0.3], [1.0, 2.0, 0.4, 9.0, 9.0]]
     cache = cache_of(ids, scores, 8, rescaling)
     rows = torch.tensor([0, 1]).repeat(3000)
-    drawn, exists = cache.sample(rows, alpha, 2, generator)
-    assert exists.all()
+    drawn = cache.sample_at(torch.rand(len(rows), 2, generator=generator), rows, alpha)
     for row in (0, 1):
         valid = np.array(ids[row]) != PADDING
         chances = np.zeros(8)
@@ -141,24 +151,22 @@ def test_sample_follows_sigma_over_the_stored_scores_of_its_row(alpha, rescaling
 
 def test_sample_at_infinite_temperature_takes_the_hardest(generator):
     cache = cache_of([[4, 1, 6], [3, 0, PADDING]], [[0.5, -1.0, 0.9], [1.0, 2.0, 9.0]], 8)
-    drawn, exists = cache.sample(torch.tensor([0, 1, 0]), INF, 2, generator)
+    uniform = torch.rand(3, 2, generator=generator)
+    drawn = cache.sample_at(uniform, torch.tensor([0, 1, 0]), INF)
     assert drawn.tolist() == [[6, 6], [0, 0], [6, 6]]
-    assert exists.all()
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, INF])
 def test_sample_of_an_empty_row_says_that_there_is_nothing(alpha, generator):
     cache = cache_of([[PADDING, PADDING], [2, PADDING]], [[0.0, 0.0], [1.0, 0.0]], 5)
-    drawn, exists = cache.sample(torch.tensor([0, 1]), alpha, 3, generator)
-    assert exists.tolist() == [[False] * 3, [True] * 3]
-    assert drawn[0].tolist() == [0, 0, 0]
-    assert drawn[1].tolist() == [2, 2, 2]
+    drawn = cache.sample_at(torch.rand(2, 3, generator=generator), torch.tensor([0, 1]), alpha)
+    assert drawn.tolist() == [[PADDING] * 3, [2] * 3]
 
 
 def test_sample_changes_nothing(generator):
     cache = cache_of([[4, 1, 6]], [[0.5, -1.0, 0.9]], 8)
     before = cache.ids.clone(), cache.scores.clone()
-    cache.sample(torch.tensor([0]), 1.0, 5, generator)
+    cache.sample_at(torch.rand(1, 5, generator=generator), torch.tensor([0]), 1.0)
     assert torch.equal(cache.ids, before[0])
     assert torch.equal(cache.scores, before[1])
 
@@ -179,7 +187,7 @@ def random_update(alpha, rescaling, seed=0, fresh_count=9):
     fresh = torch.from_numpy(rng.integers(20, size=(18, fresh_count)))
     fresh_valid = ~banned[rows.unsqueeze(1), fresh]
     table = torch.from_numpy(rng.normal(size=(18, 20))).float()
-    renew(cache, rows, fresh, fresh_valid, lambda ids: table.gather(1, ids), alpha, seeded(seed))
+    offer_and_keep(cache, rows, fresh, fresh_valid, table_score(table), alpha, seeded(seed))
     return cache, before, rows, fresh, fresh_valid, table
 
 
@@ -209,7 +217,7 @@ def test_scores_beyond_half_precision_are_stored_as_its_largest():
     cache = cache_of([[0, 1, 2]], [[0.0] * 3], 3)
     scores = torch.tensor([1e9, -1e9, 0.5])
     nothing = torch.empty(1, 0, dtype=torch.int64)
-    renew(cache, torch.tensor([0]), nothing, None, lambda ids: scores[ids], 0.0, seeded(0))
+    offer_and_keep(cache, torch.tensor([0]), nothing, None, lambda ids: scores[ids], 0.0, seeded(0))
     assert cache.scores.tolist() == [[65504.0, -65504.0, 0.5]]
 
 
@@ -229,8 +237,8 @@ def test_a_row_that_stands_twice_is_renewed_as_if_it_stood_once():
     once, twice = (cache_of([[3, 0, 2]] * 40, [[0.0] * 3] * 40, 6) for _ in range(2))
     rows, again = torch.arange(40), torch.cat([torch.arange(40), torch.arange(40)])
     fresh = torch.tensor([[1, 4, 5]])
-    renew(once, rows, fresh.expand(40, -1), None, lambda ids: scores[ids], 1.0, seeded(0))
-    renew(twice, again, fresh.expand(80, -1), None, lambda ids: scores[ids], 1.0, seeded(0))
+    offer_and_keep(once, rows, fresh.expand(40, -1), None, lambda ids: scores[ids], 1.0, seeded(0))
+    offer_and_keep(twice, again, fresh.expand(80, -1), None, lambda ids: scores[ids], 1.0, seeded(0))
     assert torch.equal(once.ids, twice.ids)
     assert torch.equal(once.scores, twice.scores)
 
@@ -259,7 +267,7 @@ def test_fresh_entity_that_is_in_the_row_already_counts_once(generator):
     rows = 8000
     cache = cache_of([[0, 1]] * rows, [[0.0, 0.0]] * rows, 5)
     fresh = torch.tensor([[0, 0, 2, 2, 2]]).expand(rows, -1)
-    renew(cache, torch.arange(rows), fresh, None, lambda ids: ids.float(), 0.0, generator)
+    offer_and_keep(cache, torch.arange(rows), fresh, None, lambda ids: ids.float(), 0.0, generator)
     kept = [sum(row) for row in cache.ids.tolist()]  # 0 and 1, 0 and 2, or 1 and 2
     assert_follows(kept, [0, 1, 1, 1])
 
@@ -273,7 +281,7 @@ def test_updated_rows_follow_sigma_without_replacement_over_row_and_fresh(
     rows, scores = 10_000, torch.tensor([0.3, -1.0, 1.1, 0.4, 0.9])
     cache = cache_of([[3, 0]] * rows, [[0.0, 0.0]] * rows, 5, rescaling)
     fresh = torch.tensor([[1, 4]]).expand(rows, -1)
-    renew(cache, torch.arange(rows), fresh, None, lambda ids: scores[ids], alpha, generator)
+    offer_and_keep(cache, torch.arange(rows), fresh, None, lambda ids: scores[ids], alpha, generator)
     offered = np.array([True, True, False, True, True])
     chances = sequential_pairs(masked_sigma(scores.numpy(), offered, alpha, rescaling))
     cells = np.zeros(25)
@@ -285,14 +293,74 @@ def test_updated_rows_follow_sigma_without_replacement_over_row_and_fresh(
 
 @pytest.mark.parametrize("rescaling", ["quantile", "none"])
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 20.0, INF])
-def test_both_paths_keep_the_same_entities(monkeypatch, alpha, rescaling):
+def test_both_paths_keep_the_same_entities(alpha, rescaling):
     results = []
-    for have_numba in (True, False):
-        monkeypatch.setattr(cache_module, "HAVE_NUMBA", have_numba)
-        results.append([random_update(alpha, rescaling, seed)[0] for seed in range(8)])
+    for kind in (CPU_FORM, PLAIN):
+        with forced(kind):
+            results.append([random_update(alpha, rescaling, seed)[0] for seed in range(8)])
     for kernel, plain in zip(*results, strict=True):
         assert torch.equal(kernel.ids, plain.ids)
         assert torch.equal(kernel.scores, plain.scores)
+
+
+# Update with fresh entities of its own, and the places of rows
+
+
+def updated_with_known(kind, alpha=1.0, seed=3):
+    """Update rows, one of them twice, of a cache whose first rows have known positives."""
+    graph = random_graph(entities=20, relations=2, train=90)
+    with forced(kind):
+        cache = new_cache(len(graph.rows.tail.anchor), 6, 20)
+        known = KnownPositives(graph.rows.tail, 20, CPU)
+        cache.fill(known.contains, seeded(0))
+        rows = torch.tensor([3, 0, 7, 3, 5])
+        asked = []
+
+        def score(ids):
+            asked.append(ids)
+            scores = (ids * 7 % 11).float() / 3
+            return scores.masked_fill(ids < 0, -torch.inf)
+
+        cache.update(rows, 9, known, score, alpha, torch.tensor([seed]))
+    return cache, rows, asked, known
+
+
+@on_both_paths
+@pytest.mark.parametrize("alpha", [0.0, 1.0, INF])
+def test_update_offers_what_a_row_holds_and_fresh_entities_without_known_positives(alpha, path):
+    cache, rows, (offered,), known = updated_with_known(CPU_FORM if path == "kernel" else PLAIN)
+    assert offered.shape == (5, 15)
+    fresh = offered[:, 6:]
+    assert not known.contains(rows, fresh)[fresh >= 0].any()
+    assert ((fresh >= -1) & (fresh < 20)).all()
+    for row, ids in zip(rows.tolist(), offered.tolist(), strict=True):
+        kept = present(cache.ids[row].tolist())
+        assert len(set(kept)) == len(kept) == 6
+        assert set(kept) <= set(ids)
+
+
+def test_update_is_the_same_on_both_paths():
+    one, two = (updated_with_known(kind)[0] for kind in (CPU_FORM, PLAIN))
+    assert torch.equal(one.ids, two.ids)
+    assert torch.equal(one.scores, two.scores)
+
+
+@on_both_paths
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([4, 2, 4, 4, 0, 2, 9], [0, 1, 4, 6]),
+        ([1, 1, 1], [0]),
+        ([5], [0]),
+        ([], []),
+        ([0, 1, 2], [0, 1, 2]),
+    ],
+)
+def test_first_places_are_those_where_a_row_stands_for_the_first_time(rows, expected):
+    cache = new_cache(10, 2, 5)
+    given = torch.tensor(rows, dtype=torch.int64)
+    for _ in range(2):  # what an earlier batch held does not matter
+        assert cache.first_places(given).tolist() == expected
 
 
 # Totals and repeats

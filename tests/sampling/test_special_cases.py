@@ -12,7 +12,15 @@ import torch
 
 from nscaching.models import Side
 from tests.conftest import assert_follows, graph_of, seeded
-from tests.sampling.helpers import SIDES, TableScorer, batch_of, sampler_of, sigma
+from tests.sampling.helpers import (
+    SIDES,
+    TableScorer,
+    batch_of,
+    sampler_of,
+    scores_of,
+    sigma,
+    update,
+)
 
 ENTITIES, COPIES = 8, 2500
 PATTERN = [(0, 1), (0, 2)]
@@ -34,11 +42,11 @@ def after_updates(updates=3, **options):
 
 def of_side(drawn, side):
     """Return which of the copies drew a negative on this side, and the negatives."""
-    mine = drawn.replaces_head.squeeze(1) == (side is Side.HEAD)
-    return mine, drawn.entities[mine].squeeze(1)
+    mine = drawn.replaces_head == (side is Side.HEAD)
+    return mine, drawn.negatives[mine].squeeze(1)
 
 
-def scores_of(scorer, side, entities):
+def table_of(scorer, side, entities):
     return scorer.table[side, ANCHOR[side], torch.tensor(entities)].double().numpy()
 
 
@@ -77,19 +85,20 @@ def test_uniform_rows_and_a_softmax_within_them_are_kbgan_like(rescale):
 
 def test_self_adversarial_weights_its_candidates_the_same_way():
     """Drawing one of two candidates by its weight is what the preset does with a row of two."""
-    _, scorer, drawn = after_updates(name="self-adversarial", negatives=2)
-    pick = torch.multinomial(drawn.weight, 1, generator=seeded(3))
+    sampler, scorer, drawn = after_updates(name="self-adversarial", negatives=2)
+    weights = sampler.weigh(drawn, scores_of(scorer, BATCH, drawn))
+    pick = torch.multinomial(weights, 1, generator=seeded(3))
     for side in SIDES:
-        pairs = (drawn.replaces_head == (side is Side.HEAD)).all(1)  # a side each is drawn there
-        pairs &= drawn.entities[:, 0] != drawn.entities[:, 1]  # and with replacement
-        picked = drawn.entities.gather(1, pick)[pairs].squeeze(1)
-        assert_picks_from_pairs(drawn.entities[pairs], picked, scorer, side, "none")
+        pairs = drawn.replaces_head == (side is Side.HEAD)
+        pairs &= drawn.negatives[:, 0] != drawn.negatives[:, 1]  # drawn with replacement
+        picked = drawn.negatives.gather(1, pick)[pairs].squeeze(1)
+        assert_picks_from_pairs(drawn.negatives[pairs], picked, scorer, side, "none")
 
 
 def assert_picks_from_pairs(rows, picked, scorer, side, rescale):
     """Check that all pairs are equally likely, and in each the pick follows sigma with alpha 1."""
     subsets = list(itertools.combinations(ALLOWED[side], 2))
-    chances = [sigma(scores_of(scorer, side, subset), 1.0, rescale) for subset in subsets]
+    chances = [sigma(table_of(scorer, side, subset), 1.0, rescale) for subset in subsets]
     cells = []
     for ids, entity in zip(rows.tolist(), picked.tolist(), strict=True):
         subset = tuple(sorted(ids))
@@ -105,7 +114,7 @@ def test_a_row_of_all_entities_is_igan_like(rescale, alpha3):
     assert all(cache.size == ENTITIES for cache in sampler.caches.values())
     for side in SIDES:
         chances = np.zeros(ENTITIES)
-        chances[ALLOWED[side]] = sigma(scores_of(scorer, side, ALLOWED[side]), 1.0, rescale)
+        chances[ALLOWED[side]] = sigma(table_of(scorer, side, ALLOWED[side]), 1.0, rescale)
         assert_follows(of_side(drawn, side)[1], chances)
 
 
@@ -114,7 +123,7 @@ def test_infinite_temperatures_and_all_candidates_give_the_hardest_negative():
         updates=1, alpha2=float("inf"), alpha3=float("inf"), cache_size=2, candidates=ENTITIES
     )
     for side in SIDES:
-        hardest = ALLOWED[side][scores_of(scorer, side, ALLOWED[side]).argmax()]
+        hardest = ALLOWED[side][table_of(scorer, side, ALLOWED[side]).argmax()]
         assert (of_side(drawn, side)[1] == hardest).all()
 
 

@@ -3,13 +3,21 @@
 import numpy as np
 import pytest
 import torch
-from nscaching.kernels.hashing import new_seed
 
 from nscaching.errors import UserError
 from nscaching.sampling.cache import PADDING
 from nscaching.sampling.variance import VarianceCache
 from tests.conftest import assert_follows, random_graph, seeded
-from tests.sampling.helpers import CPU, TableScorer, batch_of, sampler_of, sigma
+from tests.sampling.helpers import (
+    CPU,
+    TableScorer,
+    batch_of,
+    offer_and_keep,
+    sampler_of,
+    sigma,
+    table_score,
+    update,
+)
 
 
 def renewed(cache, generator, updates=6):
@@ -20,9 +28,7 @@ def renewed(cache, generator, updates=6):
         fresh = torch.randint(cache.num_entities, (len(cache), 2), generator=generator)
         table = torch.randn(len(cache), cache.num_entities, generator=generator)
         held = [set(row) - {PADDING} for row in cache.ids.tolist()]
-        cache.update(
-            rows, fresh, None, lambda ids, t=table: t.gather(1, ids), 1.0, new_seed(generator)
-        )
+        offer_and_keep(cache, rows, fresh, None, table_score(table), 1.0, generator)
         for i, row in enumerate(cache.ids.tolist()):
             past = {e: seen[i, e] for e in held[i] if (i, e) in seen}
             for entity in set(row) - {PADDING}:
@@ -48,7 +54,7 @@ def test_negatives_are_drawn_by_score_plus_nu_deviations(generator):
     renewed(cache, generator)
     scores = (cache.scores[0].float() + 2.0 * cache.std(torch.tensor([0]))[0]).double().numpy()
     rows = torch.zeros(20000, dtype=torch.int64)
-    drawn, _ = cache.sample(rows, 1.5, 1, generator)
+    drawn = cache.sample_at(torch.rand(20000, 1, generator=generator), rows, 1.5)
     place = (cache.ids[0] == drawn).float().argmax(1)
     assert_follows(place, sigma(scores, 1.5, "none"))
 
@@ -58,7 +64,7 @@ def test_the_sampler_keeps_the_past_in_its_state():
     sampler = sampler_of(graph, "nscaching", nu=0.5, alpha2=1.0, cache_size=4)
     rng = seeded(0)
     sampler.prepare(TableScorer(25), rng)
-    sampler.update(batch_of(graph), TableScorer(25), rng)
+    update(sampler, batch_of(graph), TableScorer(25), rng)
     state = {name: tensor.clone() for name, tensor in sampler.state().items()}
     assert state["head_count"].max() == 1
     other = sampler_of(graph, "nscaching", nu=0.5, alpha2=1.0, cache_size=4)
@@ -78,6 +84,6 @@ def test_nu_changes_which_negatives_are_drawn():
         sampler, rng = sampler_of(graph, "nscaching", nu=nu, alpha2=10.0, cache_size=4), seeded(0)
         sampler.prepare(TableScorer(25), rng)
         for scorer in (TableScorer(25), TableScorer(25, seed=1)):
-            sampler.update(batch_of(graph), scorer, rng)
-        drawn.append(sampler.sample(batch_of(graph), None, seeded(1)).entities)
+            update(sampler, batch_of(graph), scorer, rng)
+        drawn.append(sampler.sample(batch_of(graph), seeded(1)).negatives)
     assert not torch.equal(*drawn)
