@@ -139,9 +139,14 @@ def test_kbgan_learns_by_the_gradient_of_the_expected_advantage():
     advantage = torch.randn(6, 2, generator=seeded(4))
     chances = made.logits(pairs, candidates).softmax(1)
     tables = {name: table.clone().requires_grad_() for name, table in made.tables.items()}
-    twin = TransEGenerator((7, 3), 4, 0.01, CPU)
-    twin.tables = tables
-    log_chances = twin.logits(pairs, candidates).log_softmax(1)
+    scores = []
+    for row, (anchor, relation, swaps) in enumerate(zip(*pairs, strict=True)):
+        fixed = tables["entity"][anchor].expand(3, -1)
+        found, r = tables["entity"][candidates[row]], tables["relation"][relation].expand(3, -1)
+        triple = (found, r, fixed) if swaps else (fixed, r, found)
+        scores.append(made.scoring.score(*triple))
+    log_chances = torch.stack(scores).log_softmax(1)
+    torch.testing.assert_close(log_chances.detach().exp(), chances)
     objective = (advantage * log_chances.gather(1, picked)).sum()
     expected = torch.autograd.grad(-objective, list(tables.values()))
     seen = {}

@@ -328,7 +328,9 @@ def updated_with_known(kind, alpha=1.0, seed=3):
 @on_both_paths
 @pytest.mark.parametrize("alpha", [0.0, 1.0, INF])
 def test_update_offers_what_a_row_holds_and_fresh_entities_without_known_positives(alpha, path):
-    cache, rows, (offered,), known = updated_with_known(CPU_FORM if path == "kernel" else PLAIN)
+    cache, rows, (offered,), known = updated_with_known(
+        CPU_FORM if path == "kernel" else PLAIN, alpha
+    )
     assert offered.shape == (5, 15)
     fresh = offered[:, 6:]
     assert not known.contains(rows, fresh)[fresh >= 0].any()
