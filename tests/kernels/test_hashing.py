@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch
-from nscaching.kernels.hashing import hashed_bits, hashed_entities, hashed_gumbel, new_seed
 from scipy.stats import gumbel_r, kstest
 
 from nscaching.kernels import hashing
+from nscaching.kernels.hashing import hashed_bits, hashed_entities, hashed_gumbel, new_seed
 from tests.conftest import UNLIKELY, assert_follows, seeded
 
 MASK = (1 << 64) - 1

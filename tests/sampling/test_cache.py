@@ -238,7 +238,9 @@ def test_a_row_that_stands_twice_is_renewed_as_if_it_stood_once():
     rows, again = torch.arange(40), torch.cat([torch.arange(40), torch.arange(40)])
     fresh = torch.tensor([[1, 4, 5]])
     offer_and_keep(once, rows, fresh.expand(40, -1), None, lambda ids: scores[ids], 1.0, seeded(0))
-    offer_and_keep(twice, again, fresh.expand(80, -1), None, lambda ids: scores[ids], 1.0, seeded(0))
+    offer_and_keep(
+        twice, again, fresh.expand(80, -1), None, lambda ids: scores[ids], 1.0, seeded(0)
+    )
     assert torch.equal(once.ids, twice.ids)
     assert torch.equal(once.scores, twice.scores)
 
@@ -281,7 +283,9 @@ def test_updated_rows_follow_sigma_without_replacement_over_row_and_fresh(
     rows, scores = 10_000, torch.tensor([0.3, -1.0, 1.1, 0.4, 0.9])
     cache = cache_of([[3, 0]] * rows, [[0.0, 0.0]] * rows, 5, rescaling)
     fresh = torch.tensor([[1, 4]]).expand(rows, -1)
-    offer_and_keep(cache, torch.arange(rows), fresh, None, lambda ids: scores[ids], alpha, generator)
+    offer_and_keep(
+        cache, torch.arange(rows), fresh, None, lambda ids: scores[ids], alpha, generator
+    )
     offered = np.array([True, True, False, True, True])
     chances = sequential_pairs(masked_sigma(scores.numpy(), offered, alpha, rescaling))
     cells = np.zeros(25)

@@ -5,7 +5,13 @@ import torch
 
 from nscaching.kernels.registry import PLAIN, forced
 from nscaching.models import Int8Table
-from tests.conftest import graph_of, random_graph, random_model, seeded, with_one_thread_and_with_all
+from tests.conftest import (
+    graph_of,
+    random_graph,
+    random_model,
+    seeded,
+    with_one_thread_and_with_all,
+)
 from tests.sampling.helpers import SIDES, batch_of, sampler_of, update
 
 INF = float("inf")

@@ -210,7 +210,7 @@ def test_pair_without_negatives_stays_an_empty_row():
 @pytest.mark.parametrize("negatives", [1, 4])
 def test_negatives_come_from_the_row_of_their_triple_and_side(negatives):
     graph = random_graph()
-    sampler, scorer, generator = prepared(graph, cache_size=4, negatives=negatives, alpha2=1.0)
+    sampler, _, generator = prepared(graph, cache_size=4, negatives=negatives, alpha2=1.0)
     drawn = sampler.sample(batch_of(graph), generator)
     assert drawn.negatives.shape == (len(graph.train), negatives)
     for i in range(len(graph.train)):

@@ -224,20 +224,31 @@ class NSCachingSampler(Sampler):
             return
         for side, place in ((Side.HEAD, 0), (Side.TAIL, len(batch))):
             part = slice(place, place + len(batch))
-            rows = batch.rows(side)
+            rows, cache = batch.rows(side), self.caches[side]
             ids, found = candidates.negatives[part], scores[part, 1:]
+            places = None
+            if self.device.type == "cpu":  # with dropout, questions of one row score differently
+                places = cache.first_places(rows)
+                rows, ids, found = rows[places], ids[places], found[places]
             seed = self._seeds[side : side + 1]
             if self.options.pool:
-                ids, found = self._with_pool(side, rows, ids, found, queries, seed)
-            self.caches[side].keep(rows, ids, found, self.options.alpha3, seed)
+                score_pool = partial(queries.score_pool, side, places=places)
+                ids, found = self._with_pool(side, rows, ids, found, score_pool, seed)
+            cache.keep(rows, ids, found, self.options.alpha3, seed)
 
     def _with_pool(
-        self, side: Side, rows: Tensor, ids: Tensor, scores: Tensor, queries: Queries, seed: Tensor
+        self,
+        side: Side,
+        rows: Tensor,
+        ids: Tensor,
+        scores: Tensor,
+        score_pool: Callable[[Tensor], Tensor],
+        seed: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Add to candidates the hardest of a pool of entities that the batch shares."""
         cache = self.caches[side]
         pool = cache.fresh(torch.zeros_like(rows[:1]), self.options.pool, seed)[0]
-        hardest = queries.score_pool(side, pool).topk(min(cache.size, len(pool)), dim=1)
+        hardest = score_pool(pool).topk(min(cache.size, len(pool)), dim=1)
         found = pool[hardest.indices]
         if self.known is not None:
             found = found.masked_fill(self.known[side].contains(rows, found), PADDING)
