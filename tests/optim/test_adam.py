@@ -1,223 +1,304 @@
-"""Adam, dense and lazy, on the kernel and on plain torch."""
+"""Adam, dense and lazy, with the kernels of every form; and deferred updates on the CPU."""
 
 import pytest
 import torch
 
-from nscaching.models import CompactTable
-from nscaching.optim import DenseAdam
-from nscaching.optim import adam as adam_module
+from nscaching.kernels.registry import CPU, PLAIN, forced
+from nscaching.models import Int8Table
+from nscaching.optim import Adam, RowGradients
 
-from ..conftest import on_both_paths, seeded
+from ..conftest import device_of, seeded
+from .helpers import ROWS, WIDTH, TorchTwin, step, steps_of, table_of
 
-
-def steps_of(count, generator):
-    for _ in range(count):
-        ids = torch.randint(20, (12,), generator=generator)
-        yield ids, torch.randn(12, 5, generator=generator)
+every_form = pytest.mark.usefixtures("form")
+each_decay = pytest.mark.parametrize("decay", [0.0, 0.1])
 
 
-@on_both_paths
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_dense_adam_is_torchs(decay):
-    table = torch.randn(20, 5, generator=seeded(0))
-    parameter = torch.nn.Parameter(table.clone())
-    theirs = torch.optim.Adam([parameter], lr=0.01, weight_decay=decay)
-    ours = DenseAdam({"x": table}, 0.01, decay)
-    for ids, rows in steps_of(6, seeded(1)):
-        parameter.grad = torch.zeros(20, 5).index_add_(0, ids, rows)
-        theirs.step()
-        ours.step({"x": (ids, rows.clone())})
-        torch.testing.assert_close(table, parameter.data, atol=1e-5, rtol=1e-4)
+@each_decay
+@pytest.mark.parametrize("width", [1, 12, 300])
+def test_dense_adam_is_torchs(width, decay, form):
+    table = table_of(width=width).to(device_of(form))
+    theirs = TorchTwin(torch.optim.Adam, table, lr=0.01, weight_decay=decay)
+    ours = Adam({"x": table}, 0.01, decay)
+    for number, (ids, rows) in enumerate(steps_of(5, width=width)):
+        theirs.step(ids, rows)
+        step(ours, ids, rows)
+        theirs.assert_same(table)
+        assert int(ours.count) == number + 1
 
 
-@on_both_paths
-def test_rows_that_wait_long_for_a_gradient_move_as_torchs():
-    table = torch.randn(6, 5, generator=seeded(0))
-    parameter = torch.nn.Parameter(table.clone())
-    theirs, ours = torch.optim.Adam([parameter], lr=0.01), DenseAdam({"x": table}, 0.01, 0.0)
-    for number in range(900):
-        # Row 0 in every step, row 1 now and then, row 2 twice with more than 400 steps between.
-        ids = [0] + [1] * (number % 37 == 0) + [2] * (number in (3, 700)) + [3] * (number == 5)
-        rows = torch.randn(len(ids), 5, generator=seeded(number))
-        parameter.grad = torch.zeros(6, 5).index_add_(0, torch.tensor(ids), rows)
-        theirs.step()
-        ours.step({"x": (torch.tensor(ids), rows.clone())})
-        torch.testing.assert_close(table, parameter.data, atol=2e-5, rtol=2e-4)
+@each_decay
+def test_parts_of_a_gradient_add_up(decay, form):
+    """Two parts of rows, and one of the whole table."""
+    table = table_of().to(device_of(form))
+    theirs = TorchTwin(torch.optim.Adam, table, lr=0.01, weight_decay=decay)
+    ours = Adam({"x": table}, 0.01, decay)
+    for number, (ids, rows) in enumerate(steps_of(6)):
+        whole = torch.randn(ROWS, WIDTH, generator=seeded(50 + number))
+        parts = [(ids[:5], rows[:5]), (ids[5:], rows[5:])]
+        if number % 2:
+            parts.append((None, whole))
+            ids = torch.cat([ids, torch.arange(ROWS)])
+            rows = torch.cat([rows, whole])
+        given = [
+            RowGradients(None if part is None else part.to(table.device), of.clone().to(table))
+            for part, of in parts
+        ]
+        ours.step({"x": given})
+        theirs.step(ids, rows)
+        theirs.assert_same(table)
 
 
-@pytest.mark.parametrize("plain_first", [True, False])
-def test_the_state_goes_on_by_the_other_path(plain_first, monkeypatch):
-    tables = [torch.randn(20, 5, generator=seeded(0)) for _ in range(3)]
-    whole = DenseAdam({"x": tables[0]}, 0.01, 0.0)
-    monkeypatch.setattr(adam_module, "HAVE_NUMBA", not plain_first)
-    first = DenseAdam({"x": tables[1]}, 0.01, 0.0)
-    monkeypatch.setattr(adam_module, "HAVE_NUMBA", plain_first)
-    second = DenseAdam({"x": tables[2]}, 0.01, 0.0)
-    steps = [(ids[:3], rows[:3]) for ids, rows in steps_of(12, seeded(1))]
-    for adam in (whole, first):
-        for ids, rows in steps[:6]:
-            adam.step({"x": (ids, rows.clone())})
-    tables[2].copy_(tables[1])
-    second.load_state(first.state())
-    for adam in (whole, second):
-        for ids, rows in steps[6:]:
-            adam.step({"x": (ids, rows.clone())})
-    torch.testing.assert_close(tables[0], tables[2], atol=1e-5, rtol=1e-4)
+def test_the_factor_scales_the_learning_rate(form):
+    table = table_of().to(device_of(form))
+    theirs = TorchTwin(torch.optim.Adam, table, lr=0.01)
+    ours = Adam({"x": table}, 0.01, 0.0)
+    for number, (ids, rows) in enumerate(steps_of(6)):
+        factor = 1 / (1 + number)
+        ours.set_lr_factor(factor)
+        theirs.optimizer.param_groups[0]["lr"] = 0.01 * factor
+        theirs.step(ids, rows)
+        step(ours, ids, rows)
+        theirs.assert_same(table)
 
 
-@on_both_paths
-def test_lazy_adam_moves_only_rows_with_a_gradient():
-    table = torch.randn(20, 5, generator=seeded(0))
-    ours = DenseAdam({"x": table}, 0.01, 0.1, lazy=True)
-    for ids, rows in steps_of(6, seeded(1)):
+def test_a_table_without_a_gradient_moves_as_torchs(form):
+    tables = {name: table_of(6).to(device_of(form)) for name in "ab"}
+    theirs = {name: TorchTwin(torch.optim.Adam, tables[name], lr=0.01) for name in "ab"}
+    ours = Adam(tables, 0.01, 0.0)
+    for number in range(12):
+        rows = torch.randn(6, WIDTH, generator=seeded(number))
+        names = "ab" if number in (0, 11) else "a"
+        for name, twin in theirs.items():
+            twin.step(torch.arange(6), rows if name in names else torch.zeros_like(rows))
+        ids = torch.arange(6).to(ours.device)
+        ours.step({name: [RowGradients(ids, rows.clone().to(ours.device))] for name in names})
+    for name, table in tables.items():
+        theirs[name].assert_same(table, 2e-5)
+
+
+@pytest.mark.parametrize("kind", [PLAIN, CPU])
+def test_rows_without_a_gradient_for_long_move_as_torchs(kind):
+    table = table_of(6)
+    theirs = TorchTwin(torch.optim.Adam, table, lr=0.01)
+    with forced(kind):
+        ours = Adam({"x": table}, 0.01, 0.0)
+        for number in range(900):
+            # Row 0 in every step, row 1 now and then, row 2 twice with more than 400 steps between.
+            ids = [0] + [1] * (number % 37 == 0) + [2] * (number in (3, 700)) + [3] * (number == 5)
+            rows = torch.randn(len(ids), WIDTH, generator=seeded(number))
+            theirs.step(torch.tensor(ids), rows)
+            step(ours, torch.tensor(ids), rows)
+            theirs.assert_same(table, 2e-5)
+
+
+@every_form
+def test_a_step_leaves_no_gradient_to_the_next():
+    ours = Adam({"x": table_of()}, 0.01, 0.0)
+    for ids, rows in steps_of(2):
+        step(ours, ids, rows)
+        if not ours._torch:
+            assert not any(gradient.any() for gradient in ours._gradient.values())
+
+
+# Lazy --------------------------------------------------------------------------------------------
+
+
+def test_lazy_adam_moves_only_rows_with_a_gradient(form):
+    table = table_of().to(device_of(form))
+    ours = Adam({"x": table}, 0.01, 0.1, lazy=True)
+    for ids, rows in steps_of(4):
         before = table.clone()
-        ours.step({"x": (ids, rows.clone())})
-        moved = (table != before).any(1)
+        step(ours, ids, rows)
+        moved = (table != before).any(1).cpu()
         assert moved[ids].all()
         assert moved.sum() == len(ids.unique())
 
 
-@on_both_paths
-def test_lazy_adam_where_every_row_has_a_gradient_is_dense_adam():
-    tables = [torch.randn(20, 5, generator=seeded(0)) for _ in range(2)]
-    dense, lazy = (DenseAdam({"x": t}, 0.01, 0.1, lazy=i == 1) for i, t in enumerate(tables))
-    for seed in range(5):
-        rows = torch.randn(20, 5, generator=seeded(seed))
+def test_lazy_adam_where_every_row_has_a_gradient_is_dense_adam(form):
+    tables = [table_of().to(device_of(form)) for _ in range(2)]
+    dense, lazy = (Adam({"x": t}, 0.01, 0.1, lazy=i == 1) for i, t in enumerate(tables))
+    for seed in range(4):
+        rows = torch.randn(ROWS, WIDTH, generator=seeded(seed))
         for adam in (dense, lazy):
-            adam.step({"x": (torch.arange(20), rows.clone())})
+            step(adam, torch.arange(ROWS), rows)
         torch.testing.assert_close(*tables, atol=1e-6, rtol=1e-5)
 
 
-@on_both_paths
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_the_state_goes_on_where_it_was(decay):
-    first, second = (torch.randn(20, 5, generator=seeded(0)) for _ in range(2))
-    one, two = DenseAdam({"x": first}, 0.01, decay), DenseAdam({"x": second}, 0.01, decay)
-    steps = list(steps_of(4, seeded(1)))
+@pytest.mark.parametrize("again", ["forget", "load_state"])
+def test_a_row_does_not_move_for_a_gradient_of_before(again, form):
+    table = table_of().to(device_of(form))
+    adam = Adam({"x": table}, 0.1, 0.1, lazy=True)
+    fresh = {name: part.clone() for name, part in adam.state().items()}
+    for ids, rows in steps_of(1):
+        step(adam, ids, rows)
+    adam.forget() if again == "forget" else adam.load_state(fresh)
+    before = table.clone()
+    step(adam, torch.tensor([ROWS - 1]), torch.ones(1, WIDTH))
+    assert (table != before).any(1).nonzero().flatten().tolist() == [ROWS - 1]
+
+
+# State -------------------------------------------------------------------------------------------
+
+
+def clones(state):
+    return {name: tensor.clone() for name, tensor in state.items()}
+
+
+@each_decay
+def test_a_run_resumes_where_it_was(decay, form):
+    first, second = (table_of().to(device_of(form)) for _ in range(2))
+    one, two = Adam({"x": first}, 0.01, decay), Adam({"x": second}, 0.01, decay)
+    steps = list(steps_of(4))
     for ids, rows in steps[:2]:
-        one.step({"x": (ids, rows.clone())})
+        step(one, ids, rows)
     second.copy_(first)
-    two.load_state({name: tensor.clone() for name, tensor in one.state().items()})
+    two.load_state(clones(one.state()))
     for adam in (one, two):
         for ids, rows in steps[2:]:
-            adam.step({"x": (ids, rows.clone())})
+            step(adam, ids, rows)
     assert torch.equal(first, second)
 
 
-# Rows that take turns -----------------------------------------------------------------------------
+@pytest.mark.parametrize("kinds", [(PLAIN, CPU), (CPU, PLAIN)], ids=str)
+def test_the_state_resumes_with_another_form(kinds):
+    tables = [table_of() for _ in range(3)]
+    whole = Adam({"x": tables[0]}, 0.01, 0.0)
+    optimizers = []
+    for kind, table in zip(kinds, tables[1:], strict=True):
+        with forced(kind):
+            optimizers.append(Adam({"x": table}, 0.01, 0.0))
+    first, second = optimizers
+    steps = [(ids[:3], rows[:3]) for ids, rows in steps_of(12)]
+    for adam in (whole, first):
+        for ids, rows in steps[:6]:
+            step(adam, ids, rows)
+    tables[2].copy_(tables[1])
+    second.load_state(first.state())
+    for adam in (whole, second):
+        for ids, rows in steps[6:]:
+            step(adam, ids, rows)
+    torch.testing.assert_close(tables[0], tables[2], atol=1e-5, rtol=1e-4)
 
 
-def rare_steps(count, seed):
-    """Yield gradients of three of forty rows a step."""
-    generator = seeded(seed)
-    for _ in range(count):
-        yield torch.randint(40, (3,), generator=generator), torch.randn(3, 5, generator=generator)
+def test_moments_of_an_older_checkpoint_fade():
+    tables = [table_of() for _ in range(2)]
+    first = Adam({"x": tables[0]}, 0.01, 0.0)
+    steps = [(ids[:3], rows[:3]) for ids, rows in steps_of(12)]
+    for ids, rows in steps[:6]:
+        step(first, ids, rows)
+    with forced(PLAIN):
+        second = Adam({"x": tables[1]}, 0.01, 0.0)
+    tables[1].copy_(tables[0])
+    second.load_state({k: v.clone() for k, v in first.state().items() if k != "x.moved"})
+    for adam in (first, second):
+        for ids, rows in steps[6:]:
+            step(adam, ids, rows)
+    torch.testing.assert_close(*tables, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("turns", [2, 8, 16, 99])
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_rows_in_turns_are_torchs_when_they_are_settled(turns, decay):
-    table = torch.randn(40, 5, generator=seeded(0))
-    parameter = torch.nn.Parameter(table.clone())
-    theirs = torch.optim.Adam([parameter], lr=0.01, weight_decay=decay)
-    ours = DenseAdam({"x": table}, 0.01, decay)
-    ours.take_turns("x", turns)
-    for number, (ids, rows) in enumerate(rare_steps(700, 1)):
-        ours.settle("x", ids)
-        torch.testing.assert_close(table[ids], parameter.data[ids], atol=2e-5, rtol=2e-4)
-        parameter.grad = torch.zeros(40, 5).index_add_(0, ids, rows)
-        theirs.step()
-        ours.step({"x": (ids, rows.clone())})
+@pytest.mark.parametrize("lazy", [False, True])
+def test_the_int8_copy_is_as_fresh_as_a_new_one(lazy, form):
+    table = table_of(203, 9).to(device_of(form))  # rows are not whole blocks of the kernel
+    copy = Int8Table(table)
+    adam = Adam({"x": table}, 0.05, 0.1, lazy=lazy, copies={"x": copy})
+    for ids, rows in steps_of(3, rows=203, width=9, size=30):
+        step(adam, ids, rows)
+    fresh = Int8Table(table)
+    assert copy.values.equal(fresh.values)
+    assert copy.scale.equal(fresh.scale)
+
+
+# Deferred updates, on the CPU --------------------------------------------------------------------
+
+
+def rare_steps(count):
+    """Yield gradients of three of forty rows per step."""
+    return steps_of(count, rows=41, size=3)
+
+
+@pytest.mark.parametrize("deferred", [2, 8, 16, 99])
+@each_decay
+def test_deferred_rows_are_torchs_once_they_have_caught_up(deferred, decay):
+    table = table_of(40)
+    theirs = TorchTwin(torch.optim.Adam, table, lr=0.01, weight_decay=decay)
+    ours = Adam({"x": table}, 0.01, decay)
+    ours.defer("x", deferred)
+    assert ours.is_deferred("x")
+    for number, (ids, rows) in enumerate(rare_steps(700)):
+        ours.catch_up("x", ids)
+        expected = theirs.table.detach()[ids].float()
+        torch.testing.assert_close(table[ids], expected, atol=2e-5, rtol=2e-4)
+        theirs.step(ids, rows)
+        step(ours, ids, rows)
         if number % 50 == 49:
-            waiting = table.clone()
-            torch.testing.assert_close(ours.settled()["x"], parameter.data, atol=2e-5, rtol=2e-4)
-            assert torch.equal(table, waiting)
-    assert not torch.allclose(table, parameter.data, atol=2e-5, rtol=2e-4)  # some do wait
-    ours.settle_all()
-    torch.testing.assert_close(table, parameter.data, atol=2e-5, rtol=2e-4)
+            outstanding = table.clone()
+            theirs.assert_same(ours.caught_up()["x"], 2e-5)
+            assert torch.equal(table, outstanding)
+    expected = theirs.table.detach().float()
+    assert not torch.allclose(table, expected, atol=2e-5, rtol=2e-4)  # some are outstanding
+    ours.catch_up_all()
+    theirs.assert_same(table, 2e-5)
+    assert ours.caught_up()["x"] is table
 
 
 def test_two_steps_that_stand_for_sixteen_are_as_good_as_floats():
-    # One gradient, then none: what sixteen steps sum up to, in turns and one by one.
-    tables = [torch.randn(40, 5, generator=seeded(0)) for _ in range(2)]
-    adams = [DenseAdam({"x": table}, 0.01, 0.0) for table in tables]
-    adams[0].take_turns("x", 16)
-    for ids, rows in rare_steps(300, 1):
+    # One gradient, then none: what sixteen steps sum up to, deferred and one by one.
+    tables = [table_of(40) for _ in range(2)]
+    adams = [Adam({"x": table}, 0.01, 0.0) for table in tables]
+    adams[0].defer("x", 16)
+    for ids, rows in rare_steps(300):
         for adam in adams:
-            adam.settle("x", ids)
-            adam.step({"x": (ids, rows.clone())})
-    adams[0].settle_all()
+            adam.catch_up("x", ids)
+            step(adam, ids, rows)
+    adams[0].catch_up_all()
     torch.testing.assert_close(*tables, atol=2e-6, rtol=2e-6)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_the_bytes_of_a_waiting_row_are_those_of_the_row_as_it_stands(decay):
-    table = torch.randn(40, 5, generator=seeded(0))
-    copy = CompactTable(table)
-    adam = DenseAdam({"x": table}, 0.01, decay, copies={"x": copy})
-    adam.take_turns("x", 8)
-    for ids, rows in rare_steps(150, 1):
-        adam.settle("x", ids)
-        adam.step({"x": (ids, rows.clone())})
-        fresh = CompactTable(table)
+@each_decay
+def test_the_int8_copy_of_a_deferred_row_is_that_of_the_row_as_it_stands(decay):
+    table = table_of(40)
+    copy = Int8Table(table)
+    adam = Adam({"x": table}, 0.01, decay, copies={"x": copy})
+    adam.defer("x", 8)
+    for ids, rows in rare_steps(150):
+        adam.catch_up("x", ids)
+        step(adam, ids, rows)
+        fresh = Int8Table(table)
         assert torch.equal(copy.values, fresh.values)
         torch.testing.assert_close(copy.scale, fresh.scale)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-@pytest.mark.parametrize("plainly", [False, True])
-def test_waiting_rows_go_on_from_a_checkpoint(decay, plainly, monkeypatch):
-    tables = [torch.randn(40, 5, generator=seeded(0)) for _ in range(2)]
-    one = DenseAdam({"x": tables[0]}, 0.01, decay)
-    one.take_turns("x", 8)
-    steps = list(rare_steps(230, 1))
+@each_decay
+@pytest.mark.parametrize("kind", [CPU, PLAIN])
+def test_deferred_rows_resume_from_a_checkpoint(decay, kind):
+    tables = [table_of(40) for _ in range(2)]
+    one = Adam({"x": tables[0]}, 0.01, decay)
+    one.defer("x", 8)
+    steps = list(rare_steps(230))
     for ids, rows in steps[:203]:
-        one.settle("x", ids)
-        one.step({"x": (ids, rows.clone())})
-    monkeypatch.setattr(adam_module, "HAVE_NUMBA", not plainly)
-    two = DenseAdam({"x": tables[1]}, 0.01, decay)
-    two.take_turns("x", 8)
+        one.catch_up("x", ids)
+        step(one, ids, rows)
+    with forced(kind):
+        two = Adam({"x": tables[1]}, 0.01, decay)
+        two.defer("x", 8)
     tables[1].copy_(tables[0])
-    two.load_state({name: tensor.clone() for name, tensor in one.state().items()})
+    two.load_state(clones(one.state()))
     for adam in (one, two):
         for ids, rows in steps[203:]:
-            adam.settle("x", ids)
-            adam.step({"x": (ids, rows.clone())})
-        adam.settle_all()
-    if plainly:
+            adam.catch_up("x", ids)
+            step(adam, ids, rows)
+        adam.catch_up_all()
+    if kind == PLAIN:
         torch.testing.assert_close(*tables, atol=2e-5, rtol=2e-4)
     else:
         assert torch.equal(*tables)
 
 
-@on_both_paths
-def test_a_table_without_a_gradient_moves_as_torchs():
-    tables = {name: torch.randn(6, 5, generator=seeded(0)) for name in "ab"}
-    parameters = {name: torch.nn.Parameter(table.clone()) for name, table in tables.items()}
-    theirs = torch.optim.Adam(parameters.values(), lr=0.01)
-    ours = DenseAdam(tables, 0.01, 0.0)
-    for number in range(40):
-        rows = torch.randn(6, 5, generator=seeded(number))
-        names = "ab" if number in (0, 39) else "a"
-        for name, parameter in parameters.items():
-            parameter.grad = rows.clone() if name in names else torch.zeros(6, 5)
-        theirs.step()
-        ours.step({name: (torch.arange(6), rows.clone()) for name in names})
-    for name, table in tables.items():
-        torch.testing.assert_close(table, parameters[name].data, atol=2e-5, rtol=2e-4)
-
-
-def test_moments_of_an_older_checkpoint_fade(monkeypatch):
-    tables = [torch.randn(20, 5, generator=seeded(0)) for _ in range(2)]
-    first = DenseAdam({"x": tables[0]}, 0.01, 0.0)
-    steps = [(ids[:3], rows[:3]) for ids, rows in steps_of(12, seeded(1))]
-    for ids, rows in steps[:6]:
-        first.step({"x": (ids, rows.clone())})
-    monkeypatch.setattr(adam_module, "HAVE_NUMBA", False)
-    second = DenseAdam({"x": tables[1]}, 0.01, 0.0)
-    tables[1].copy_(tables[0])
-    second.load_state({k: v.clone() for k, v in first.state().items() if k != "x.moved"})
-    for adam in (first, second):
-        for ids, rows in steps[6:]:
-            adam.step({"x": (ids, rows.clone())})
-    torch.testing.assert_close(*tables, atol=1e-5, rtol=1e-4)
+def test_only_the_dense_adam_of_the_cpu_defers(form):
+    for lazy in (False, True):
+        table = table_of().to(device_of(form))
+        adam = Adam({"x": table}, 0.01, 0.0, lazy=lazy)
+        adam.defer("x", 8)
+        assert adam.is_deferred("x") is (form == CPU and not lazy)
+        assert adam.caught_up()["x"] is table

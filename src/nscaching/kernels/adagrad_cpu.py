@@ -21,6 +21,11 @@ _EPSILON = np.float32(1e-10)
 def _move(
     table: Array, square: Array, row: int, gradient: Array, own: int, lr: Any, decay: Any
 ) -> None:
+    zeros = 0
+    while zeros < table.shape[1] and gradient[own, zeros] == 0:
+        zeros += 1
+    if zeros == table.shape[1]:  # no gradient: the row does not decay
+        return
     for d in range(table.shape[1]):
         g = gradient[own, d] + decay * table[row, d]
         total = square[row, d] + g * g
@@ -45,11 +50,7 @@ def _rows(
 def _dense(table: Array, square: Array, gradient: Array, lr: float, decay: float) -> None:
     rate, weight = np.float32(lr), np.float32(decay)
     for row in prange(table.shape[0]):
-        decayed = np.float32(0)
-        if weight > 0:  # rows without a gradient do not decay
-            for d in range(gradient.shape[1]):
-                decayed = weight if gradient[row, d] != 0 else decayed
-        _move(table, square, row, gradient, row, rate, decayed)
+        _move(table, square, row, gradient, row, rate, weight)
 
 
 def adagrad_rows(

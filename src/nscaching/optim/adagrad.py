@@ -106,7 +106,7 @@ def _plain_rows(
     """Move rows of a table in place; ids may repeat, and an int8 copy follows if there is one."""
     touched, place = torch.unique(ids, return_inverse=True)
     gradient = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)
-    gradient += weight_decay * table[touched]
+    gradient += weight_decay * table[touched] * (gradient != 0).any(1, keepdim=True)
     summed = square[touched] + gradient**2
     square[touched] = summed
     table[touched] -= lr * gradient / (summed.sqrt() + EPSILON)
