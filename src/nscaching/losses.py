@@ -138,7 +138,7 @@ LOSSES: dict[str, Callable[[LossOptions], Loss]] = {
 
 
 #: What the option takes: a loss that is added to the registry is found.
-_CHOICES: ChainMap[str, Any] = ChainMap({"auto": None}, LOSSES)  # type: ignore[arg-type]
+_CHOICES: ChainMap[str, Any] = ChainMap({"auto": None}, LOSSES)
 
 
 @dataclass(kw_only=True)
