@@ -358,10 +358,10 @@ def test_hostile_names_are_only_text(browser, hostile, hostile_page):
 
 
 @pytest.mark.parametrize("scoring", sorted(SCORING))
-@pytest.mark.parametrize("norm", [1, 2])
-def test_the_page_scores_as_the_model_does(browser, tmp_path, scoring, norm):
+@pytest.mark.parametrize("options", [{"norm": 1}, {"norm": 2}, {"reciprocal": True}], ids=str)
+def test_the_page_scores_as_the_model_does(browser, tmp_path, scoring, options):
     assert scoring in SCORED_IN_PAGE
-    run = train(ring(), scoring=scoring, norm=norm, epochs=3, dim=12)
+    run = train(ring(), scoring=scoring, epochs=3, dim=12, **options)
     browser.visit(write_explorer(run, tmp_path / "page.html"))
     for side in Side:
         anchors, relations = torch.tensor([3, 7]), torch.tensor([1, 2])

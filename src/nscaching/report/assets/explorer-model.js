@@ -13,7 +13,7 @@ const asShorts = (text) => new Uint16Array(bytes(text).buffer);
 
 class Model {
   constructor(packed) {
-    Object.assign(this, { scoring: packed.scoring, dim: packed.dim, norm: packed.norm });
+    Object.assign(this, { scoring: packed.scoring, dim: packed.dim, norm: packed.norm, reciprocal: packed.reciprocal });
     this.values = asBytes(packed.values);
     this.scale = asFloats(packed.scale);
     this.relations = asFloats(packed.relation);
@@ -34,9 +34,11 @@ class Model {
 
   // The score of each entity as the tail of (anchor, relation, ?) or the head of (?, relation, anchor).
   scores(side, anchor, relation) {
-    const r = this.relation(relation),
+    // Reciprocal relations have rows of their own, and ask for the head as for a tail.
+    const other = this.reciprocal && side === "head" ? this.relations.length / this.relationWidth / 2 : 0;
+    const r = this.relation(relation + other),
       e = this.row(anchor),
-      tail = side === "tail";
+      tail = side === "tail" || this.reciprocal;
     switch (this.scoring) {
       case "distmult":
         return this.dots(e.map((x, k) => x * r[k]));
