@@ -31,3 +31,17 @@ class Answers:
         question = np.repeat(np.arange(len(keys)), count)
         first = np.repeat(start - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
         return question, self._answers[first + np.arange(len(question))]
+
+
+class AnswersBySide(dict[Side, Answers]):
+    """The answers that triples give to the questions of either side, sorted when first needed."""
+
+    def __init__(self, triples: Ids, num_relations: int) -> None:
+        super().__init__()
+        self._made_of = triples, num_relations
+
+    def __missing__(self, side: Side) -> Answers:
+        """Sort the triples for one side."""
+        triples, num_relations = self._made_of
+        self[side] = Answers(triples, side, num_relations)
+        return self[side]

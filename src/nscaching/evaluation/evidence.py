@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.evaluation.answers import Answers
+from nscaching.evaluation.answers import AnswersBySide
 from nscaching.evaluation.positions import Positions
 from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, chunk_rows
 from nscaching.graph import KnowledgeGraph
@@ -67,7 +67,7 @@ class Evidence:
     ) -> None:
         self.model, self.graph, self.memory_mb = model, graph, memory_mb
         self.positions = Positions.of(graph)
-        self.known = {side: Answers(graph.train, side, graph.num_relations) for side in Side}
+        self.known = AnswersBySide(graph.train, graph.num_relations)
         #: What scores are multiplied with before the softmax.
         self.temperature = 1.0 if temperature is None else temperature
         if temperature is None:

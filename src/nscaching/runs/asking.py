@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.evaluation.answers import Answers
+from nscaching.evaluation.answers import AnswersBySide
 from nscaching.evaluation.calibration import Calibration
 from nscaching.evaluation.evidence import ENTITY_FEATURES, SCORE_FEATURES, Evidence, Questions
 from nscaching.evaluation.positions import Positions
@@ -50,11 +50,10 @@ class Asker:
         temperature = calibration.temperature if calibration is not None else None
         self.evidence = Evidence(model, graph, temperature, memory_mb)
         self.facts = np.concatenate([graph.split(split) for split in SPLITS])
-        relations = graph.num_relations
-        self.known = {side: Answers(self.facts, side, relations) for side in Side}
+        self.known = AnswersBySide(self.facts, graph.num_relations)
         #: What all known facts say of entities: new facts are judged by it, known ones by training.
         self.whole = Positions.of(graph, whole=True)
-        self._refused = {side: Answers(rejected, side, relations) for side in Side}
+        self._refused = AnswersBySide(rejected, graph.num_relations)
 
     @torch.no_grad()
     def ask(
@@ -232,7 +231,10 @@ class Asker:
         """Return for each triple a fact of a relation with one answer that it contradicts."""
         found: list[Named | None] = [None] * len(triples)
         single = self.evidence.positions.has_one_answer
+        relations = np.unique(triples[:, 1]).tolist()
         for side, anchor, answer in ((Side.TAIL, 0, 2), (Side.HEAD, 2, 0)):
+            if not any(single(side, relation) for relation in relations):
+                continue
             row, entity = self.known[side].of(triples[:, anchor], triples[:, 1])
             facts = triples[row].copy()
             facts[:, answer] = entity

@@ -23,9 +23,11 @@ from torch import Tensor
 
 from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
+from nscaching.evaluation.answers import AnswersBySide
 from nscaching.graph import KnowledgeGraph, read_triples
 from nscaching.graph.names import SPLITS
 from nscaching.graph.pairs import triple_keys
+from nscaching.models import Side
 from nscaching.runs.predictions import Named, Prediction
 from nscaching.training import Progress, RunFolder, Trainer, checkpoint
 
@@ -174,26 +176,29 @@ def grown_tables(run: Run, graph: KnowledgeGraph) -> tuple[Tensor, Tensor]:
     weights = _relation_weights(old, graph)
     more = [torch.einsum("ij,hjw->hiw", weights, halves)] if len(weights) else []
     relation = torch.cat([halves, *more], dim=1).reshape(-1, relation.shape[1])
+    alike = AnswersBySide(graph.train, graph.num_relations)
     rows = [
-        _row_of_new(graph, old.num_entities, entity, number)
+        _row_of_new(graph, alike, old.num_entities, entity, number)
         for number in range(old.num_entities, graph.num_entities)
     ]
     entity = torch.cat([entity, torch.stack(rows)]) if rows else entity.clone()
     return entity.contiguous(), relation.contiguous()
 
 
-def _row_of_new(graph: KnowledgeGraph, known: int, table: Tensor, entity: int) -> Tensor:
+def _row_of_new(
+    graph: KnowledgeGraph, facts: AnswersBySide, known: int, table: Tensor, entity: int
+) -> Tensor:
     """Return the mean row of the entities that stand where a new one stands."""
     found = []
-    for place, other in ((0, 2), (2, 0)):
+    for side, place, other in ((Side.HEAD, 0, 2), (Side.TAIL, 2, 0)):
         for fact in graph.train[graph.train[:, place] == entity]:
-            same_relation = graph.train[graph.train[:, 1] == fact[1]]
-            alike = same_relation[same_relation[:, other] == fact[other], place]
+            alike = facts[side].of(fact[[other]], fact[[1]])[1]
             alike = alike[alike < known]
             if len(alike) == 0:  # the position is all they have in common
-                alike = same_relation[same_relation[:, place] < known, place]
+                alike = np.unique(graph.train[graph.train[:, 1] == fact[1], place])
+                alike = alike[alike < known].astype(np.int64)
             if len(alike):
-                found.append(table[torch.from_numpy(np.unique(alike)).long()].mean(dim=0))
+                found.append(table[torch.from_numpy(alike)].mean(dim=0))
     return torch.stack(found).mean(dim=0) if found else table.mean(dim=0)
 
 
