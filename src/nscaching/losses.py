@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
+from nscaching.kernels.registry import register
 from nscaching.models.matches import Match, MatchGradients, Query
 from nscaching.options import Options, option
 
@@ -93,33 +95,63 @@ class SoftmaxCrossEntropy:
         where there is more than one block.
         """
         blocks = list(_blocks(len(query.vectors), table))
-        logits = match.forward_all(query, table[blocks[0]])
-        total = logits.logsumexp(1, keepdim=True)
-        for block in blocks[1:]:
-            logits = match.forward_all(query, table[block])
-            total = torch.logaddexp(total, logits.logsumexp(1, keepdim=True))
-        positive = match.forward(query, table, targets.unsqueeze(1))
-        d_query, d_table = torch.zeros_like(query.vectors), torch.empty_like(table)
-        d_context = None if query.context is None else torch.zeros_like(query.context)
         sharp, spread = 1 - self.smoothing, self.smoothing / len(table)
-        smoothed = torch.zeros_like(total)
-        for block in reversed(blocks):
-            if len(blocks) > 1 and block != blocks[-1]:
+        with _fast_products(table.device):
+            for number, block in enumerate(blocks):
                 logits = match.forward_all(query, table[block])
-            if self.smoothing:
-                smoothed += logits.sum(1, keepdim=True)
-            d_scores = logits.sub_(total).exp_()
-            d_scores -= spread
-            inside = (targets >= block.start) & (targets < block.stop)
-            place = (targets - block.start).clamp(0, d_scores.shape[1] - 1).unsqueeze(1)
-            d_scores.scatter_add_(1, place, -sharp * inside.to(d_scores.dtype).unsqueeze(1))
-            found = match.backward_all(query, table[block], d_scores)
-            d_query += found.query
-            d_table[block] = found.rows
-            if d_context is not None and found.context is not None:
-                d_context += found.context
+                part = _logsumexp(logits)
+                total = part if number == 0 else torch.logaddexp(total, part)
+            positive = match.forward(query, table, targets.unsqueeze(1))
+            d_query, d_table = torch.zeros_like(query.vectors), torch.empty_like(table)
+            d_context = None if query.context is None else torch.zeros_like(query.context)
+            smoothed = torch.zeros_like(total)
+            for block in reversed(blocks):  # the logits of the last one are still there
+                if block != blocks[-1]:
+                    logits = match.forward_all(query, table[block])
+                if self.smoothing:
+                    smoothed += logits.sum(1, keepdim=True)
+                d_scores = _softmax_gradient(logits, total, targets, block.start, sharp, spread)
+                found = match.backward_all(query, table[block], d_scores)
+                d_query += found.query
+                d_table[block] = found.rows
+                if d_context is not None and found.context is not None:
+                    d_context += found.context
         loss = (total - sharp * positive - spread * smoothed).sum()
         return loss, positive, MatchGradients(d_query, d_context, d_table)
+
+
+@contextmanager
+def _fast_products(device: torch.device) -> Iterator[None]:
+    """Let matrix products of a GPU round their inputs to TF32; they add up in float32."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _plain_softmax_gradient(
+    logits: Tensor, total: Tensor, targets: Tensor, first: int, sharp: float, spread: float
+) -> Tensor:
+    """Turn logits of a block of entities into the gradient of their scores, in place. (q, n)."""
+    gradient = logits.sub_(total).exp_()
+    if spread:
+        gradient -= spread
+    inside = (targets >= first) & (targets < first + logits.shape[1])
+    place = (targets - first).clamp(0, logits.shape[1] - 1).unsqueeze(1)
+    return gradient.scatter_add_(1, place, -sharp * inside.to(logits.dtype).unsqueeze(1))
+
+
+_softmax_gradient = register(
+    "softmax_gradient", _plain_softmax_gradient, gpu="softmax_gpu:softmax_gradient"
+)
+_logsumexp = register(
+    "logsumexp", lambda logits: logits.logsumexp(1, keepdim=True), gpu="softmax_gpu:logsumexp"
+)
 
 
 def _blocks(queries: int, table: Tensor) -> Iterator[slice]:

@@ -68,9 +68,14 @@ class KBGANSampler(AdversarialSampler):
     generator: TransEGenerator
 
     def __init__(
-        self, graph: KnowledgeGraph, options: SamplerOptions, device: torch.device
+        self,
+        graph: KnowledgeGraph,
+        options: SamplerOptions,
+        device: torch.device,
+        *,
+        both_sides: bool = False,
     ) -> None:
-        super().__init__(graph, options, device)
+        super().__init__(graph, options, device, both_sides=both_sides)
         sizes = graph.num_entities, graph.num_relations
         self.generator = TransEGenerator(sizes, options.generator_dim, options.generator_lr, device)
 
@@ -102,9 +107,14 @@ class IGANSampler(AdversarialSampler):
     generator: FullGenerator
 
     def __init__(
-        self, graph: KnowledgeGraph, options: SamplerOptions, device: torch.device
+        self,
+        graph: KnowledgeGraph,
+        options: SamplerOptions,
+        device: torch.device,
+        *,
+        both_sides: bool = False,
     ) -> None:
-        super().__init__(graph, options, device)
+        super().__init__(graph, options, device, both_sides=both_sides)
         sizes = graph.num_entities, graph.num_relations
         chunk = igan_chunk(sizes, options)
         self.generator = FullGenerator(
