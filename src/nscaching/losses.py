@@ -97,10 +97,10 @@ class SoftmaxCrossEntropy:
         blocks = list(_blocks(len(query.vectors), table))
         sharp, spread = 1 - self.smoothing, self.smoothing / len(table)
         with _fast_products(table.device):
-            for number, block in enumerate(blocks):
+            total = query.vectors.new_full((len(query.vectors), 1), -torch.inf)
+            for block in blocks:
                 logits = match.forward_all(query, table[block])
-                part = _logsumexp(logits)
-                total = part if number == 0 else torch.logaddexp(total, part)
+                total = torch.logaddexp(total, _logsumexp(logits))
             positive = match.forward(query, table, targets.unsqueeze(1))
             d_query, d_table = torch.zeros_like(query.vectors), torch.empty_like(table)
             d_context = None if query.context is None else torch.zeros_like(query.context)

@@ -39,6 +39,7 @@ def _begin(count, scalars, lr, lr_scale, log_beta1: tl.constexpr, log_beta2: tl.
 @triton.jit
 def _adam(
     table,
+    copy,
     mean,
     square,
     gradient,
@@ -52,6 +53,7 @@ def _adam(
     decay,
     width: tl.constexpr,
     LAZY: tl.constexpr,
+    COPIED: tl.constexpr,
     LARGE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -73,7 +75,10 @@ def _adam(
     tl.store(gradient + place, tl.zeros([BLOCK], tl.float32), mask=hot)
     tl.store(mean + place, m, mask=inside)
     tl.store(square + place, v, mask=inside)
-    tl.store(table + place, p - step_size * m / (tl.sqrt(v) * root + epsilon), mask=inside)
+    p -= step_size * m / (tl.sqrt(v) * root + epsilon)
+    tl.store(table + place, p, mask=inside)
+    if COPIED:
+        tl.store(copy + place, p.to(tl.bfloat16), mask=inside)
 
 
 def accumulate(gradient: Tensor, stamp: Tensor, count: Tensor, ids: Tensor, rows: Tensor) -> None:
@@ -94,6 +99,7 @@ def begin(
 
 def adam(
     table: Tensor,
+    copy: Tensor | None,
     mean: Tensor,
     square: Tensor,
     gradient: Tensor,
@@ -105,10 +111,14 @@ def adam(
     decay: float,
     lazy: bool,
 ) -> None:
-    """Move every row of a table, or those with a gradient where ``lazy``, by one step."""
+    """Move every row of a table, or those with a gradient where ``lazy``, by one step.
+
+    A bfloat16 ``copy`` of the table follows, if there is one.
+    """
     size = table.numel()
     _adam[(triton.cdiv(size, _BLOCK),)](
         table,
+        table if copy is None else copy,
         mean,
         square,
         gradient,
@@ -121,6 +131,7 @@ def adam(
         decay,
         table.shape[1],
         lazy,
+        copy is not None,
         size + _BLOCK >= 1 << 31,
         _BLOCK,
     )

@@ -16,7 +16,14 @@ from torch import Tensor
 
 from nscaching.kernels.int8_cpu import AHEAD, dot_rows, fetch_rows
 from nscaching.kernels.llvm import fetch_row
-from nscaching.kernels.numba_tools import Array, arrays, inline, parallel, unless_padding
+from nscaching.kernels.numba_tools import (
+    Array,
+    arrays,
+    exact_inline,
+    inline,
+    parallel,
+    unless_padding,
+)
 
 #: What a norm is at least when something is divided by it, as in ``torch.nn.functional.normalize``.
 _TINY = np.float32(1e-12)
@@ -64,6 +71,56 @@ def _dot_backward(
             for d in range(width):
                 d_query[i, d] += slope * table[entity, d]
                 rows[row, d] = slope * query[i, d]
+
+
+@parallel
+def _query_sums(table: Array, ids: Array, d_scores: Array, d_query: Array) -> None:
+    k, width = ids.shape[1], table.shape[1]
+    for place in prange(ids.shape[0]):
+        i: Any = np.int64(place)
+        fetch_rows(table, ids[i])
+        d_query[i] = 0
+        for j in range(k):
+            if j + AHEAD < k:
+                fetch_row(table, max(ids[i, j + AHEAD], 0))
+            if ids[i, j] >= 0:
+                slope = d_scores[i, j]
+                for d in range(width):
+                    d_query[i, d] += slope * table[ids[i, j], d]
+
+
+@exact_inline
+def _by_entity(ids: Array, starts: Array, order: Array) -> int:
+    """Sort places by their entity; return how many entities there are before the padding.
+
+    ``starts`` (n + 1,) becomes where each entity's places begin in ``order`` (q k,).
+    """
+    for i in range(ids.shape[0]):
+        if ids[i] >= 0:
+            starts[ids[i] + 1] += 1
+    for e in range(starts.shape[0] - 1):
+        starts[e + 1] += starts[e]
+    for i in range(ids.shape[0]):
+        if ids[i] >= 0:
+            order[starts[ids[i]]] = i
+            starts[ids[i]] += 1
+    for e in range(starts.shape[0] - 1, 0, -1):
+        starts[e] = starts[e - 1]
+    starts[0] = 0
+    return starts[starts.shape[0] - 1]
+
+
+@parallel
+def _entity_sums(
+    query: Array, d_scores: Array, k: int, touched: Array, starts: Array, order: Array, rows: Array
+) -> None:
+    width = query.shape[1]
+    for u in prange(touched.shape[0]):
+        rows[u] = 0
+        for place in range(starts[touched[u]], starts[touched[u] + 1]):
+            question, slope = order[place] // k, d_scores[order[place]]
+            for d in range(width):
+                rows[u, d] += slope * query[question, d]
 
 
 # Distances ---------------------------------------------------------------------------------------
@@ -304,6 +361,27 @@ def dot_backward(
     d_query, rows = torch.empty_like(query), torch.empty(ids.numel(), table.shape[1])
     _dot_backward(*arrays(query, table, ids, d_scores, d_query, rows))
     return d_query, rows
+
+
+def dot_backward_summed(
+    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return the gradient of queries, the distinct ids, and the gradients of their rows."""
+    d_query = torch.empty_like(query)
+    _query_sums(*arrays(table, ids, d_scores, d_query))
+    flat = ids.reshape(-1).contiguous().numpy()
+    starts = np.zeros(len(table) + 1, dtype=np.int64)
+    order = np.empty(flat.size, dtype=np.int64)
+    _by_entity(flat, starts, order)
+    touched = np.flatnonzero(np.diff(starts))
+    rows = torch.empty(len(touched), table.shape[1])
+    slopes = d_scores.contiguous().numpy().reshape(-1)
+    _entity_sums(query.numpy(), slopes, ids.shape[1], touched, starts, order, rows.numpy())
+    distinct = torch.from_numpy(touched)
+    if into is not None:
+        into.index_add_(0, distinct, rows)
+        return d_query, None, into
+    return d_query, distinct, rows
 
 
 def distance_forward(

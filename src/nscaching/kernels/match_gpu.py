@@ -67,6 +67,29 @@ def _dot_backward(
 
 
 @triton.jit
+def _dot_backward_into(
+    query, table, ids, d_scores, d_query, gradient, k,
+    width: tl.constexpr, stride: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0).to(tl.int64)
+    d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
+    there = d < width
+    q = tl.load(query + i * width + d, mask=there, other=0.0)
+    total = tl.zeros([BLOCK_D], dtype=tl.float32)
+    for start in range(0, k, BLOCK_K):
+        j = start + tl.arange(0, BLOCK_K)
+        entity = tl.load(ids + i * k + j, mask=j < k, other=-1)
+        slope = tl.load(d_scores + i * k + j, mask=(j < k) & (entity >= 0), other=0.0)
+        row = tl.maximum(entity, 0).to(tl.int64) * stride
+        both = ((j < k) & (entity >= 0))[:, None] & there[None, :]
+        place = row[:, None] + d[None, :]
+        x = tl.load(table + place, mask=both, other=0.0)
+        total += tl.sum(slope[:, None] * x, axis=0)
+        tl.atomic_add(gradient + place, slope[:, None] * q[None, :], mask=both, sem="relaxed")
+    tl.store(d_query + i * width + d, total, mask=there)
+
+
+@triton.jit
 def _view_of(
     table, row, context, i, inside, dim: tl.constexpr, VIEW: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -79,13 +102,15 @@ def _view_of(
         for start in range(0, dim, BLOCK_D):
             d = start + tl.arange(0, BLOCK_D)
             there = inside[:, None] & (d < dim)[None, :]
-            x = tl.load(table + row[:, None] + d[None, :], mask=there, other=0.0)
+            x = tl.load(table + row[:, None] + d[None, :], mask=there, other=0.0).to(tl.float32)
             square += tl.sum(x * x, axis=1)
             if VIEW == 2:
                 w = tl.load(context + i * dim + d, mask=d < dim, other=0.0)
                 shift -= tl.sum(w[None, :] * x, axis=1)
             if VIEW == 3:
-                own = tl.load(table + row[:, None] + dim + d[None, :], mask=there, other=0.0)
+                own = tl.load(table + row[:, None] + dim + d[None, :], mask=there, other=0.0).to(
+                    tl.float32
+                )
                 shift += tl.sum(own * x, axis=1)
         scale = 1.0 / tl.maximum(tl.sqrt(square), _TINY)
         shift = shift * scale
@@ -109,7 +134,7 @@ def _distance_forward(
         for start in range(0, dim, BLOCK_D):
             d = start + tl.arange(0, BLOCK_D)
             there = inside[:, None] & (d < dim)[None, :]
-            x = tl.load(table + row[:, None] + d[None, :], mask=there, other=0.0)
+            x = tl.load(table + row[:, None] + d[None, :], mask=there, other=0.0).to(tl.float32)
             q = tl.load(query + i * dim + d, mask=d < dim, other=0.0)
             gap = q[None, :] - scale[:, None] * x
             if VIEW >= 2:
@@ -277,6 +302,25 @@ def dot_backward(
             width, table.shape[1], block_k, block_d, num_warps=_WARPS,
         )  # fmt: skip
     return d_query, rows
+
+
+def dot_backward_summed(
+    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return the gradient of queries, and add those of the rows to a table, by atomic adds.
+
+    Without a table to add to, one is made: shapes must not depend on values in a CUDA graph.
+    """
+    gradient = torch.zeros_like(table) if into is None else into
+    (count, k), width = ids.shape, query.shape[1]
+    d_query = torch.empty_like(query)
+    block_d = min(_MAX_BLOCK_D, triton.next_power_of_2(width))
+    if count:
+        _dot_backward_into[(count, triton.cdiv(width, block_d))](
+            query.contiguous(), table, ids.contiguous(), d_scores.contiguous(), d_query, gradient,
+            k, width, table.shape[1], _BLOCK_K, block_d, num_warps=_WARPS,
+        )  # fmt: skip
+    return d_query, None, gradient
 
 
 def distance_forward(

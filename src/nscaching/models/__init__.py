@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nscaching.models.base import ScoringFunction
 from nscaching.models.complex import ComplEx
 from nscaching.models.distmult import DistMult
-from nscaching.models.int8 import Int8Table
+from nscaching.models.int8 import HalfTable, Int8Table
 from nscaching.models.model import EmbeddingModel, Side
 from nscaching.models.quate import QuatE
 from nscaching.models.queries import BatchQueries
@@ -62,6 +62,7 @@ __all__ = [
     "SCORING",
     "BatchQueries",
     "EmbeddingModel",
+    "HalfTable",
     "Int8Table",
     "ScoringFunction",
     "ScoringOptions",

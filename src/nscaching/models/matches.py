@@ -96,6 +96,16 @@ class Match(ABC):
         """Return the gradients of ``(d_scores * forward(...)).sum()``. Shape: (b, k)."""
         return plain_backward(self, query, table, ids, d_scores)
 
+    def backward_summed(
+        self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
+    ) -> tuple[MatchGradients, Tensor | None] | None:
+        """Do what :meth:`backward` does for many candidates, their rows added up by entity.
+
+        Returns the gradients with the ids of their rows, which differ; or, with ``into``, adds the
+        rows to that table and has no ids. None where a match has no kernel for it.
+        """
+        return None
+
     # All rows of a table -----------------------------------------------------------------------
 
     def forward_all(self, query: Query, table: Tensor) -> Tensor:
@@ -160,6 +170,13 @@ class Dot(Match):
         """Two weighted sums."""
         d_query, rows = _dot_backward(query.vectors, table, ids, d_scores)
         return MatchGradients(d_query, None, rows)
+
+    def backward_summed(
+        self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
+    ) -> tuple[MatchGradients, Tensor | None] | None:
+        """Two weighted sums, one of them over the queries of each entity."""
+        d_query, touched, rows = _dot_backward_summed(query.vectors, table, ids, d_scores, into)
+        return MatchGradients(d_query, None, rows), touched
 
     def backward_all(self, query: Query, table: Tensor, d_scores: Tensor) -> MatchGradients:
         """Two matrix products."""
@@ -271,6 +288,20 @@ def _plain_dot_backward(
     return d_query, (d_scores.unsqueeze(2) * query.unsqueeze(1)).flatten(0, 1)
 
 
+def _plain_dot_backward_summed(
+    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return the gradient of queries, the distinct ids, and the gradients of their rows."""
+    d_query, rows = _plain_dot_backward(query, table, ids, d_scores)
+    flat = ids.clamp_min(0).reshape(-1)
+    if into is not None:
+        into.index_add_(0, flat, rows)
+        return d_query, None, into
+    touched, place = torch.unique(flat, return_inverse=True)
+    summed = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)
+    return d_query, touched, summed
+
+
 def _plain_distance_forward(
     query: Tensor, context: Tensor, table: Tensor, ids: Tensor, norm: int, view: int
 ) -> Tensor:
@@ -327,6 +358,12 @@ _dot_backward = register(
     _plain_dot_backward,
     cpu="match_cpu:dot_backward",
     gpu="match_gpu:dot_backward",
+)
+_dot_backward_summed = register(
+    "dot_backward_summed",
+    _plain_dot_backward_summed,
+    cpu="match_cpu:dot_backward_summed",
+    gpu="match_gpu:dot_backward_summed",
 )
 _distance_forward = register(
     "distance_forward",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nscaching.models.base import ScoringFunction
-from nscaching.models.int8 import Int8Table
+from nscaching.models.int8 import HalfTable, Int8Table
 from nscaching.models.matches import Dot, Match, Query
 from nscaching.models.queries import BatchQueries, make_queries
 
@@ -39,8 +39,9 @@ class EmbeddingModel:
         self.entity = entity
         self.relation = relation
         self.reciprocal = reciprocal
-        #: A copy for scoring candidates, kept fresh by the optimiser; else None.
+        #: Copies for scoring candidates, kept fresh by the optimiser: on a CPU, on a GPU.
         self.int8: Int8Table | None = None
+        self.half: HalfTable | None = None
 
     @classmethod
     def initialised(
@@ -85,6 +86,12 @@ class EmbeddingModel:
         tables = self.entity.to(device), self.relation.to(device)
         return EmbeddingModel(self.scoring, *tables, reciprocal=self.reciprocal)
 
+    def refresh_copies(self) -> None:
+        """Write the copies of the entity table anew."""
+        for copy in (self.int8, self.half):
+            if copy is not None:
+                copy.refresh(self.entity)
+
     def with_tables(self, tables: dict[str, Tensor]) -> EmbeddingModel:
         """Return a model of the same kind over other tables."""
         parts = tables["entity"], tables["relation"]
@@ -126,10 +133,11 @@ class EmbeddingModel:
 
     @torch.no_grad()
     def score_ids(self, query: Query, ids: Tensor) -> Tensor:
-        """Score k candidates per query, from the int8 copy where there is one. Shape: (b, k)."""
+        """Score k candidates per query, from a copy where there is one. Shape: (b, k)."""
         if self.int8 is not None and isinstance(self.match, Dot):
             return self.int8.dot(query.vectors, ids)
-        return self.match.forward(query, self.entity, ids)
+        table = self.entity if self.half is None else self.half.values
+        return self.match.forward(query, table, ids)
 
     @torch.no_grad()
     def score_candidates(

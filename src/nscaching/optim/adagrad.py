@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nscaching.kernels.registry import CPU, GPU, compiled_for, register
 from nscaching.models import Int8Table
-from nscaching.optim.base import Gradients, Optimizer, joined
+from nscaching.optim.base import Copy, Gradients, Optimizer, RowGradients, joined
 
 EPSILON = 1e-10
 
@@ -26,7 +26,7 @@ class Adagrad(Optimizer):
         tables: dict[str, Tensor],
         lr: float,
         weight_decay: float = 0.0,
-        copies: dict[str, Int8Table] | None = None,
+        copies: dict[str, Copy] | None = None,
     ) -> None:
         super().__init__(tables, lr, weight_decay, copies)
         self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
@@ -35,37 +35,36 @@ class Adagrad(Optimizer):
         if compiled_for(self.device) == GPU:  # shapes must not depend on values in a CUDA graph
             self._gradient = {name: torch.zeros_like(table) for name, table in tables.items()}
 
+    def gradient_table(self, name: str) -> Tensor | None:
+        """Return the table in which a GPU adds up gradients."""
+        return self._gradient.get(name)
+
     def accumulate(self, gradients: Gradients) -> None:
         """Add up the gradients of rows where they are kept as a table."""
-        for name, gradient in self._gradient.items():
-            parts = gradients.get(name, [])
-            if all(part.ids is not None for part in parts):
+        for name, parts in gradients.items():
+            whole = _whole(parts)
+            gradient = self._gradient.get(name) if whole is None else whole
+            if gradient is not None:
                 for part in parts:
-                    part.add_to(gradient)
+                    if part.ids is not None:
+                        part.add_to(gradient)
 
     def apply(self, gradients: Gradients) -> None:
         """Move the rows that have a gradient."""
         rate = self.lr_scale if self._gradient else self.lr_factor
         for name, parts in gradients.items():
-            table, square = self.tables[name], self.square[name]
-            whole = next((part.rows for part in parts if part.ids is None), None)
-            if self._gradient or whole is not None:
-                gradient = self._gradient.get(name, whole)
-                assert gradient is not None
-                if whole is not None:  # the parts of some rows were added to it, or are now
-                    gradient = whole
-                    for part in parts:
-                        if part.ids is not None:
-                            part.add_to(whole)
-                _adagrad_dense(table, square, gradient, rate, self.lr, self.weight_decay)
-                if name in self._gradient:
-                    self._gradient[name].zero_()
-                if name in self.copies:
-                    self.copies[name].refresh(table)
+            table, square, whole = self.tables[name], self.square[name], _whole(parts)
+            gradient = self._gradient.get(name) if whole is None else whole
+            if gradient is None:
+                copy = self.int8_copy(name)
+                inputs = (table, square, *joined(parts, table), copy.values, copy.scale)
+                _adagrad_rows(*inputs, self.lr * self.lr_factor, self.weight_decay)
                 continue
-            copy = self.copies.get(name, self.no_copy)
-            inputs = (table, square, *joined(parts, table), copy.values, copy.scale)
-            _adagrad_rows(*inputs, self.lr * self.lr_factor, self.weight_decay)
+            _adagrad_dense(table, square, gradient, rate, self.lr, self.weight_decay)
+            if name in self._gradient:
+                self._gradient[name].zero_()
+            if name in self.copies:
+                self.copies[name].refresh(table)
 
     def state(self) -> dict[str, Tensor]:
         """Return the sums of squared gradients."""
@@ -75,6 +74,11 @@ class Adagrad(Optimizer):
         """Take back what :meth:`state` returned."""
         for name, mine in self.state().items():
             mine.copy_(state[name])
+
+
+def _whole(parts: list[RowGradients]) -> Tensor | None:
+    """Return the part of a gradient that is of all rows, if there is one."""
+    return next((part.rows for part in parts if part.ids is None), None)
 
 
 def _plain_dense(

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from nscaching.kernels.registry import CPU, GPU, compiled_for
 from nscaching.kernels.threads import as_many_threads_as_pay
-from nscaching.models import Int8Table
-from nscaching.optim.base import Gradients, Optimizer, RowGradients, blocks, joined
+from nscaching.optim.base import Copy, Gradients, Optimizer, RowGradients, blocks, joined
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -37,7 +36,7 @@ class Adam(Optimizer):
         weight_decay: float,
         *,
         lazy: bool = False,
-        copies: dict[str, Int8Table] | None = None,
+        copies: dict[str, Copy] | None = None,
     ) -> None:
         super().__init__(tables, lr, weight_decay, copies)
         self.lazy = lazy
@@ -102,7 +101,7 @@ class Adam(Optimizer):
             ids, rows = joined(gradients.get(name, [nothing]), table)
             assert ids is not None
             (self._step_on_cpu if self._on_cpu else self._lazy_step)(name, ids, rows)
-        if not self._on_cpu:
+        if not self._on_cpu and not self._on_gpu:
             self.refresh_copies()
 
     # Deferred updates, on the CPU ---------------------------------------------------------------
@@ -183,7 +182,7 @@ class Adam(Optimizer):
 
         slot, rows = self._mark[name].numpy(), np.empty(len(ids), dtype=np.int64)
         rows = rows[: gather_rows(ids.numpy(), gradient.numpy(), slot, rows)]
-        copy = self.copies.get(name, self.no_copy)
+        copy = self.int8_copy(name)
         with as_many_threads_as_pay(self.tables[name].numel()):
             move(
                 self.tables[name].numpy(),
@@ -225,8 +224,10 @@ class Adam(Optimizer):
     def _step_on_gpu(self, name: str) -> None:
         from nscaching.kernels import adam_gpu
 
+        copy = self.copies.get(name)
         adam_gpu.adam(
             self.tables[name],
+            None if copy is None else copy.values,
             self.mean[name],
             self.square[name],
             self._gradient[name],

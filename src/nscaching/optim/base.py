@@ -11,9 +11,11 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from nscaching.models import Int8Table
+from nscaching.models import HalfTable, Int8Table
 
 _BLOCK_ROWS = 1 << 15
+#: A copy of a table from which candidates are scored.
+Copy = Int8Table | HalfTable
 
 
 class RowGradients(NamedTuple):
@@ -58,11 +60,11 @@ class Optimizer(ABC):
         tables: dict[str, Tensor],
         lr: float,
         weight_decay: float = 0.0,
-        copies: dict[str, Int8Table] | None = None,
+        copies: dict[str, Copy] | None = None,
     ) -> None:
         self.tables, self.lr, self.weight_decay = tables, lr, weight_decay
-        self.copies = copies or {}  #: int8 copies of some tables, refreshed when they move
-        self.no_copy = Int8Table(torch.empty(0, 1))
+        self.copies = copies or {}  #: copies of some tables, refreshed when they move
+        self._no_copy = Int8Table(torch.empty(0, 1))
         self.device = next(iter(tables.values())).device
         #: Factor of the learning rate, moved by a schedule; on the device for CUDA graphs.
         self.lr_factor = 1.0
@@ -86,8 +88,17 @@ class Optimizer(ABC):
     def apply(self, gradients: Gradients) -> None:
         """Do the second half of a step: move the tables."""
 
+    def gradient_table(self, name: str) -> Tensor | None:
+        """Return a table of zeros to which gradients of rows may be added, where there is one."""
+        return None
+
+    def int8_copy(self, name: str) -> Int8Table:
+        """Return the int8 copy of a table, or an empty one."""
+        copy = self.copies.get(name)
+        return copy if isinstance(copy, Int8Table) else self._no_copy
+
     def refresh_copies(self) -> None:
-        """Write all int8 copies anew."""
+        """Write all copies anew."""
         for name, copy in self.copies.items():
             copy.refresh(self.tables[name])
 

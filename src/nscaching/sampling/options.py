@@ -96,7 +96,8 @@ class SamplerOptions(CacheOptions):
     )
     int8: bool = option(
         True,
-        "On a CPU, score candidates for the cache from an int8 copy of the entity table.",
+        "Score candidates for the cache from a copy of the entity table: int8 on a CPU, bfloat16 "
+        "on a GPU.",
         group="NSCaching",
     )
     adversarial_temperature: float = option(

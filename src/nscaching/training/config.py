@@ -108,15 +108,12 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         """Tell whether a step asks for the head and the tail of every triple."""
         return self.loss_name(SCORING[self.scoring].usual_loss) == "softmax"
 
-    def uses_int8_table(self, device_type: str) -> bool:
-        """Tell whether candidates are scored from an int8 copy of the entity table."""
-        wanted = self.int8 and SAMPLERS[self.sampler].scores_candidates
-        return (
-            wanted
-            and isinstance(self.build_scoring().match, Dot)
-            and device_type == "cpu"
-            and not self.asks_both_sides()
-        )
+    def uses_copy(self, device_type: str) -> bool:
+        """Tell whether candidates are scored from a copy of the entity table with fewer bits."""
+        if not self.int8 or not SAMPLERS[self.sampler].scores_candidates or self.asks_both_sides():
+            return False
+        is_dot = isinstance(self.build_scoring().match, Dot)
+        return device_type == "cuda" or (device_type == "cpu" and is_dot)
 
     @classmethod
     def from_file(cls, path: Path) -> TrainConfig:

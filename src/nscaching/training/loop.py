@@ -20,8 +20,8 @@ from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
 from nscaching.interop.tracking import RunStart, Tracking
 from nscaching.kernels.availability import HAVE_NUMBA
-from nscaching.models import EmbeddingModel, Int8Table
-from nscaching.optim import Adagrad, Adam, Optimizer
+from nscaching.models import EmbeddingModel, HalfTable, Int8Table
+from nscaching.optim import Adagrad, Adam, Copy, Optimizer
 from nscaching.sampling import SAMPLERS, BernoulliSampler, Sampler, triple_columns
 from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
@@ -61,10 +61,14 @@ class Trainer:
         begins_with_bernoulli = config.pretrain_epochs > 0 or self._warm_start is not None
         self.counters = Counters(graph.fingerprint, pretraining=begins_with_bernoulli)
         self.sampler = self._make_sampler()
-        if config.uses_int8_table(self.device.type):
-            self.model.int8 = Int8Table(self.model.entity)
+        copies: dict[str, Copy] = {}
+        if config.uses_copy(self.device.type):
+            if self.device.type == "cuda":
+                self.model.half = copies["entity"] = HalfTable(self.model.entity)
+            else:
+                self.model.int8 = copies["entity"] = Int8Table(self.model.entity)
         self.loss = config.build_loss(self.model.scoring.usual_loss)
-        self.optimizer = self._make_optimizer()
+        self.optimizer = self._make_optimizer(copies)
         self.columns = triple_columns(graph, self.device)
         self.tracer = Tracer.of(graph, config, self.loss, self.columns)
         self.executor = self._make_executor()
@@ -81,10 +85,9 @@ class Trainer:
         both_sides = self.config.asks_both_sides()
         return SAMPLERS[name](self.graph, self.config, self.device, both_sides=both_sides)
 
-    def _make_optimizer(self) -> Optimizer:
+    def _make_optimizer(self, copies: dict[str, Copy]) -> Optimizer:
         """Return the optimiser of the model's tables; L2 is a weight decay (paper, Section 5.1)."""
         config, triples = self.config, len(self.graph.train)
-        copies = {} if self.model.int8 is None else {"entity": self.model.int8}
         scoring = self.model.scoring
         l2 = config.penalty(scoring.usual_l2, scoring.usual_loss)
         decay = l2 * min(self.batch_size, triples) / triples
@@ -330,8 +333,7 @@ class Trainer:
             for name, table in self.model.state().items():
                 table.copy_(parts["model"][name])
             self.optimizer.load_state(parts["adam"])  # may bring deferred rows up to date
-            if self.model.int8 is not None:
-                self.model.int8.refresh(self.model.entity)
+            self.model.refresh_copies()
             self.sampler.load_state(parts.get("sampler", {}))
             self.generator.set_state(parts["random"]["state"])
             if self.tracer is not None:

@@ -53,7 +53,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "graph": _graph_bytes(graph),
         "parameters": parameters,
         "optimiser": (moments + on_gpu) * parameters + 12 * entities,
-        "int8 copy": 0,
+        "copy": 0,
         "best model": parameters if len(graph.valid) and config.valid_every else 0,
         "caches": 0,
         "generator": 0,
@@ -63,8 +63,10 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "trace": _trace_bytes(graph, config) if config.is_traced() else 0,
         "evaluation": 0,
     }
-    if config.uses_int8_table(pick_device(config.device).type):
-        parts["int8 copy"] = entities * (scoring.entity_width + 4)
+    if config.uses_copy(pick_device(config.device).type):
+        parts["copy"] = entities * (
+            2 * scoring.entity_width if on_gpu else scoring.entity_width + 4
+        )
     if config.sampler == "nscaching":
         followed = 3 * 4 if config.nu > 0 else 0  # count, mean and deviation of a score
         parts["caches"] = rows * min(config.cache_size, entities) * (4 + 2 + followed)

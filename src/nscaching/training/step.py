@@ -22,6 +22,9 @@ from nscaching.optim import Gradients, Optimizer, RowGradients
 from nscaching.sampling import Batch, Candidates, Sampler
 from nscaching.training.penalties import N3
 
+#: With more candidates than this their gradients are added up by entity, not kept one by one.
+SUMMED_FROM = 16
+
 
 class Observer(Protocol):
     """Sees every step and changes none."""
@@ -69,10 +72,10 @@ class TrainingStep:
         queries = self.model.queries(batch.heads, batch.relations, batch.tails)
         with beside(self.sampler.update_jobs(batch, queries, self.generator)):
             query, kept = self._query(queries, candidates)
-            loss, scores, found = self._learn(query, candidates)
+            loss, scores, found, ids = self._learn(query, candidates)
             if kept is not None:
                 found = found._replace(query=found.query * kept)
-            gradients = self._gradients(queries, candidates, found)
+            gradients = self._gradients(queries, candidates, found, ids)
             self.optimizer.accumulate(gradients)
             if self.observer is not None:
                 self.observer.observe(candidates, scores, gradients)
@@ -96,20 +99,37 @@ class TrainingStep:
         scaled = kept / (1 - self.dropout)
         return Query(query.vectors * scaled, query.context), scaled
 
-    def _learn(self, query: Query, candidates: Candidates) -> tuple[Tensor, Tensor, MatchGradients]:
-        """Return the loss, the scores (q, 1 + k), and the gradients that come out of the match."""
+    def _learn(
+        self, query: Query, candidates: Candidates
+    ) -> tuple[Tensor, Tensor, MatchGradients, Tensor | None]:
+        """Return the loss, the scores (q, 1 + k), and the gradients that come out of the match.
+
+        Last come the ids of the gradient's rows; None where they are those of the whole table.
+        """
         match, table = self.model.match, self.model.entity
         if candidates.all_entities:
             assert isinstance(self.loss, SoftmaxCrossEntropy)
-            return self.loss.over_all(match, query, table, candidates.targets)
+            return *self.loss.over_all(match, query, table, candidates.targets), None
         scores = match.forward(query, table, candidates.ids)
         loss, d_scores = self.loss(scores, self.sampler.weigh(candidates, scores))
         if candidates.importance is not None:
             d_scores = d_scores * candidates.importance.unsqueeze(1)
-        return loss, scores, match.backward(query, table, candidates.ids, d_scores)
+        if candidates.ids.shape[1] > SUMMED_FROM:
+            into = self.optimizer.gradient_table("entity")
+            summed = match.backward_summed(query, table, candidates.ids, d_scores, into)
+            if summed is not None:
+                return loss, scores, *summed
+        found = match.backward(query, table, candidates.ids, d_scores)
+        # A padded place has a row of zeros, for any entity.
+        ids = torch.where(candidates.ids < 0, candidates.ids[:, :1], candidates.ids)
+        return loss, scores, found, ids.reshape(-1)
 
     def _gradients(
-        self, queries: BatchQueries, candidates: Candidates, found: MatchGradients
+        self,
+        queries: BatchQueries,
+        candidates: Candidates,
+        found: MatchGradients,
+        ids: Tensor | None,
     ) -> Gradients:
         """Return the gradients of both tables."""
         entity, relation = ([RowGradients(*part)] for part in queries.backward(found))
@@ -118,8 +138,5 @@ class TrainingStep:
             of_entities, of_relations = self.n3.gradients(queries, both_sides)
             entity.append(RowGradients(*of_entities))
             relation.append(RowGradients(*of_relations))
-        ids = None
-        if not candidates.all_entities:  # a padded place has a row of zeros, for any entity
-            ids = torch.where(candidates.ids < 0, candidates.ids[:, :1], candidates.ids).reshape(-1)
         entity.append(RowGradients(ids, found.rows))
         return {"entity": entity, "relation": relation}
