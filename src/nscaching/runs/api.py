@@ -85,7 +85,9 @@ def _named_options() -> inspect.Signature:
     return plain.replace(parameters=[*given, *options])
 
 
-train.__signature__ = _named_options()  # type: ignore[attr-defined]
+vars(train)["__signature__"] = (
+    _named_options()
+)  # no plain assignment: mkdocstrings reads it as train
 
 
 @contextlib.contextmanager
