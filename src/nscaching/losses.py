@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad, softplus
 
 from nscaching.kernels.registry import register
-from nscaching.models.matches import Match, MatchGradients, Query
+from nscaching.models.matches import Match, MatchGradients, Query, fast_products
 from nscaching.options import Options, option
 
 #: Bytes of logits over all entities that are held at once.
@@ -96,14 +95,13 @@ class SoftmaxCrossEntropy:
         """
         blocks = list(_blocks(len(query.vectors), table))
         sharp, spread = 1 - self.smoothing, self.smoothing / len(table)
-        with _fast_products(table.device):
+        with fast_products(table.device):
             total = query.vectors.new_full((len(query.vectors), 1), -torch.inf)
             for block in blocks:
                 logits = match.forward_all(query, table[block])
                 total = torch.logaddexp(total, _logsumexp(logits))
             positive = match.forward(query, table, targets.unsqueeze(1))
-            d_query, d_table = torch.zeros_like(query.vectors), torch.empty_like(table)
-            d_context = None if query.context is None else torch.zeros_like(query.context)
+            parts: list[MatchGradients] = []
             smoothed = torch.zeros_like(total)
             for block in reversed(blocks):  # the logits of the last one are still there
                 if block != blocks[-1]:
@@ -111,27 +109,21 @@ class SoftmaxCrossEntropy:
                 if self.smoothing:
                     smoothed += logits.sum(1, keepdim=True)
                 d_scores = _softmax_gradient(logits, total, targets, block.start, sharp, spread)
-                found = match.backward_all(query, table[block], d_scores)
-                d_query += found.query
-                d_table[block] = found.rows
-                if d_context is not None and found.context is not None:
-                    d_context += found.context
+                parts.insert(0, match.backward_all(query, table[block], d_scores))
         loss = (total - sharp * positive - spread * smoothed).sum()
-        return loss, positive, MatchGradients(d_query, d_context, d_table)
+        return loss, positive, _added(parts)
 
 
-@contextmanager
-def _fast_products(device: torch.device) -> Iterator[None]:
-    """Let matrix products of a GPU round their inputs to TF32; they add up in float32."""
-    if device.type != "cuda":
-        yield
-        return
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+def _added(parts: list[MatchGradients]) -> MatchGradients:
+    """Put the gradients of blocks of entities together: queries add up, rows follow each other."""
+    if len(parts) == 1:
+        return parts[0]
+    contexts = [part.context for part in parts if part.context is not None]
+    return MatchGradients(
+        torch.stack([part.query for part in parts]).sum(0),
+        torch.stack(contexts).sum(0) if contexts else None,
+        torch.cat([part.rows for part in parts]),
+    )
 
 
 def _plain_softmax_gradient(

@@ -52,6 +52,15 @@ def hashed(stream, position):
 
 
 @triton.jit
+def _hashed_entities(seed, rows, entities, num_entities, count, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    bits = hashed(stream_of(seed, tl.load(rows + i).to(tl.int64)), j)
+    drawn = (((bits >> 33) * tl.cast(num_entities, tl.uint64)) >> 31).to(tl.int64)
+    tl.store(entities + i * count + j, drawn, mask=j < count)
+
+
+@triton.jit
 def _sample_rows(
     head_cache,
     tail_cache,
@@ -237,6 +246,17 @@ def _rank(values, work, j, k, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
 
 
 # The forms that the registry names ---------------------------------------------------------------
+
+
+def hashed_entities(seed: Tensor, rows: Tensor, count: int, num_entities: int) -> Tensor:
+    """Return uniform entity ids for each row, with replacement. Shape: (b, count)."""
+    entities = torch.empty(len(rows), count, dtype=torch.int64, device=rows.device)
+    block = min(256, triton.next_power_of_2(max(1, count)))
+    if entities.numel():
+        _hashed_entities[(len(rows), triton.cdiv(count, block))](
+            seed, rows.contiguous(), entities, num_entities, count, block
+        )
+    return entities
 
 
 def sample_rows(

@@ -11,13 +11,13 @@ _BLOCK = 4096
 
 
 @triton.jit
-def _logsumexp(logits, total, count, BLOCK: tl.constexpr):
+def _logsumexp(logits, total, count, stride, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64)
     largest = tl.full([BLOCK], float("-inf"), tl.float32)
     added = tl.zeros([BLOCK], tl.float32)
     for start in range(0, count, BLOCK):
         j = start + tl.arange(0, BLOCK)
-        x = tl.load(logits + i * count + j, mask=j < count, other=float("-inf"))
+        x = tl.load(logits + i * stride + j, mask=j < count, other=float("-inf"))
         higher = tl.maximum(largest, x)
         finite = tl.where(higher > float("-inf"), higher, 0.0)
         added = added * tl.exp(largest - finite) + tl.exp(x - finite)
@@ -28,14 +28,14 @@ def _logsumexp(logits, total, count, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _gradient(logits, total, targets, first, count, sharp, spread, BLOCK: tl.constexpr):
+def _gradient(logits, total, targets, first, count, stride, sharp, spread, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(logits + i * count + j, mask=j < count, other=0.0)
+    x = tl.load(logits + i * stride + j, mask=j < count, other=0.0)
     target = tl.load(targets + i) - first
     value = tl.exp(x - tl.load(total + i)) - spread
     value = tl.where(j == target, value - sharp, value)
-    tl.store(logits + i * count + j, value, mask=j < count)
+    tl.store(logits + i * stride + j, value, mask=j < count)
 
 
 def logsumexp(logits: Tensor) -> Tensor:
@@ -43,7 +43,9 @@ def logsumexp(logits: Tensor) -> Tensor:
     total = torch.empty(len(logits), 1, device=logits.device)
     block = min(_BLOCK, triton.next_power_of_2(max(1, logits.shape[1])))
     if len(logits):
-        _logsumexp[(len(logits),)](logits, total, logits.shape[1], block, num_warps=8)
+        _logsumexp[(len(logits),)](
+            logits, total, logits.shape[1], logits.stride(0), block, num_warps=8
+        )
     return total
 
 
@@ -55,6 +57,15 @@ def softmax_gradient(
     block = min(_BLOCK, triton.next_power_of_2(max(1, count)))
     if logits.numel():
         _gradient[(len(logits), triton.cdiv(count, block))](
-            logits, total, targets.contiguous(), first, count, sharp, spread, block, num_warps=8
+            logits,
+            total,
+            targets.contiguous(),
+            first,
+            count,
+            logits.stride(0),
+            sharp,
+            spread,
+            block,
+            num_warps=8,
         )
     return logits

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nscaching.models.base import ScoringFunction
 from nscaching.models.int8 import HalfTable, Int8Table
-from nscaching.models.matches import Dot, Match, Query
+from nscaching.models.matches import Dot, Match, Query, fast_products
 from nscaching.models.queries import BatchQueries, make_queries
 
 
@@ -151,7 +151,8 @@ class EmbeddingModel:
         """Score the same p entities for each query. Shapes: (b, q), (p,) -> (b, p)."""
         if self.match.relational_view:
             return self.match.forward(query, self.entity, pool.expand(len(query.vectors), -1))
-        return self.match.forward_all(query, self.entity[pool])
+        with fast_products(self.device):
+            return self.match.forward_all(query, self.entity[pool])
 
     @torch.no_grad()
     def score_all(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:

@@ -61,8 +61,8 @@ class Adagrad(Optimizer):
                 _adagrad_rows(*inputs, self.lr * self.lr_factor, self.weight_decay)
                 continue
             _adagrad_dense(table, square, gradient, rate, self.lr, self.weight_decay)
-            if name in self._gradient:
-                self._gradient[name].zero_()
+            if whole is None or whole is self._gradient.get(name):
+                gradient.zero_()
             if name in self.copies:
                 self.copies[name].refresh(table)
 

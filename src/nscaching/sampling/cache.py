@@ -189,7 +189,8 @@ def fresh_entities(rows: Tensor, count: int, num_entities: int, seed: Tensor) ->
     """Return ``count`` uniform entities per row; all, each once, where ``count`` covers all."""
     if count >= num_entities:
         return torch.arange(num_entities, device=rows.device).expand(len(rows), -1)
-    return hashed_entities(seed, rows, count, num_entities)
+    drawn: Tensor = _hashed_entities(seed, rows, count, num_entities)
+    return drawn
 
 
 def repeats(ids: Tensor) -> Tensor:
@@ -272,6 +273,7 @@ def _plain_first_places(rows: Tensor, stamps: Tensor, number: int) -> Tensor:
     return first.scatter_reduce_(0, inverse, places, "amin").sort().values
 
 
+_hashed_entities = register("hashed_entities", hashed_entities, gpu="cache_gpu:hashed_entities")
 _first_places = register("first_places", _plain_first_places, cpu="cache_cpu:first_places")
 _offer = register("offer", _plain_offer, cpu="cache_cpu:offer", gpu="cache_gpu:offer")
 _keep = register("keep", _plain_keep, cpu="keep_cpu:keep", gpu="cache_gpu:keep")

@@ -19,6 +19,8 @@ from nscaching.training.tracing import TraceOptions
 
 _SMALLEST_USUAL_BATCH, _LARGEST_USUAL_BATCH = 64, 1024
 _STEPS_WANTED = 16
+#: Times that a step must read a row for a copy of the table to pay on a GPU.
+_READS = 16
 
 
 @dataclass(kw_only=True)
@@ -108,12 +110,17 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         """Tell whether a step asks for the head and the tail of every triple."""
         return self.loss_name(SCORING[self.scoring].usual_loss) == "softmax"
 
-    def uses_copy(self, device_type: str) -> bool:
-        """Tell whether candidates are scored from a copy of the entity table with fewer bits."""
+    def uses_copy(self, device_type: str, triples: int, entities: int) -> bool:
+        """Tell whether candidates are scored from a copy of the entity table with fewer bits.
+
+        On a GPU it pays where a step reads each row many times: the copy is written in every step.
+        """
         if not self.int8 or not SAMPLERS[self.sampler].scores_candidates or self.asks_both_sides():
             return False
-        is_dot = isinstance(self.build_scoring().match, Dot)
-        return device_type == "cuda" or (device_type == "cpu" and is_dot)
+        if not isinstance(self.build_scoring().match, Dot):
+            return False
+        read = 2 * self.batch(triples) * (self.cache_size + self.candidates)
+        return device_type == "cpu" or (device_type == "cuda" and read > _READS * entities)
 
     @classmethod
     def from_file(cls, path: Path) -> TrainConfig:

@@ -62,7 +62,8 @@ class Trainer:
         self.counters = Counters(graph.fingerprint, pretraining=begins_with_bernoulli)
         self.sampler = self._make_sampler()
         copies: dict[str, Copy] = {}
-        if config.uses_copy(self.device.type):
+        sizes = len(graph.train), graph.num_entities
+        if config.uses_copy(self.device.type, *sizes):
             if self.device.type == "cuda":
                 self.model.half = copies["entity"] = HalfTable(self.model.entity)
             else:

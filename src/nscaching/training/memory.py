@@ -63,7 +63,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "trace": _trace_bytes(graph, config) if config.is_traced() else 0,
         "evaluation": 0,
     }
-    if config.uses_copy(pick_device(config.device).type):
+    if config.uses_copy(pick_device(config.device).type, triples, entities):
         parts["copy"] = entities * (
             2 * scoring.entity_width if on_gpu else scoring.entity_width + 4
         )
