@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 
 import nscaching as ns
 from nscaching import TrainingDiverged
-from nscaching.training.step import GradientStep
+from nscaching.training.step import TrainingStep
 
 from .helpers import ring, train
 
@@ -15,17 +15,17 @@ SETTINGS = {"scoring": "distmult", "sampler": "uniform", "checkpoint_seconds": 0
 
 def break_after(monkeypatch, steps):
     """Let the steps after so many return a loss that is no number, and spoil the tables."""
-    original, taken = GradientStep.__call__, []
+    original, taken = TrainingStep.__call__, []
 
     def step(self, *seen):
         taken.append(1)
-        loss, scores = original(self, *seen)
+        loss = original(self, *seen)
         if len(taken) > steps:
             self.model.entity.fill_(torch.nan)
             loss = loss * torch.nan
-        return loss, scores
+        return loss
 
-    monkeypatch.setattr(GradientStep, "__call__", step)
+    monkeypatch.setattr(TrainingStep, "__call__", step)
 
 
 def test_the_last_good_checkpoint_stays_and_resumes(tmp_path, monkeypatch):
@@ -49,14 +49,14 @@ def test_a_huge_learning_rate_diverges_with_a_sentence(tmp_path):
 
 
 def test_parameters_that_are_no_numbers_never_reach_a_checkpoint(tmp_path, monkeypatch):
-    original = GradientStep.__call__
+    original = TrainingStep.__call__
 
     def step(self, *seen):
-        loss, scores = original(self, *seen)
+        loss = original(self, *seen)
         self.model.entity[0] = torch.nan
-        return torch.zeros_like(loss), scores
+        return torch.zeros_like(loss)
 
-    monkeypatch.setattr(GradientStep, "__call__", step)
+    monkeypatch.setattr(TrainingStep, "__call__", step)
     with pytest.raises(TrainingDiverged, match="parameters are not numbers"):
         train(ring(), epochs=2, out=tmp_path / "R", **SETTINGS)
     assert not (tmp_path / "R" / "model.safetensors").exists()

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from nscaching.losses import Loss
+from nscaching.losses import Logistic
 from nscaching.models import EmbeddingModel, Side, SimplE
-from nscaching.sampling import Batch, Negatives, triple_columns
+from nscaching.optim import Adam
+from nscaching.sampling import Batch, Candidates, triple_columns
 from nscaching.sampling.softmax import log_weights
-from nscaching.training.step import GradientStep
+from nscaching.training.step import TrainingStep
 from tests.conftest import graph_of, random_graph, seeded
+from tests.sampling.helpers import sampler_of
 
 DIM, LR, L2, BATCH = 6, 0.02, 0.3, 30
 
@@ -84,14 +86,20 @@ def test_steps_are_equal():
     peer.head_probability = torch.tensor([0.0, 1.0, 0.0, 1.0])
     model = model_of(peer)
     before = model.entity.clone()
-    step = GradientStep(model, Loss(None), LR, L2 * BATCH / len(graph.train))
+    sampler = sampler_of(graph, "bernoulli")
+    adam = Adam(model.state(), LR, L2 * BATCH / len(graph.train))
+    step = TrainingStep(model, sampler, Logistic(), adam, seeded(0))
     columns = triple_columns(graph, torch.device("cpu"))
     for index in torch.randperm(len(graph.train), generator=seeded(4)).split(BATCH):
         batch = Batch.of(columns, index)
         heads, tails = peer.head_cache[batch.head_rows], peer.tail_cache[batch.tail_rows]
-        replaces_head = (batch.relations % 2 == 1).unsqueeze(1)
-        entities = torch.where(replaces_head, heads, tails)
-        loss, _ = step(batch, Negatives(entities, replaces_head, torch.ones(len(index), 1)))
+        replaces_head = batch.relations % 2 == 1
+        entities = torch.where(replaces_head.unsqueeze(1), heads, tails)
+        targets = torch.where(replaces_head, batch.heads, batch.tails).unsqueeze(1)
+        ids = torch.cat([targets, entities], dim=1)
+        drawn = Candidates(replaces_head, ids, torch.ones(len(index), 1))
+        sampler.sample = lambda *_, drawn=drawn: drawn
+        loss = step(batch)
         assert peer.step(index) == pytest.approx(float(loss), rel=1e-5)
         # Adam divides by the gradient's size: what is left of it decides the last digits.
         torch.testing.assert_close(peer.entity.detach(), model.entity, rtol=0, atol=LR / 100)

@@ -12,7 +12,7 @@ from nscaching import TrainingInterrupted
 from nscaching.cli.main import app
 from nscaching.sampling import SAMPLERS
 from nscaching.training import Trainer, checkpoint
-from nscaching.training.step import GradientStep
+from nscaching.training.step import TrainingStep
 
 from .helpers import ALL_STATE, bits, go_on, kept_bits, ring, train, untimed_metrics, write_folder
 
@@ -65,7 +65,7 @@ def test_a_stop_in_the_middle_of_an_epoch_changes_no_bit(
     tmp_path, monkeypatch, whole, step, number
 ):
     folder = tmp_path / "R"
-    signal_at(monkeypatch, GradientStep, "__call__", step, number)
+    signal_at(monkeypatch, TrainingStep, "__call__", step, number)
     said = stopped(monkeypatch, folder)
     assert signal.Signals(number).name in said
     assert f"nscaching train --resume --out {folder}" in said
@@ -94,7 +94,7 @@ def test_a_stop_during_the_last_validation_is_a_stop(tmp_path, monkeypatch, whol
 @pytest.mark.parametrize("lazy", [1, 2])
 def test_a_stop_in_an_epoch_without_updates_changes_no_bit(tmp_path, monkeypatch, lazy):
     train(ring(), out=tmp_path / "whole", lazy=lazy, **SETTINGS)
-    signal_at(monkeypatch, GradientStep, "__call__", STEPS + 3)
+    signal_at(monkeypatch, TrainingStep, "__call__", STEPS + 3)
     stopped(monkeypatch, tmp_path / "R", lazy=lazy)
     go_on(tmp_path / "R")
     assert_same(tmp_path, tmp_path / "R")
@@ -106,7 +106,7 @@ def test_a_stop_in_the_warm_start_keeps_the_pretraining_and_does_the_warm_start_
 ):
     options = {"sampler": "kbgan", "pretrain_epochs": pretrain_epochs, "generator_epochs": 3}
     train(ring(), out=tmp_path / "whole", **{**SETTINGS, **options})
-    signal_at(monkeypatch, GradientStep, "__call__", (pretrain_epochs + 1) * STEPS + 5)
+    signal_at(monkeypatch, TrainingStep, "__call__", (pretrain_epochs + 1) * STEPS + 5)
     said = stopped(monkeypatch, tmp_path / "R", **options)
     assert f"in the generator's warm start after epoch {pretrain_epochs} of 6" in said
     assert f"nscaching train --resume --out {tmp_path / 'R'}" in said
@@ -134,14 +134,14 @@ def test_a_kill_in_the_warm_start_finds_the_pretraining_kept(tmp_path, monkeypat
 
 
 def test_without_a_folder_nothing_is_promised(monkeypatch):
-    signal_at(monkeypatch, GradientStep, "__call__", 3)
+    signal_at(monkeypatch, TrainingStep, "__call__", 3)
     with pytest.raises(TrainingInterrupted, match="nothing was kept"):
         train(ring(), **SETTINGS)
 
 
 def test_the_handlers_are_put_back(tmp_path, monkeypatch):
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    signal_at(monkeypatch, GradientStep, "__call__", 3)
+    signal_at(monkeypatch, TrainingStep, "__call__", 3)
     stopped(monkeypatch, tmp_path / "R")
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
@@ -190,13 +190,13 @@ def test_a_stop_outside_the_epochs_says_how_to_go_on(tmp_path, monkeypatch, owne
 
 def test_a_request_to_stop_is_no_exception_that_a_script_swallows(monkeypatch):
     assert not issubclass(TrainingInterrupted, Exception)
-    signal_at(monkeypatch, GradientStep, "__call__", 3)
+    signal_at(monkeypatch, TrainingStep, "__call__", 3)
     with pytest.raises(KeyboardInterrupt), contextlib.suppress(Exception):
         train(ring(), **SETTINGS)
 
 
 def test_a_closed_terminal_saves_as_sigterm_does(tmp_path, monkeypatch, whole):
-    signal_at(monkeypatch, GradientStep, "__call__", STEPS + 2, signal.SIGHUP)
+    signal_at(monkeypatch, TrainingStep, "__call__", STEPS + 2, signal.SIGHUP)
     assert "--resume" in stopped(monkeypatch, tmp_path / "R")
     go_on(tmp_path / "R")
     assert_same(tmp_path, tmp_path / "R")
@@ -205,7 +205,7 @@ def test_a_closed_terminal_saves_as_sigterm_does(tmp_path, monkeypatch, whole):
 def test_nohup_is_respected(tmp_path, monkeypatch, whole):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        signal_at(monkeypatch, GradientStep, "__call__", STEPS + 2, signal.SIGHUP)
+        signal_at(monkeypatch, TrainingStep, "__call__", STEPS + 2, signal.SIGHUP)
         train(ring(), out=tmp_path / "R", **SETTINGS)
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -11,11 +11,24 @@ from nscaching import KnowledgeGraph, UserError
 from nscaching.models import SCORING
 from nscaching.sampling import SAMPLERS
 from nscaching.training import Trainer
-from nscaching.training.step import GradientStep
+from nscaching.training.step import TrainingStep
 
 from .helpers import bits, ring, train
 
-EVERY_SAMPLER = ("uniform", "bernoulli", "nscaching")
+#: Every sampler with the losses it goes with: margin or logistic, and softmax.
+EVERY_SAMPLER = (
+    ("all", "softmax"),
+    ("uniform", "auto"),
+    ("uniform", "softmax"),
+    ("bernoulli", "auto"),
+    ("bernoulli", "softmax"),
+    ("self-adversarial", "auto"),
+    ("kbgan", "auto"),
+    ("igan", "auto"),
+    ("nscaching", "auto"),
+    ("nscaching", "softmax"),
+)
+every_sampler = pytest.mark.parametrize(("sampler", "loss"), EVERY_SAMPLER)
 
 
 def losses(folder):
@@ -24,7 +37,9 @@ def losses(folder):
 
 
 def test_every_sampler_is_tested():
-    assert set(EVERY_SAMPLER) <= set(SAMPLERS)
+    assert {name for name, _ in EVERY_SAMPLER} == set(SAMPLERS)
+    with_softmax = {name for name, loss in EVERY_SAMPLER if loss == "softmax"}
+    assert with_softmax == {n for n, sampler in SAMPLERS.items() if sampler.both_sides_possible}
 
 
 # What is written ----------------------------------------------------------------------------------
@@ -46,14 +61,14 @@ def test_metrics_have_a_line_an_epoch_and_a_line_an_evaluation(tmp_path):
 
 
 def test_the_loss_of_a_line_is_the_mean_over_positives(tmp_path, monkeypatch):
-    sums, original = [], GradientStep.__call__
+    sums, original = [], TrainingStep.__call__
 
     def watched(self, *seen):
-        loss, scores = original(self, *seen)
+        loss = original(self, *seen)
         sums.append(float(loss))
-        return loss, scores
+        return loss
 
-    monkeypatch.setattr(GradientStep, "__call__", watched)
+    monkeypatch.setattr(TrainingStep, "__call__", watched)
     graph = ring()
     train(graph, epochs=1, out=tmp_path / "R", valid_every=0, batch_size=7)
     assert len(sums) == len(graph.train) / 7
@@ -145,13 +160,16 @@ def test_the_last_epoch_is_always_validated():
 # Special cases ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampler", EVERY_SAMPLER)
+@every_sampler
 @pytest.mark.parametrize("scoring", SCORING)
-def test_every_scoring_function_learns_with_every_sampler(tmp_path, scoring, sampler):
+def test_every_scoring_function_learns_with_every_sampler(tmp_path, scoring, sampler, loss):
     run = train(
         ring(),
         scoring=scoring,
         sampler=sampler,
+        loss=loss,
+        generator_dim=4,
+        generator_memory=1,
         epochs=12,
         lr=0.02,
         valid_every=0,
@@ -163,9 +181,9 @@ def test_every_scoring_function_learns_with_every_sampler(tmp_path, scoring, sam
     assert np.isfinite(run.embeddings()).all()
 
 
-@pytest.mark.parametrize("loss", ["margin", "logistic"])
+@pytest.mark.parametrize("loss", ["margin", "logistic", "softmax"])
 @pytest.mark.parametrize("scoring", SCORING)
-def test_either_loss_goes_with_any_scoring_function(tmp_path, scoring, loss):
+def test_every_loss_goes_with_any_scoring_function(tmp_path, scoring, loss):
     train(ring(), scoring=scoring, loss=loss, epochs=8, lr=0.05, out=tmp_path / "R")
     found = losses(tmp_path / "R")
     assert found[-1] < found[0]
@@ -177,27 +195,30 @@ def test_training_finds_the_ring():
     assert run.summary["test"]["mrr"] > 0.5
 
 
-@pytest.mark.parametrize("sampler", EVERY_SAMPLER)
-def test_an_empty_valid_split_is_fine(tmp_path, sampler):
+@every_sampler
+def test_an_empty_valid_split_is_fine(tmp_path, sampler, loss):
     graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c"), ("c", "r", "a")])
-    run = train(graph, sampler=sampler, out=tmp_path / "R")
+    run = train(graph, sampler=sampler, loss=loss, out=tmp_path / "R")
     assert run.summary["valid"] is None
     assert run.summary["test"] is None
     with pytest.raises(UserError, match="test split is empty"):
         ns.load_run(tmp_path / "R").evaluate("test")
 
 
-@pytest.mark.parametrize("sampler", EVERY_SAMPLER)
-def test_one_relation_and_two_entities_are_fine(sampler):
+@every_sampler
+def test_one_relation_and_two_entities_are_fine(sampler, loss):
     graph = KnowledgeGraph.from_triples([("a", "r", "b")], test=[("b", "r", "a")])
-    run = train(graph, sampler=sampler, negatives=3)
+    run = train(graph, sampler=sampler, loss=loss, negatives=3)
     assert np.isfinite(run.embeddings()).all()
 
 
-def test_a_graph_without_any_negative_is_fine():
+@every_sampler
+def test_a_graph_without_any_negative_is_fine(sampler, loss):
     everything = [(h, "r", t) for h in "ab" for t in "ab"]
-    for sampler in EVERY_SAMPLER:
-        run = train(KnowledgeGraph.from_triples(everything), sampler=sampler, epochs=3)
+    graph = KnowledgeGraph.from_triples(everything)
+    for known_positives in ("exclude", "allow"):
+        options = {"loss": loss, "known_positives": known_positives, "epochs": 3}
+        run = train(graph, sampler=sampler, **options)
         assert np.isfinite(run.embeddings()).all()
 
 
@@ -206,9 +227,12 @@ def test_fewer_entities_than_the_cache_wants_are_fine():
     assert np.isfinite(run.embeddings()).all()
 
 
-@pytest.mark.parametrize("sampler", EVERY_SAMPLER)
-def test_several_negatives_a_positive(sampler):
-    one, five = (train(ring(), sampler=sampler, negatives=count) for count in (1, 5))
+@pytest.mark.parametrize(
+    ("sampler", "loss"),
+    [each for each in EVERY_SAMPLER if each not in (("all", "softmax"), ("nscaching", "softmax"))],
+)
+def test_several_negatives_per_positive(sampler, loss):
+    one, five = (train(ring(), sampler=sampler, loss=loss, negatives=n) for n in (1, 5))
     assert bits(one) != bits(five)
     assert np.isfinite(five.embeddings()).all()
 
@@ -223,9 +247,9 @@ def test_a_graph_without_training_triples_is_refused(tmp_path):
 # Seeds --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampler", EVERY_SAMPLER)
-def test_the_seed_decides_every_bit(sampler):
-    options = {"sampler": sampler, "alpha1": 0.5, "alpha2": 0.5, "negatives": 2}
+@every_sampler
+def test_the_seed_decides_every_bit(sampler, loss):
+    options = {"sampler": sampler, "loss": loss, "alpha1": 0.5, "alpha2": 0.5, "negatives": 2}
     first, again, other = (train(ring(), seed=seed, **options) for seed in (5, 5, 6))
     assert bits(first) == bits(again)
     assert bits(first) != bits(other)

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 
-from nscaching.optim import DenseAdam
+from nscaching.optim import Adam
 from nscaching.sampling import BernoulliSampler
 from nscaching.training import Progress, TrainConfig, Trainer
 from nscaching.training.execution import Executor, GraphExecutor
@@ -24,14 +24,14 @@ class Recording(BernoulliSampler):
         moved = not torch.equal(self.model.entity, self.before)
         self.events.append(f"{what}, moved" if moved else what)
 
-    def sample(self, batch, scorer, generator):
+    def sample(self, batch, generator):
         self._seen("sample")
-        return super().sample(batch, scorer, generator)
+        return super().sample(batch, generator)
 
-    def update_jobs(self, batch, scorer, generator):
+    def update_jobs(self, batch, queries, generator):
         return [lambda: self._seen("update heads"), lambda: self._seen("update tails")]
 
-    def learn(self, batch, negatives, scores):
+    def learn(self, batch, candidates, scores, queries):
         self._seen("learn")
 
 
@@ -48,13 +48,13 @@ class Stream:
 @pytest.fixture
 def events(monkeypatch):
     found = []
-    apply = DenseAdam.apply
+    apply = Adam.apply
 
     def recorded(self, gradients):
         found.append("apply")
         apply(self, gradients)
 
-    monkeypatch.setattr(DenseAdam, "apply", recorded)
+    monkeypatch.setattr(Adam, "apply", recorded)
     return found
 
 
