@@ -24,6 +24,24 @@ ALL_STATE = {
     "device": "cpu",
 }
 
+#: The same for the softmax loss; the sampler comes besides.
+SOFTMAX_STATE = {
+    "scoring": "complex",
+    "loss": "softmax",
+    "optimizer": "adagrad",
+    "reciprocal": True,
+    "n3": 0.01,
+    "dropout": 0.1,
+    "label_smoothing": 0.1,
+    "dim": 16,
+    "negatives": 6,
+    "cache_size": 8,
+    "candidates": 8,
+    "pool": 12,
+    "lr": 0.1,
+    "device": "cpu",
+}
+
 
 def ring(entities=30, relations=3, held_out=10, seed=0):
     """Make a graph where relation r leads from entity i to i + r + 1, with names that say so."""
@@ -69,9 +87,11 @@ def go_on(folder, **options):
 
 def flags(options):
     """Return options as command-line flags."""
-    return [
-        part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)
-    ]
+    found = []
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        found += [flag] if value is True else [flag, value]
+    return found
 
 
 def start(*arguments, **options):

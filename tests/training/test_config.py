@@ -103,6 +103,19 @@ def test_bad_values_are_refused_with_a_sentence(options, words):
         assert word in str(caught.value)
 
 
+@pytest.mark.parametrize("sampler", ["self-adversarial", "kbgan", "igan"])
+def test_a_sampler_of_one_side_is_refused_with_the_softmax_loss(sampler):
+    with pytest.raises(UserError, match=f"{sampler} .*all, uniform, bernoulli, nscaching"):
+        make_config("world", {"sampler": sampler, "loss": "softmax"})
+
+
+@pytest.mark.parametrize("loss", ["auto", "margin", "logistic"])
+def test_all_entities_need_the_softmax_loss(loss):
+    with pytest.raises(UserError, match="set loss to softmax"):
+        make_config("world", {"sampler": "all", "loss": loss})
+    assert make_config("world", {"sampler": "all", "loss": "softmax"}).sampler == "all"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -14,7 +14,17 @@ from nscaching.sampling import SAMPLERS
 from nscaching.training import Trainer, checkpoint
 from nscaching.training.step import TrainingStep
 
-from .helpers import ALL_STATE, bits, go_on, kept_bits, ring, train, untimed_metrics, write_folder
+from .helpers import (
+    ALL_STATE,
+    SOFTMAX_STATE,
+    bits,
+    go_on,
+    kept_bits,
+    ring,
+    train,
+    untimed_metrics,
+    write_folder,
+)
 
 SETTINGS = {**ALL_STATE, "epochs": 6, "valid_every": 2, "batch_size": 8}
 STEPS = 9  # an epoch: 70 training triples
@@ -57,6 +67,36 @@ def whole(tmp_path):
 def assert_same(tmp_path, folder):
     assert kept_bits(folder) == kept_bits(tmp_path / "whole")
     assert untimed_metrics(folder) == untimed_metrics(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("sampler", ["all", "uniform", "nscaching"])
+@pytest.mark.parametrize("step", [1, STEPS + 4, 5 * STEPS])
+def test_a_run_with_the_softmax_loss_stopped_within_an_epoch_resumes_to_the_same_bits(
+    tmp_path, monkeypatch, sampler, step
+):
+    settings = {**SOFTMAX_STATE, "sampler": sampler, "epochs": 6, "valid_every": 2, "batch_size": 8}
+    whole = train(ring(), out=tmp_path / "whole", **settings)
+    folder = tmp_path / "R"
+    signal_at(monkeypatch, TrainingStep, "__call__", step)
+    with pytest.raises(TrainingInterrupted):
+        train(ring(), out=folder, **settings)
+    monkeypatch.undo()
+    counters, _ = checkpoint.load(folder / "checkpoint" / "state.safetensors")
+    assert counters.epoch * STEPS + counters.steps_into_epoch == step
+    assert bits(go_on(folder)) == bits(whole)
+    assert_same(tmp_path, folder)
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "self-adversarial", "kbgan", "igan", "nscaching"])
+def test_dropout_stopped_within_an_epoch_resumes_to_the_same_bits(tmp_path, monkeypatch, sampler):
+    settings = {"sampler": sampler, "dropout": 0.2, "generator_dim": 4, "batch_size": 8}
+    whole = train(ring(), out=tmp_path / "whole", **settings)
+    signal_at(monkeypatch, TrainingStep, "__call__", STEPS + 4)
+    with pytest.raises(TrainingInterrupted):
+        train(ring(), out=tmp_path / "R", **settings)
+    monkeypatch.undo()
+    assert bits(go_on(tmp_path / "R")) == bits(whole)
+    assert_same(tmp_path, tmp_path / "R")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -9,6 +9,7 @@ import pytest
 
 from .helpers import (
     ALL_STATE,
+    SOFTMAX_STATE,
     finish,
     flags,
     kept_bits,
@@ -20,13 +21,18 @@ from .helpers import (
 )
 
 EPOCHS = 30
-SETTINGS = {**ALL_STATE, "batch_size": 128, "epochs": EPOCHS, "valid_every": 3, "patience": 0}
+COMMON = {"batch_size": 128, "epochs": EPOCHS, "valid_every": 3, "patience": 0}
+SETTINGS = {
+    "paper": {**ALL_STATE, **COMMON},
+    "softmax": {**SOFTMAX_STATE, "sampler": "nscaching", **COMMON},
+}
 
 
 class Reference:
     """A run that was never stopped, how long it took, and how to start it."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, settings):
+        self.settings = settings
         graph = ring(entities=300, relations=10, held_out=100)
         self.data = write_folder(graph, folder / "data")
         started = time.monotonic()
@@ -38,7 +44,7 @@ class Reference:
 
     def arguments(self, out, *more):
         common = ["--checkpoint-seconds", 0, "--out", out, *more]
-        return ["train", self.data, *flags(SETTINGS), *common]
+        return ["train", self.data, *flags(self.settings), *common]
 
     def assert_equal(self, out):
         assert kept_bits(out) == self.bits
@@ -46,9 +52,9 @@ class Reference:
         assert not list(out.rglob(".*")), "temporary files were left"
 
 
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory):
-    return Reference(tmp_path_factory.mktemp("reference"))
+@pytest.fixture(scope="module", params=["paper", pytest.param("softmax", marks=pytest.mark.slow)])
+def reference(request, tmp_path_factory):
+    return Reference(tmp_path_factory.mktemp("reference"), SETTINGS[request.param])
 
 
 def wait_for(condition, process, seconds=60):

@@ -85,6 +85,7 @@ def test_the_folder_holds_what_the_house_says_and_no_pickle(tmp_path):
         "graph.safetensors",
         "metrics.jsonl",
         "model.safetensors",
+        "nscaching.json",
         "relations.txt",
     ]
 
@@ -276,8 +277,9 @@ def test_init_from_refuses_what_does_not_fit(tmp_path):
     train(ring(), out=tmp_path / "A")
     source = str(tmp_path / "A")
     for options, graph, words in (
-        ({"dim": 9}, ring(), "dim 8, this run is simple with dim 9"),
-        ({"scoring": "transe"}, ring(), "holds simple"),
+        ({"dim": 9}, ring(), "was trained with dim 8, this run has dim 9; they must be the same"),
+        ({"scoring": "transe"}, ring(), "trained with scoring simple, this run has scoring trans"),
+        ({"reciprocal": True}, ring(), "reciprocal"),
         ({}, ring(entities=31), "other entities or relations"),
         ({"init_from": str(tmp_path / "none")}, ring(), "is not there"),
     ):

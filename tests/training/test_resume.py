@@ -14,7 +14,17 @@ import nscaching as ns
 from nscaching import UserError
 from nscaching.training import RunFolder, checkpoint
 
-from .helpers import ALL_STATE, bits, go_on, kept_bits, ring, train, untimed_metrics, write_folder
+from .helpers import (
+    ALL_STATE,
+    SOFTMAX_STATE,
+    bits,
+    go_on,
+    kept_bits,
+    ring,
+    train,
+    untimed_metrics,
+    write_folder,
+)
 
 SETTINGS = {**ALL_STATE, "valid_every": 2}
 
@@ -32,6 +42,31 @@ def test_a_finished_run_goes_on_with_more_epochs(tmp_path, folder):
     assert bits(longer) == bits(whole)
     assert kept_bits(folder) == kept_bits(tmp_path / "whole")
     assert untimed_metrics(folder) == untimed_metrics(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("sampler", ["all", "uniform", "nscaching"])
+def test_a_run_with_the_softmax_loss_resumes_to_the_same_bits(tmp_path, folder, sampler):
+    options = {**SOFTMAX_STATE, "sampler": sampler, "valid_every": 2}
+    train(ring(), out=folder, epochs=4, **options)
+    longer = go_on(folder, epochs=6)
+    whole = train(ring(), out=tmp_path / "whole", epochs=6, **options)
+    assert bits(longer) == bits(whole)
+    assert kept_bits(folder) == kept_bits(tmp_path / "whole")
+    assert untimed_metrics(folder) == untimed_metrics(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lazy-adam", "adagrad"])
+@pytest.mark.parametrize("sampler", ["uniform", "nscaching"])
+def test_every_optimiser_resumes_to_the_same_bits_with_dropout(
+    tmp_path, folder, optimizer, sampler
+):
+    options = {"optimizer": optimizer, "dropout": 0.2, "sampler": sampler, "valid_every": 0}
+    train(ring(), out=folder, epochs=2, **options)
+    longer = go_on(folder, epochs=4)
+    whole = train(ring(), out=tmp_path / "whole", epochs=4, **options)
+    assert bits(longer) == bits(whole)
+    assert kept_bits(folder) == kept_bits(tmp_path / "whole")
+    assert bits(whole) != bits(train(ring(), epochs=4, **{**options, "dropout": 0.0}))
 
 
 def test_the_configuration_kept_repeats_the_prolonged_run(tmp_path, folder):

@@ -203,6 +203,7 @@ def make_config(graph: KnowledgeGraph | str | Path | None, given: dict[str, Any]
         raise UserError("Name a data set, a folder or a file of triples to train on.")
     settings = TrainConfig.from_mapping(with_preset(given), "options")
     check_preset(settings)
+    settings.check_sampler()
     return settings
 
 

@@ -129,6 +129,8 @@ class Sampler(ABC):
     usual_negatives: ClassVar[int] = 1
     #: Whether it can ask both questions of every triple, as the softmax loss does.
     both_sides_possible: ClassVar[bool] = False
+    #: Whether it can do nothing else.
+    needs_both_sides: ClassVar[bool] = False
 
     def __init__(
         self,

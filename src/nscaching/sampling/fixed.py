@@ -41,6 +41,7 @@ class AllEntities(Sampler):
 
     name = "all"
     both_sides_possible = True
+    needs_both_sides = True
 
     def sample(self, batch: Batch, generator: torch.Generator) -> Candidates:
         """Return the questions; there is nothing to draw."""

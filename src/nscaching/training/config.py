@@ -122,6 +122,20 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         read = 2 * self.batch(triples) * (self.cache_size + self.candidates)
         return device_type == "cpu" or (device_type == "cuda" and read > _READS * entities)
 
+    def check_sampler(self) -> None:
+        """Refuse a sampler and a loss that do not go together."""
+        sampler = SAMPLERS[self.sampler]
+        if self.asks_both_sides() and not sampler.both_sides_possible:
+            fitting = ", ".join(name for name, each in SAMPLERS.items() if each.both_sides_possible)
+            raise UserError(
+                "The softmax loss asks for the head and the tail of every triple, and the sampler "
+                f"{self.sampler} replaces one of them; choose one of these samplers: {fitting}."
+            )
+        if sampler.needs_both_sides and not self.asks_both_sides():
+            raise UserError(
+                f"The sampler {self.sampler} goes with the softmax loss only; set loss to softmax."
+            )
+
     @classmethod
     def from_file(cls, path: Path) -> TrainConfig:
         """Read a YAML file of options."""
