@@ -1,0 +1,269 @@
+"""The gradients of a whole training step against autograd of the plain definition in float64."""
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, softplus
+
+from nscaching.kernels.registry import forced
+from nscaching.losses import Logistic, MarginRanking, SoftmaxCrossEntropy
+from nscaching.models import SCORING, EmbeddingModel
+from nscaching.sampling import Batch, Candidates
+from nscaching.training.step import TrainingStep
+
+from ..conftest import device_of, kernel_forms, seeded
+
+COUNT, ENTITIES, RELATIONS, DIM = 6, 9, 3, 5
+LOSSES = {
+    "margin": MarginRanking(1.5),
+    "logistic": Logistic(0.4),
+    "softmax": SoftmaxCrossEntropy(),
+    "smoothed": SoftmaxCrossEntropy(0.1),
+}
+#: Which questions are asked, of how many candidates.
+ONE_SIDE, BOTH_SIDES, ALL_ENTITIES = "one side", "both sides", "all entities"
+SHAPES = [(loss, shape) for loss in LOSSES for shape in (ONE_SIDE, BOTH_SIDES)]
+SHAPES = [case for case in SHAPES if case[0] != "smoothed"]
+SHAPES += [("softmax", ALL_ENTITIES), ("smoothed", ALL_ENTITIES)]
+each_kind = pytest.mark.parametrize("reciprocal", [False, True], ids=["one row", "reciprocal"])
+
+
+class GivenCandidates:
+    """A sampler that returns what it was given."""
+
+    def __init__(self, candidates):
+        self.candidates = candidates
+        self.heard = None
+
+    def sample(self, batch, generator):
+        return self.candidates
+
+    def weigh(self, candidates, scores):
+        return candidates.weights
+
+    def update_jobs(self, batch, queries, generator):
+        return []
+
+    def learn(self, batch, candidates, scores, queries):
+        self.heard = scores
+
+
+class Remembering:
+    """An optimiser that moves nothing and keeps the gradients as tables."""
+
+    def __init__(self, model):
+        self.tables = model.state()
+        self.gradients = None
+
+    def is_deferred(self, name):
+        return False
+
+    def accumulate(self, gradients):
+        self.gradients = {name: torch.zeros_like(table) for name, table in self.tables.items()}
+        for name, parts in gradients.items():
+            for part in parts:
+                part.add_to(self.gradients[name])
+
+    def apply(self, gradients):
+        pass
+
+
+def model_of(name, reciprocal, norm=1):
+    scoring, random = SCORING[name](DIM, norm), seeded(1)
+    rows = RELATIONS * (2 if reciprocal else 1)
+    entity = torch.randn(ENTITIES, scoring.entity_width, generator=random)
+    relation = torch.randn(rows, scoring.relation_width, generator=random)
+    return EmbeddingModel(scoring, entity, relation, reciprocal=reciprocal)
+
+
+def batch_of():
+    random = seeded(2)
+    heads, tails = torch.randint(ENTITIES, (2, COUNT), generator=random)
+    relations = torch.randint(RELATIONS, (COUNT,), generator=random)
+    return Batch(torch.arange(COUNT), heads, relations, tails, heads, tails)
+
+
+def candidates_of(batch, shape, importance=False):
+    """Return four candidates per question, some of them padding, or all entities."""
+    random = seeded(3)
+    replaces_head = torch.rand(COUNT, generator=random) < 0.5
+    if shape != ONE_SIDE:
+        replaces_head = torch.tensor([True] * COUNT + [False] * COUNT)
+    count = len(replaces_head)
+    heads, tails = (ids.repeat(count // COUNT) for ids in (batch.heads, batch.tails))
+    targets = torch.where(replaces_head, heads, tails).unsqueeze(1)
+    if shape == ALL_ENTITIES:
+        weights = torch.empty(count, 0)
+        return Candidates(replaces_head, targets, weights, all_entities=True)
+    drawn = torch.randint(-1, ENTITIES, (count, 4), generator=random)
+    weights = torch.rand(count, 4, generator=random) * (drawn >= 0)
+    factor = torch.rand(count, generator=random) if importance else None
+    return Candidates(replaces_head, torch.cat([targets, drawn], dim=1), weights, factor)
+
+
+def moved(part, device, dtype):
+    """Return a batch or candidates elsewhere, its floats in a precision."""
+    parts = {
+        name: value.to(device, dtype if value.is_floating_point() else None)
+        if isinstance(value, torch.Tensor)
+        else value
+        for name, value in vars(part).items()
+    }
+    return type(part)(**parts)
+
+
+def step_of(model, batch, candidates, loss, device="cpu", **options):
+    """Take a step; return the loss, the scores that the sampler hears, and the gradients."""
+    dtype = model.entity.dtype
+    model = model.to(torch.device(device))
+    sampler, optimizer = GivenCandidates(moved(candidates, device, dtype)), Remembering(model)
+    step = TrainingStep(model, sampler, loss, optimizer, seeded(0), **options)
+    value = step(moved(batch, device, dtype))
+    return value, sampler.heard, optimizer.gradients
+
+
+def defined_scores(model, entity, relation, batch, candidates):
+    """Score every candidate as the triple that it makes, by the scoring function itself."""
+    times, scoring = len(candidates.ids) // COUNT, model.scoring
+    heads, relations, tails = (
+        ids.repeat(times).unsqueeze(1) for ids in (batch.heads, batch.relations, batch.tails)
+    )
+    ids = candidates.ids.clamp_min(0)
+    if candidates.all_entities:
+        ids = torch.arange(ENTITIES).expand(len(ids), -1)
+    of_tail = scoring.score(entity[heads], relation[relations], entity[ids])
+    if model.reciprocal:
+        of_head = scoring.score(entity[tails], relation[relations + RELATIONS], entity[ids])
+    else:
+        of_head = scoring.score(entity[ids], relation[relations], entity[tails])
+    scores = torch.where(candidates.replaces_head.unsqueeze(1), of_head, of_tail)
+    if candidates.all_entities:
+        return scores
+    return scores.masked_fill(candidates.ids < 0, -torch.inf)
+
+
+def defined_losses(loss, scores, candidates):
+    """Return the loss of each question. Shape: (q,)."""
+    if isinstance(loss, SoftmaxCrossEntropy) and candidates.all_entities:
+        options = {"reduction": "none", "label_smoothing": loss.smoothing}
+        return cross_entropy(scores, candidates.targets, **options)
+    positive, negative, weights = scores[:, :1], scores[:, 1:], candidates.weights.double()
+    if isinstance(loss, MarginRanking):
+        return (weights * (loss.margin - positive + negative).relu()).sum(1)
+    if isinstance(loss, Logistic):
+        of_negatives = weights * softplus(negative + loss.offset)
+        return softplus(-positive - loss.offset).squeeze(1) + of_negatives.sum(1)
+    logits = torch.cat([positive, negative + weights.log()], dim=1)
+    return cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64), reduction="none")
+
+
+def by_definition(model, batch, candidates, loss):
+    entity, relation = (table.double().requires_grad_() for table in model.parameters())
+    scores = defined_scores(model, entity, relation, batch, candidates)
+    losses = defined_losses(loss, scores, candidates)
+    factor = 1 if candidates.importance is None else candidates.importance.double()
+    gradients = torch.autograd.grad((factor * losses).sum(), [entity, relation])
+    if candidates.all_entities:
+        scores = scores.gather(1, candidates.targets.unsqueeze(1))
+    return losses.sum().detach(), scores.detach(), gradients
+
+
+def assert_same(found, expected, tolerance):
+    value, scores, gradients = found
+    for ours, theirs in zip(
+        (value, scores, gradients["entity"], gradients["relation"]),
+        (*expected[:2], *expected[2]),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours.cpu().double(), theirs, atol=tolerance, rtol=tolerance)
+
+
+@each_kind
+@pytest.mark.parametrize(("loss", "shape"), SHAPES)
+@pytest.mark.parametrize("name", SCORING)
+@pytest.mark.parametrize("form", kernel_forms())
+def test_gradients_of_a_step_are_those_of_the_definition(name, loss, shape, reciprocal, form):
+    model, batch = model_of(name, reciprocal), batch_of()
+    candidates = candidates_of(batch, shape)
+    expected = by_definition(model, batch, candidates, LOSSES[loss])
+    with forced(form):
+        found = step_of(model, batch, candidates, LOSSES[loss], device_of(form))
+    assert_same(found, expected, 2e-4)
+    double = model.with_tables({name: table.double() for name, table in model.state().items()})
+    assert_same(step_of(double, batch, candidates, LOSSES[loss]), expected, 1e-7)
+
+
+@pytest.mark.parametrize("shape", [ONE_SIDE, BOTH_SIDES, ALL_ENTITIES])
+@pytest.mark.parametrize("name", ["transe", "transh", "transd"])
+@pytest.mark.parametrize("form", kernel_forms())
+def test_gradients_of_the_second_norm(name, shape, form):
+    model, batch = model_of(name, False, norm=2), batch_of()
+    candidates = candidates_of(batch, shape)
+    loss = SoftmaxCrossEntropy()
+    expected = by_definition(model, batch, candidates, loss)
+    with forced(form):
+        found = step_of(model, batch, candidates, loss, device_of(form))
+    assert_same(found, expected, 2e-4)
+
+
+@pytest.mark.parametrize("loss", ["margin", "logistic", "softmax"])
+@pytest.mark.parametrize("shape", [ONE_SIDE, BOTH_SIDES])
+def test_importance_is_a_factor_of_the_gradients_of_a_question(shape, loss):
+    model, batch = model_of("simple", False), batch_of()
+    candidates = candidates_of(batch, shape, importance=True)
+    expected = by_definition(model, batch, candidates, LOSSES[loss])
+    assert_same(step_of(model, batch, candidates, LOSSES[loss]), expected, 2e-4)
+
+
+@each_kind
+@pytest.mark.parametrize("name", ["complex", "distmult"])
+def test_n3_adds_the_gradient_of_the_cubed_norms(name, reciprocal):
+    model, batch = model_of(name, reciprocal), batch_of()
+    candidates, weight = candidates_of(batch, BOTH_SIDES), 0.3
+    _, _, without = step_of(model, batch, candidates, LOSSES["softmax"])
+    _, _, found = step_of(model, batch, candidates, LOSSES["softmax"], n3=weight)
+
+    def cubed(rows):
+        if name == "complex":
+            rows = torch.complex(*rows.chunk(2, dim=-1))
+        return (rows.abs() ** 3).sum()
+
+    entity, relation = (table.double().requires_grad_() for table in model.parameters())
+    second = relation[batch.relations + (RELATIONS if reciprocal else 0)]
+    of_entities = 2 * (cubed(entity[batch.heads]) + cubed(entity[batch.tails]))
+    penalty = of_entities + cubed(relation[batch.relations]) + cubed(second)
+    expected = torch.autograd.grad(weight * penalty, [entity, relation])
+    for table, gradient in zip(("entity", "relation"), expected, strict=True):
+        added = (found[table] - without[table]).double()
+        torch.testing.assert_close(added, gradient, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", SCORING)
+def test_dropout_of_the_queries_reaches_the_gradients(name):
+    """The same mask in both: the gradient of the masked definition."""
+    model, batch = model_of(name, False), batch_of()
+    tables = {name: table.double() for name, table in model.state().items()}
+    candidates, loss, share = candidates_of(batch, BOTH_SIDES), LOSSES["softmax"], 0.4
+    double = model.with_tables(tables)
+    value, _, gradients = step_of(double, batch, candidates, loss, dropout=share)
+
+    queries = double.queries(batch.heads, batch.relations, batch.tails)
+    shape = queries.queries.vectors.shape
+    mask = (torch.rand(shape, generator=seeded(0)) >= share) / (1 - share)
+    entity, relation = (table.requires_grad_() for table in tables.values())
+    anchors, rows = entity[queries.anchors], relation[queries.relation_rows]
+    scoring = model.scoring
+    heads, tails = (
+        scoring.query(anchors[part], rows[part], tail=tail)
+        for tail, part in ((False, slice(COUNT)), (True, slice(COUNT, None)))
+    )
+    vectors = torch.cat([heads.vectors, tails.vectors]) * mask
+    context = scoring.context(rows)
+    ids = candidates.ids.clamp_min(0)
+    views = scoring.match.view(entity[ids], None if context is None else context.unsqueeze(1))
+    scores = scoring.match.compare(vectors.unsqueeze(1), views)
+    scores = scores.masked_fill(candidates.ids < 0, -torch.inf)
+    expected = defined_losses(loss, scores, candidates).sum()
+    found = torch.autograd.grad(expected, [entity, relation])
+    torch.testing.assert_close(value, expected.detach())
+    torch.testing.assert_close(gradients["entity"], found[0])
+    torch.testing.assert_close(gradients["relation"], found[1])
