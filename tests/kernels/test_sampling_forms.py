@@ -104,7 +104,8 @@ def assert_updates_agree(form, batches, count, *shape, levels=0, **options):
     for batch, seed in zip(batches, SEEDS, strict=False):
         before = ours.found()[0].clone()
         distinct = torch.unique(batch)
-        ours.update(batch if form == GPU else distinct, count, seed)  # a GPU takes a row that repeats
+        given = batch if form == GPU else distinct  # others are given a row once
+        ours.update(given, count, seed)
         plain.update(distinct, count, seed)
         for mine, theirs in zip(ours.found(), plain.found(), strict=True):
             assert torch.equal(mine, theirs)
@@ -189,8 +190,18 @@ def test_scores_that_are_not_numbers_stay_within_their_row(form, weighting):
     others = torch.arange(6) != 3
     assert torch.equal(found[others], before[others])
     assert scores.isfinite().all()
-    if weighting in ("raw", "hardest"):
-        assert (found[3] == PADDING).all()
+    assert (found[3] == PADDING).all()
+
+
+@by_form
+@by_weighting
+def test_some_scores_that_are_not_numbers_change_no_other(form, weighting):
+    ours, plain = (Rows(kind, 4, 5, 40, weighting) for kind in (form, PLAIN))
+    for rows in (ours, plain):
+        rows.table[torch.rand(4, 40, generator=seeded(9)) < 0.4] = torch.nan
+        rows.update(torch.arange(4), 20, SEEDS[0])
+    assert all(map(torch.equal, ours.found(), plain.found()))
+    assert (ours.found()[0] != PADDING).all()
 
 
 @by_form

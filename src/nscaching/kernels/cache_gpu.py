@@ -196,7 +196,7 @@ def _keep(
         other = tl.load(candidates + i * k + c, mask=c < k, other=-1).to(tl.int32)
         again = (other[:, None] == entity[None, :]) & (c[:, None] < j[None, :])
         repeated += tl.sum(again.to(tl.int32), axis=0)
-    valid = (entity >= 0) & (repeated == 0)
+    valid = (entity >= 0) & (repeated == 0) & (score == score)  # no score that is not a number
     if WEIGHTING == 3:
         key = score
     else:
@@ -215,7 +215,7 @@ def _keep(
             inside = (score - low) / tl.where(spread > 0, spread, 1.0)
             inside = tl.minimum(tl.maximum(inside, 0.0), 1.0)
             key += alpha * tl.where(spread > 0, inside, (score > high).to(tl.float32))
-    valid = valid & (key == key)  # a score that is not a number is not kept
+    valid = valid & (key == key)
     key = tl.where(valid, key, float("-inf"))
     keep = valid & (_rank(key, work + i * BLOCK, j, k, BLOCK, CHUNK) < n1)
     place = tl.cumsum(keep.to(tl.int32), axis=0) - 1

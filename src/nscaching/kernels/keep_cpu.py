@@ -178,7 +178,7 @@ def _rescaling(scores: Array, valid: Array, order: Array) -> tuple[Any, Any]:
     live = 0
     for j in range(scores.shape[0]):
         order[live] = scores[j]
-        live += 1 if valid[j] else 0
+        live += 1 if valid[j] & (scores[j] == scores[j]) else 0
     if live == 0:
         return np.float32(0), np.float32(0)
     low = np.float32(_quantile(order, live, LOW_QUANTILE))
@@ -264,7 +264,8 @@ def keep_row(
     _weigh(candidate_scores, noise, weighting, temperature, low, high, keys)
     live = np.int32(0)
     for j in range(count):
-        enters = valid[j] & (keys[j] == keys[j])  # NaN, of a model that diverges, does not
+        # NaN, of a model that diverges, does not
+        enters = valid[j] & (keys[j] == keys[j]) & (candidate_scores[j] == candidate_scores[j])
         keys[j] = keys[j] if enters else -_INFINITE
         live = np.int32(live + np.int32(enters))
     threshold = -_INFINITE
