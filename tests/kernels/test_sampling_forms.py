@@ -1,4 +1,4 @@
-"""The kernels of the samplers in all their forms, through the dispatcher, against the plain form."""
+"""The kernels of the samplers in all their forms, against the plain one, by the dispatcher."""
 
 import math
 
