@@ -13,9 +13,10 @@ from nscaching import UserError
 from nscaching.interop.pykeen import NSCachingNegativeSampler, NSCachingTrainingCallback
 from nscaching.interop.pykeen.kernels import score_by_kernel
 from nscaching.interop.pykeen.scorer import PyKEENScorer
+from nscaching.kernels.registry import forced
 from nscaching.models import Side
 
-from ...conftest import random_graph
+from ...conftest import device_of, kernel_forms, random_graph
 from .helpers import SMALL, factory, make_loop, run_loop, table
 
 
@@ -127,6 +128,47 @@ def test_kernels_score_as_pykeen_does(kind, side):
         )
     assert ours is not None
     assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", kernel_forms())
+@pytest.mark.parametrize("side", list(Side))
+@pytest.mark.parametrize("kind", [*MODELS, "transh"])
+def test_padding_scores_minus_infinity_on_every_path(kind, side, form):
+    """-1 is no row of a table: it may not reach PyKEEN, and no path may read it."""
+    triples = factory()
+    makers = {**MODELS, "transh": lambda tf: TransH(triples_factory=tf, embedding_dim=7)}
+    model = makers[kind](triples).to(device_of(form))
+    model.post_parameter_update()
+    h, r, t = triples.mapped_triples[:6].to(device_of(form)).T
+    anchor = h if side is Side.TAIL else t
+    candidates = torch.tensor([[3, -1, 0, 24], [-1, -1, -1, -1], [5, 6, 7, -1]]).repeat(2, 1)
+    candidates = candidates.to(device_of(form))
+    scorer = PyKEENScorer(model)
+    with forced(form):
+        scores = scorer.score_candidates(side, anchor, r, candidates)
+        whole = scorer.score_candidates(side, anchor, r, candidates.clamp_min(0))
+    padding = candidates < 0
+    assert (scores[padding] == -torch.inf).all()
+    assert torch.isfinite(whole).all()
+    assert torch.equal(scores[~padding], whole[~padding])
+
+
+@pytest.mark.parametrize("form", kernel_forms())
+@pytest.mark.parametrize("kind", ["transe-1", "rotate", "transh"])
+def test_short_rows_are_updated_on_every_path(kind, form):
+    """Pairs that most entities complete have padded rows, which are scored in every update."""
+    known = torch.tensor([(0, 0, t) for t in range(1, 5)] + [(5, 0, 1)])
+    names = {f"e{i}": i for i in range(6)}
+    triples = type(factory())(known, names, {"r": 0})
+    makers = {**MODELS, "transh": lambda tf: TransH(triples_factory=tf, embedding_dim=7)}
+    with forced(form):
+        sampler = sampler_of(triples, makers[kind](triples).to(device_of(form)))
+        for _ in range(2):
+            sampler.corrupt_batch(known)
+    (row,) = (sampler._ours.anchor[Side.TAIL] == 0).nonzero().flatten().tolist()
+    cache = sampler._ours.caches[Side.TAIL]
+    assert sorted(cache.ids[row].tolist()) == [-1, -1, 0, 5]
+    assert torch.isfinite(cache.scores).all()
 
 
 def test_other_models_are_scored_by_pykeen_without_dropout_or_gradient():
