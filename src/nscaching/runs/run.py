@@ -209,7 +209,10 @@ class Run(Decisions):
     # Embeddings ----------------------------------------------------------------------------------
 
     def embeddings(self, what: str = "entity") -> np.ndarray:
-        """Return the table of entities or relations, rows in the order of their names."""
+        """Return the table of entities or relations, rows in the order of their names.
+
+        With reciprocal relations those of the inverse relations follow.
+        """
         tables = self.model.state()
         if what not in tables:
             raise UserError(f"embeddings are of 'entity' or 'relation', not '{what}'.")
@@ -219,6 +222,8 @@ class Run(Decisions):
     def export(self, path: str | Path, what: str = "entity", format: str = "auto") -> list[Path]:
         """Write embeddings for other programs: npy with names, word2vec text, or Parquet."""
         names = self.graph.entities if what == "entity" else self.graph.relations
+        if what == "relation" and self.model.reciprocal:
+            names = [*names, *(f"{name}_inverse" for name in names)]
         return export_embeddings(Path(path), names, self.embeddings(what), format)
 
     def to_pykeen(self) -> Any:

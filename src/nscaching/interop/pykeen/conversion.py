@@ -94,6 +94,11 @@ def to_pykeen_model(run: Run) -> Any:
             f"PyKEEN has no model that scores as our {scoring} does; those that can be converted "
             f"are {', '.join(_CONVERTERS)}."
         )
+    if run.model.reciprocal:
+        raise UserError(
+            "PyKEEN's models have one row per relation, and a run with reciprocal relations has "
+            "two; train without reciprocal to convert it."
+        )
     entity, relation = run.model.entity.detach().cpu(), run.model.relation.detach().cpu()
     common = {
         "triples_factory": triples_factory(run.graph),
