@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad, softplus
 
 from nscaching.kernels.registry import register
-from nscaching.models.matches import Match, MatchGradients, Query, fast_products
+from nscaching.models.matches import Dot, Match, MatchGradients, Query, fast_products
 from nscaching.options import Options, option
 
 #: Bytes of logits over all entities that are held at once.
@@ -98,20 +98,36 @@ class SoftmaxCrossEntropy:
         with fast_products(table.device):
             total = query.vectors.new_full((len(query.vectors), 1), -torch.inf)
             for block in blocks:
-                logits = match.forward_all(query, table[block])
-                total = torch.logaddexp(total, _logsumexp(logits))
+                rows, size = _aligned(match, table[block]), block.stop - block.start
+                logits = match.forward_all(query, rows)
+                total = torch.logaddexp(total, _logsumexp(logits[:, :size]))
             positive = match.forward(query, table, targets.unsqueeze(1))
             parts: list[MatchGradients] = []
             smoothed = torch.zeros_like(total)
             for block in reversed(blocks):  # the logits of the last one are still there
                 if block != blocks[-1]:
-                    logits = match.forward_all(query, table[block])
+                    rows, size = _aligned(match, table[block]), block.stop - block.start
+                    logits = match.forward_all(query, rows)
+                inside = logits[:, :size]
                 if self.smoothing:
-                    smoothed += logits.sum(1, keepdim=True)
-                d_scores = _softmax_gradient(logits, total, targets, block.start, sharp, spread)
-                parts.insert(0, match.backward_all(query, table[block], d_scores))
+                    smoothed += inside.sum(1, keepdim=True)
+                _softmax_gradient(inside, total, targets, block.start, sharp, spread)
+                found = match.backward_all(query, rows, logits)
+                parts.insert(0, found._replace(rows=found.rows[:size]))
         loss = (total - sharp * positive - spread * smoothed).sum()
         return loss, positive, _added(parts)
+
+
+def _aligned(match: Match, rows: Tensor) -> Tensor:
+    """Return rows, on a GPU followed by rows of zeros to a multiple of eight.
+
+    The fast kernels of matrix products need that. The scores of those rows are zeros, and zeros
+    are what they add to the gradients.
+    """
+    missing = -len(rows) % 8
+    if missing == 0 or rows.device.type != "cuda" or not isinstance(match, Dot):
+        return rows
+    return pad(rows, (0, 0, 0, missing))
 
 
 def _added(parts: list[MatchGradients]) -> MatchGradients:
@@ -148,7 +164,7 @@ _logsumexp = register(
 
 def _blocks(queries: int, table: Tensor) -> Iterator[slice]:
     """Return the rows of a table in blocks whose logits fit the memory that is set aside."""
-    size = max(1, LOGIT_BYTES // (4 * max(1, queries)))
+    size = max(8, LOGIT_BYTES // (4 * max(1, queries)) // 8 * 8)
     for start in range(0, len(table), size):
         yield slice(start, min(start + size, len(table)))
 

@@ -185,14 +185,8 @@ class Dot(Match):
         return MatchGradients(d_scores @ table, None, d_scores.T @ query.vectors)
 
     def compare_all(self, query: Tensor, views: Tensor) -> Tensor:
-        """One matrix product; on a GPU into rows that begin at multiples of 32 bytes.
-
-        Its fast kernels need that, above all those of the two products of the backward pass.
-        """
-        if query.device.type != "cuda" or len(views) % 8 == 0 or query.requires_grad:
-            return query @ views.T
-        room = query.new_empty(len(query), -(-len(views) // 8) * 8)
-        return torch.mm(query, views.T, out=room[:, : len(views)])
+        """One matrix product."""
+        return query @ views.T
 
 
 class Distance(Match):
