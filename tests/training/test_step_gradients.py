@@ -8,6 +8,7 @@ from nscaching.kernels.registry import forced
 from nscaching.losses import Logistic, MarginRanking, SoftmaxCrossEntropy
 from nscaching.models import SCORING, EmbeddingModel
 from nscaching.sampling import Batch, Candidates
+from nscaching.training import step as step_module
 from nscaching.training.step import TrainingStep
 
 from ..conftest import device_of, kernel_forms, seeded
@@ -56,6 +57,9 @@ class Remembering:
 
     def is_deferred(self, name):
         return False
+
+    def gradient_table(self, name):
+        return None
 
     def accumulate(self, gradients):
         self.gradients = {name: torch.zeros_like(table) for name, table in self.tables.items()}
@@ -190,6 +194,23 @@ def test_gradients_of_a_step_are_those_of_the_definition(name, loss, shape, reci
     assert_same(found, expected, 2e-4)
     double = model.with_tables({name: table.double() for name, table in model.state().items()})
     assert_same(step_of(double, batch, candidates, LOSSES[loss]), expected, 1e-7)
+
+
+@each_kind
+@pytest.mark.parametrize("shape", [ONE_SIDE, BOTH_SIDES])
+@pytest.mark.parametrize("name", SCORING)
+@pytest.mark.parametrize("form", kernel_forms())
+def test_gradients_summed_by_entity_are_those_of_the_definition(
+    name, shape, reciprocal, form, monkeypatch
+):
+    """As where a question has many candidates."""
+    monkeypatch.setattr(step_module, "SUMMED_FROM", 0)
+    model, batch = model_of(name, reciprocal), batch_of()
+    candidates, loss = candidates_of(batch, shape), LOSSES["softmax"]
+    expected = by_definition(model, batch, candidates, loss)
+    with forced(form):
+        found = step_of(model, batch, candidates, loss, device_of(form))
+    assert_same(found, expected, 2e-4)
 
 
 @pytest.mark.parametrize("shape", [ONE_SIDE, BOTH_SIDES, ALL_ENTITIES])

@@ -236,8 +236,7 @@ def bilinear_terms(scoring: ScoringFunction) -> Tensor | None:
 def _product(anchor: Tensor, relation: Tensor, terms: Tensor) -> Tensor:
     """Return bilinear queries from rows. Shapes: (m, w), (m, rw), (o, p, q) -> (m, w)."""
     parts, relation_parts = terms.shape[1:]
-    a = anchor.view(len(anchor), parts, -1)
-    r = relation.view(len(relation), relation_parts, -1)
+    a, r = anchor.unflatten(1, (parts, -1)), relation.unflatten(1, (relation_parts, -1))
     return torch.einsum("opq,mpd,mqd->mod", terms.to(a.dtype), a, r).flatten(1)
 
 

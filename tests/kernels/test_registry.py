@@ -1,0 +1,243 @@
+"""Every registered kernel in all its forms through the dispatcher, on the edges of its inputs.
+
+The plain form is the definition: in double precision where a kernel computes with floats, and bit
+for bit where it chooses entities. A kernel without a case here fails the last test.
+"""
+
+import pytest
+import torch
+
+from nscaching import losses, optim, sampling  # noqa: F401  (they register kernels)
+from nscaching.kernels.registry import CPU, GPU, KERNELS, PLAIN, forced, form_for
+from nscaching.models.matches import NO_VIEW, PROJECTION, UNIT
+from nscaching.sampling.cache import QUANTILE
+
+from ..conftest import device_of, kernel_forms, seeded
+
+#: Queries, candidates, entities, numbers of a part: some, no query, one entity, no candidates, no
+#: power of two beyond the blocks of kernels.
+SHAPES = [(5, 3, 7, 3), (0, 3, 7, 3), (3, 2, 1, 1), (4, 0, 6, 5), (2, 19, 30, 131)]
+
+
+class Case:
+    """Random inputs of a shape; padding stands among the ids."""
+
+    def __init__(self, shape):
+        self.b, self.k, self.n, self.d = shape
+        self.random = seeded(sum(shape))
+
+    def floats(self, *shape):
+        return torch.randn(*shape, generator=self.random)
+
+    def below(self, high, *shape, low=0):
+        return torch.randint(low, high, shape, generator=self.random)
+
+    def match(self, width, context=0, table=0):
+        """Return queries, contexts where wanted, a table and ids."""
+        contexts = [self.floats(self.b, width)] * context
+        ids = self.below(self.n, self.b, self.k, low=-1)
+        return self.floats(self.b, width), *contexts, self.floats(self.n, table or width), ids
+
+    def slopes(self):
+        return self.floats(self.b, self.k)
+
+    def triples(self):
+        return self.below(self.n, self.b), self.below(2, self.b), self.below(self.n, self.b)
+
+    def asked(self):
+        return torch.arange(self.b) + self.b * self.below(2, self.b)
+
+    def bilinear(self):
+        """ComplEx's terms, with reciprocal rows from 2 on."""
+        terms = torch.zeros(2, 2, 2, 2, dtype=torch.int8)
+        for side, sign in ((0, -1), (1, 1)):
+            terms[side, 0, 0, 0] = terms[side, 1, 1, 0] = 1
+            terms[side, 0, 1, 1], terms[side, 1, 0, 1] = -sign, sign
+        tables = self.floats(self.n, 2 * self.d), self.floats(4, 2 * self.d)
+        heads, relations, tails = self.triples()
+        return *tables, heads, relations, tails, 2, terms
+
+    def translation(self, view):
+        width = 2 * self.d if view == PROJECTION else self.d
+        heads, _, tails = self.triples()
+        return self.floats(self.n, width), heads, tails, self.floats(self.b, self.d), view
+
+    def logits(self):
+        return self.floats(self.b, self.n) * 20
+
+    def adagrad(self):
+        return self.floats(self.n, self.d), self.floats(self.n, self.d).square()
+
+    def copy(self):
+        return torch.zeros(self.n, self.d, dtype=torch.int8), torch.zeros(self.n)
+
+    def cache(self):
+        """Rows of three entities at most, with padding at their end."""
+        held = torch.arange(3) < self.below(4, 4, 1)
+        return torch.where(held, self.below(self.n, 4, 3), -1).int()
+
+    def rows(self):
+        return torch.randperm(4, generator=self.random)[: min(self.b, 4)]
+
+    def seed(self):
+        return self.below(1 << 62, 1) * 2 - (1 << 62)
+
+    def sampled(self):
+        pair = (self.below(4, self.b), self.below(4, self.b))
+        ids = (self.below(self.n, self.b), self.below(self.n, self.b))
+        uniform = torch.rand(self.b, 1 + self.k, generator=self.random)
+        chances = (self.below(2, self.b), torch.tensor([0.2, 0.7]))
+        return (self.cache(), self.cache()), pair, ids, chances, uniform
+
+    def kept(self):
+        rows, ids = self.rows(), self.cache()
+        candidates = self.below(self.n, len(rows), 9, low=-1)
+        parts = (ids, torch.zeros(4, 3, dtype=torch.float16), torch.zeros(0, dtype=torch.int32))
+        return *parts, rows, candidates, self.floats(len(rows), 9), 2.0, QUANTILE, self.seed()
+
+
+class Rate(float):
+    """A factor of the learning rate; on a GPU it lies on the device."""
+
+
+CASES = {
+    "dot_forward": lambda c: c.match(c.d),
+    "dot_backward": lambda c: (*c.match(c.d), c.slopes()),
+    "dot_backward_summed": lambda c: (*c.match(c.d), c.slopes(), torch.zeros(c.n, c.d)),
+    "distance_forward": lambda c: (*c.match(c.d, 1), 1, UNIT),
+    "distance_backward": lambda c: (*c.match(c.d, 1, 2 * c.d), c.slopes(), 2, PROJECTION),
+    "modulus_forward": lambda c: c.match(2 * c.d),
+    "modulus_backward": lambda c: (*c.match(2 * c.d), c.slopes()),
+    "all_distances": lambda c: (c.floats(c.b, c.d), c.floats(c.n, c.d), 2),
+    "all_moduli": lambda c: (c.floats(c.b, 2 * c.d), c.floats(c.n, 2 * c.d)),
+    "bilinear_forward": lambda c: c.bilinear(),
+    "bilinear_backward": lambda c: (*c.bilinear(), c.asked(), c.floats(c.b, 2 * c.d)),
+    "translation_forward": lambda c: (*c.translation(NO_VIEW), c.floats(c.b, c.d)),
+    "translation_backward": lambda c: (
+        *c.translation(PROJECTION),
+        c.asked(),
+        c.floats(c.b, c.d),
+    ),
+    "int8_write": lambda c: (c.floats(c.n, c.d), *c.copy()),
+    "int8_dot_forward": lambda c: (
+        c.floats(c.b, c.d),
+        c.below(128, c.n, c.d, low=-127).to(torch.int8),
+        c.floats(c.n).abs(),
+        c.below(c.n, c.b, c.k, low=-1),
+    ),
+    "logsumexp": lambda c: (c.logits(),),
+    "softmax_gradient": lambda c: (
+        c.logits(),
+        30 + c.floats(c.b, 1),
+        c.below(2 * c.n, c.b),
+        c.n // 2,
+        0.9,
+        0.1 / c.n,
+    ),
+    "adagrad_rows": lambda c: (
+        *c.adagrad(),
+        c.below(c.n, c.b),
+        c.floats(c.b, c.d),
+        *(part[:0] for part in c.copy()),
+        0.1,
+        0.05,
+    ),
+    "adagrad_dense": lambda c: (*c.adagrad(), c.floats(c.n, c.d), Rate(0.7), 0.1, 0.05),
+    "hashed_entities": lambda c: (c.seed(), c.rows(), c.k, c.n),
+    "first_places": lambda c: (c.below(4, c.b), torch.zeros(4, dtype=torch.int64), 1),
+    "offer": lambda c: (
+        c.cache(),
+        torch.zeros(4, dtype=torch.int32),
+        c.rows(),
+        c.k,
+        c.n,
+        c.seed(),
+        None,
+    ),
+    "keep": lambda c: c.kept(),
+    "sample_rows": lambda c: c.sampled(),
+    "draw_uniform": lambda c: (c.seed(), c.below(2, c.b).bool(), c.rows()[: c.b], None, c.n, c.k),
+}
+#: Which arguments a kernel writes into.
+WRITES = {
+    "int8_write": (1, 2),
+    "adagrad_rows": (0, 1),
+    "adagrad_dense": (0, 1),
+    "keep": (0, 1),
+}
+#: Kernels that choose entities or round: equal to the plain form bit for bit.
+EXACT = {
+    "int8_write",
+    "hashed_entities",
+    "first_places",
+    "offer",
+    "keep",
+    "sample_rows",
+    "draw_uniform",
+}
+
+
+def given(value, form, double):
+    """Return an argument as a form takes it: a copy, on its device, in its precision."""
+    if isinstance(value, tuple):
+        return tuple(given(part, form, double) for part in value)
+    if isinstance(value, Rate):
+        return torch.tensor(float(value)) if form == GPU else float(value)
+    if not isinstance(value, torch.Tensor):
+        return value
+    wide = double and value.dtype == torch.float32
+    return value.clone().to(device_of(form), torch.float64 if wide else None)
+
+
+def results(name, arguments, form, double=False):
+    """Run a kernel; return what it returns and what it wrote."""
+    inputs = [given(value, form, double) for value in arguments]
+    with forced(form):
+        found = KERNELS[name](*inputs)
+    parts = found if isinstance(found, tuple) else (found,)
+    written = [inputs[place] for place in WRITES.get(name, ())]
+    return [part.cpu() for part in (*parts, *written) if part is not None]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("form", kernel_forms())
+@pytest.mark.parametrize("name", CASES)
+def test_every_form_is_the_plain_one(name, form, shape):
+    arguments = CASES[name](Case(shape))
+    exact = name in EXACT
+    expected = results(name, arguments, PLAIN, double=not exact)
+    found = results(name, arguments, form)
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.shape == theirs.shape
+        if exact or not theirs.is_floating_point():
+            assert torch.equal(ours, theirs)
+        else:
+            torch.testing.assert_close(ours.double(), theirs, rtol=2e-4, atol=2e-4)
+
+
+def test_every_registered_kernel_has_a_case():
+    assert set(CASES) == set(KERNELS)
+
+
+def test_every_named_form_exists():
+    for kernel in KERNELS.values():
+        for form in kernel_forms():
+            has_one = form == PLAIN or kernel.places[form] is not None
+            assert callable(kernel.form(form))
+            assert (kernel.form(form) is not kernel.plain) is (has_one and form != PLAIN)
+
+
+def test_the_first_tensor_decides_which_form_runs():
+    single, double = torch.zeros(1), torch.zeros(1, dtype=torch.float64)
+    assert form_for((single, 3)) == CPU
+    assert form_for((3, (single, single))) == CPU
+    assert form_for((single, double)) == PLAIN
+    assert form_for((single, (double,))) == PLAIN
+    assert form_for((3, None)) == PLAIN
+    with forced(PLAIN):
+        assert form_for((single,)) == PLAIN
+        with forced(GPU):
+            assert form_for((single,)) == GPU
+            assert form_for((double,)) == PLAIN
+    assert form_for((single,)) == CPU
