@@ -216,6 +216,19 @@ def test_every_form_is_the_plain_one(name, form, shape):
             torch.testing.assert_close(ours.double(), theirs, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("form", [PLAIN, CPU])
+def test_summed_gradients_are_of_the_entities_that_are_there(form):
+    """Padding is no entity: lazy optimisers move the rows that are named."""
+    query, table, ids, d_scores = (*Case(SHAPES[0]).match(3), torch.ones(5, 3))
+    ids = ids.masked_fill(ids == 0, -1)
+    with forced(form):
+        _, touched, rows = KERNELS["dot_backward_summed"](query, table, ids, d_scores, None)
+    assert touched.tolist() == sorted(set(ids.flatten().tolist()) - {-1})
+    for entity, row in zip(touched, rows, strict=True):
+        times = (ids == entity).sum(1, keepdim=True)
+        torch.testing.assert_close(row, (times * query).sum(0))
+
+
 def test_every_registered_kernel_has_a_case():
     assert set(CASES) == set(KERNELS)
 

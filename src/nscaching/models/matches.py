@@ -309,12 +309,12 @@ def _plain_dot_backward_summed(
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return the gradient of queries, the distinct ids, and the gradients of their rows."""
     d_query, rows = _plain_dot_backward(query, table, ids, d_scores)
-    flat = ids.clamp_min(0).reshape(-1)
+    flat = ids.reshape(-1)
     if into is not None:
-        into.index_add_(0, flat, rows)
+        into.index_add_(0, flat.clamp_min(0), rows)
         return d_query, None, into
-    touched, place = torch.unique(flat, return_inverse=True)
-    summed = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)
+    touched, place = torch.unique(flat[flat >= 0], return_inverse=True)
+    summed = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows[flat >= 0])
     return d_query, touched, summed
 
 

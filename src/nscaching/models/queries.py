@@ -236,7 +236,8 @@ def bilinear_terms(scoring: ScoringFunction) -> Tensor | None:
 def _product(anchor: Tensor, relation: Tensor, terms: Tensor) -> Tensor:
     """Return bilinear queries from rows. Shapes: (m, w), (m, rw), (o, p, q) -> (m, w)."""
     parts, relation_parts = terms.shape[1:]
-    a, r = anchor.unflatten(1, (parts, -1)), relation.unflatten(1, (relation_parts, -1))
+    dim = anchor.shape[1] // parts
+    a, r = anchor.view(-1, parts, dim), relation.view(-1, relation_parts, dim)
     return torch.einsum("opq,mpd,mqd->mod", terms.to(a.dtype), a, r).flatten(1)
 
 
