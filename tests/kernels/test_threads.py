@@ -25,7 +25,7 @@ def trained(**options):
     config = TrainConfig(**{**small, **sizes, **options})
     trainer = Trainer(GRAPH, config, None, Progress("none"))
     trainer.run(resume=False)
-    parts = (trainer.model.state(), trainer.step.adam.state(), trainer.sampler.state())
+    parts = (trainer.model.state(), trainer.optimizer.state(), trainer.sampler.state())
     return [{name: table.numpy().tobytes() for name, table in part.items()} for part in parts]
 
 
@@ -45,12 +45,14 @@ def test_every_sampler_draws_the_same(sampler):
 @pytest.mark.parametrize(
     "options",
     [
-        {"compact": False},
-        {"pool": True},
+        {"int8": False},
+        {"pool": 16},
         {"alpha1": 1.0, "alpha2": 1.0, "alpha3": 3.0},
         {"alpha2": 1.0, "rescale": "none", "known_positives": "allow"},
         {"alpha2": 1.0, "nu": 0.5},
         {"negatives": 3, "optimizer": "lazy-adam"},
+        {"negatives": 3, "optimizer": "adagrad"},
+        {"loss": "softmax", "reciprocal": True},
     ],
     ids=lambda options: "-".join(options),
 )
