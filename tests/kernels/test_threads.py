@@ -51,13 +51,23 @@ def test_every_sampler_draws_the_same(sampler):
         {"alpha2": 1.0, "rescale": "none", "known_positives": "allow"},
         {"alpha2": 1.0, "nu": 0.5},
         {"negatives": 3, "optimizer": "lazy-adam"},
-        {"negatives": 3, "optimizer": "adagrad"},
         {"loss": "softmax", "reciprocal": True},
+        {"negatives": 3, "optimizer": "adagrad", "n3": 0.01, "reciprocal": True},
     ],
     ids=lambda options: "-".join(options),
 )
 def test_every_way_of_the_cache_is_the_same(options):
     one, other = with_one_thread_and_with_all(lambda: trained(scoring="simple", **options))
+    assert one == other
+
+
+@pytest.mark.parametrize("sampler", ["all", "uniform", "nscaching"])
+@pytest.mark.parametrize("scoring", ["complex", "transe", "transd"])
+def test_the_softmax_loss_learns_the_same(scoring, sampler):
+    options = {"loss": "softmax", "sampler": sampler, "negatives": 9, "pool": 15, "dropout": 0.2}
+    one, other = with_one_thread_and_with_all(
+        lambda: trained(scoring=scoring, optimizer="adagrad", reciprocal=True, **options)
+    )
     assert one == other
 
 

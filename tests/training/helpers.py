@@ -9,6 +9,7 @@ from safetensors.numpy import load_file
 
 import nscaching as ns
 from nscaching.graph import KnowledgeGraph
+from nscaching.training import RunFolder
 
 #: What decides the bits of a run; every kind of state is in use.
 ALL_STATE = {
@@ -134,5 +135,5 @@ def kept_bits(folder):
 
 def untimed_metrics(folder):
     """Return the lines of metrics.jsonl without what a clock decides."""
-    lines = ns.training.RunFolder(folder).read_metrics()
+    lines = RunFolder(folder).read_metrics()
     return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
