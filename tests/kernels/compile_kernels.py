@@ -36,6 +36,7 @@ TYPES = {
     **dict.fromkeys(("lr", "alpha", "sharp", "spread", "epsilon", "decay"), "fp32"),
     "replaces_head": "*i1",
     "stored": "*fp16",
+    "copy": "*bf16",
 }
 NAMED = []
 
@@ -115,7 +116,7 @@ def compile_sampling():
 def compile_steps():
     for large in (True, False):
         usual = {"beta1": 0.9, "beta2": 0.999, "width": DIM, "LARGE": large, "BLOCK": 512}
-        compile_kernel(adam_gpu._adam, LAZY=large, **usual)
+        compile_kernel(adam_gpu._adam, LAZY=large, COPIED=large, **usual)
     compile_kernel(adam_gpu._begin, log_beta1=-0.1, log_beta2=-0.001)
     compile_kernel(adam_gpu._accumulate, BLOCK=8)
     compile_kernel(adagrad_gpu._adagrad, BLOCK=1024)

@@ -1,12 +1,13 @@
-"""The int8 copy: close to its table, kept fresh, and good enough to rank by."""
+"""Copies with fewer bits: close to their table, kept fresh, and good enough to rank by."""
 
 import pytest
 import torch
 
 import nscaching as ns
-from nscaching.models import Int8Table, Side
+from nscaching.kernels.registry import CPU, forced
+from nscaching.models import HalfTable, Int8Table, Side
 
-from ..conftest import on_both_paths, random_graph, random_model, seeded
+from ..conftest import device_of, kernel_forms, on_both_paths, random_graph, random_model, seeded
 
 
 @on_both_paths
@@ -38,6 +39,25 @@ def test_candidate_scores_are_close_to_the_exact_ones(name, candidates):
     assert torch.equal(model.score_all(Side.TAIL, anchor, relation), everything)
 
 
+@pytest.mark.parametrize("form", [form for form in kernel_forms() if form != CPU])
+@pytest.mark.parametrize("name", ["distmult", "quate"])
+def test_scores_of_a_bfloat16_copy_are_close_to_the_exact_ones(name, form):
+    device = torch.device(device_of(form))
+    model = random_model(name, dim=13).to(device)
+    rng = seeded(1)
+    anchor, relation = (torch.randint(n, (6,), generator=rng).to(device) for n in (25, 4))
+    ids = torch.randint(-1, 25, (6, 9), generator=rng).to(device)
+    with forced(form):
+        exact = model.score_candidates(Side.TAIL, anchor, relation, ids)
+        everything = model.score_all(Side.TAIL, anchor, relation)
+        model.half = HalfTable(model.entity)
+        close = model.score_candidates(Side.TAIL, anchor, relation, ids)
+    assert close.dtype == torch.float32
+    assert torch.equal(close == -torch.inf, ids < 0)
+    assert (close - exact)[ids >= 0].abs().max() < 0.05 * everything.std()
+    assert not torch.equal(close, exact)
+
+
 @pytest.mark.parametrize(
     ("options", "used"),
     [
@@ -45,15 +65,21 @@ def test_candidate_scores_are_close_to_the_exact_ones(name, candidates):
         ({"int8": False}, False),
         ({"scoring": "transe"}, False),
         ({"sampler": "bernoulli"}, False),
+        ({"loss": "softmax"}, False),
     ],
 )
-def test_only_candidates_of_dot_products_on_a_cpu_come_from_the_copy(options, used):
+def test_only_candidates_of_dot_products_come_from_a_copy(options, used):
     config = ns.TrainConfig(**options)
-    assert config.uses_int8_table("cpu") is used
-    assert not config.uses_int8_table("cuda")
+    assert config.uses_copy("cpu", 1000, 100) is used
+    assert config.uses_copy("cpu", 1000, 1_000_000) is used
+    # On a GPU the copy is written in every step: rows must be read many times for it.
+    assert config.uses_copy("cuda", 1000, 100) is used
+    assert not config.uses_copy("cuda", 1000, 1_000_000)
+    assert not config.uses_copy("mps", 1000, 100)
 
 
 def test_the_model_that_is_kept_is_exact():
     graph = random_graph()
     run = ns.train(graph, epochs=2, dim=8, device="cpu", progress="none", valid_every=0)
     assert run.model.int8 is None
+    assert run.model.half is None

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from nscaching.kernels.registry import CPU, PLAIN, forced
-from nscaching.models import Int8Table
+from nscaching.kernels.registry import CPU, GPU, PLAIN, forced
+from nscaching.models import HalfTable, Int8Table
 from nscaching.optim import Adam, RowGradients
 
 from ..conftest import device_of, seeded
@@ -198,15 +198,19 @@ def test_moments_of_an_older_checkpoint_fade():
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_the_int8_copy_is_as_fresh_as_a_new_one(lazy, form):
+@pytest.mark.parametrize("kind", [Int8Table, HalfTable])
+def test_a_copy_is_as_fresh_as_a_new_one(kind, lazy, form):
+    if kind is (Int8Table if form == GPU else HalfTable):
+        pytest.skip("a GPU has bfloat16 copies, others int8 ones")
     table = table_of(203, 9).to(device_of(form))  # rows are not whole blocks of the kernel
-    copy = Int8Table(table)
+    copy = kind(table)
     adam = Adam({"x": table}, 0.05, 0.1, lazy=lazy, copies={"x": copy})
     for ids, rows in steps_of(3, rows=203, width=9, size=30):
         step(adam, ids, rows)
-    fresh = Int8Table(table)
-    assert copy.values.equal(fresh.values)
-    assert copy.scale.equal(fresh.scale)
+    # Triton's interpreter cuts a float to bfloat16 where a GPU, as torch, rounds.
+    cut = {"rtol": 2**-7, "atol": 0} if form == GPU and table.device.type == "cpu" else None
+    for name, part in vars(kind(table)).items():
+        torch.testing.assert_close(getattr(copy, name), part, **(cut or {"rtol": 0, "atol": 0}))
 
 
 # Deferred updates, on the CPU --------------------------------------------------------------------
