@@ -1,0 +1,1 @@
+"""Trained runs: the verbs that make them, and the questions they answer."""
