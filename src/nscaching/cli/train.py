@@ -17,7 +17,7 @@ from nscaching.cli.output import ConfigFlag, JsonFlag, QuietFlag, print_json, st
 from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.graph import reading_progress
 from nscaching.report.page import try_to_write
-from nscaching.runs.api import decided, make_config, merged_options, train
+from nscaching.runs.api import cooked, make_config, merged_options, train
 from nscaching.runs.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
@@ -27,6 +27,7 @@ from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.memory import plan_memory
 from nscaching.training.opening import open_graph
 from nscaching.training.progress import duration
+from nscaching.training.recipes import is_open
 
 
 def train_command(
@@ -70,13 +71,14 @@ def train_command(
     given = {name: value for name, value in options.items() if value is not None}
     source = data or given.pop("data", None)
     if dry_run:
-        _show_plan(make_config(source, merged_options(config, given)), as_json)
+        _show_plan(source, merged_options(config, given), as_json)
         return
     if resume and (out, source, config) == (None, None, None):
         raise UserError("Name the run to resume with --out.")
     if out is None:
         named = {"data": source} if source else {}
-        out = default_out(make_config(None, {**merged_options(config, given), **named}))
+        asked = {**merged_options(config, given), **named}
+        out = default_out(make_config(None, asked), by_method=not is_open(asked))
     progress = Progress("none" if quiet else "auto")
     if not resume:
         for remark in idle_options(make_config(source, merged_options(config, given)), given):
@@ -118,9 +120,9 @@ def resumable(out: Path) -> Iterator[None]:
         ) from error
 
 
-def _show_plan(config: TrainConfig, as_json: bool) -> None:
-    graph = open_graph(config)
-    config = decided(config, graph)
+def _show_plan(source: str | None, given: dict[str, Any], as_json: bool) -> None:
+    graph = open_graph(make_config(source, given))
+    config = cooked(given, source, graph, Progress("none"))
     plan = plan_memory(graph, config)
     free = free_bytes(pick_device(config.device))
     sizes = {

@@ -23,6 +23,7 @@ from nscaching.training.folder import evaluation_line
 from nscaching.training.memory import refuse_what_does_not_fit
 from nscaching.training.opening import graph_of_run, named_or_graph, open_graph
 from nscaching.training.progress import duration
+from nscaching.training.recipes import with_recipe
 
 #: Options that do not change what a run computes, only how long, where and how it is kept.
 _MAY_CHANGE = {"data", "epochs", "max_seconds", "device", "eval_memory", "checkpoint_seconds"}
@@ -127,18 +128,32 @@ def make_trainer(
             raise UserError(f"There is no run in {folder.path} to resume; name data to begin one.")
         if not folder.exists():
             progress.say(f"There is no run in {folder.path} yet, so one is begun.")
-    settings = make_config(graph, merged_options(config, options))
+    given = merged_options(config, options)
+    settings = make_config(graph, given)
     if folder is not None:
         folder.refuse_occupied(overwrite)
     loaded = open_graph(settings, graph)
     for note in loaded.notes:
         progress.say(note)
-    settings = decided(settings, loaded)
+    settings = cooked(given, graph, loaded, progress)
     refuse_what_does_not_fit(loaded, settings)
     trainer = Trainer(loaded, settings, folder, progress, tracking)
     if folder is not None:  # only now: whatever could be wrong has been looked at
         folder.create(settings, loaded)
     return trainer
+
+
+def cooked(
+    given: dict[str, Any],
+    source: KnowledgeGraph | str | Path | None,
+    graph: KnowledgeGraph,
+    progress: Progress,
+) -> TrainConfig:
+    """Return the configuration of a run on a graph: what was given, on top of a recipe."""
+    options, sentence = with_recipe(given, graph)
+    if sentence is not None:
+        progress.say(sentence)
+    return decided(make_config(source, options), graph)
 
 
 def decided(settings: TrainConfig, graph: KnowledgeGraph) -> TrainConfig:

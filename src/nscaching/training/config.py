@@ -38,6 +38,12 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         low=0,
         below=0.5,
     )
+    recipe: str = option(
+        "auto",
+        "Settings that are good for a kind of graph: paper, all-entities or cached; auto takes the "
+        "one that fits the graph where nothing else is said about the method, else paper.",
+        group="Training",
+    )
     init_from: str | None = option(
         None, "Start from the parameters of this run instead of random ones.", group="Training"
     )

@@ -329,7 +329,7 @@ def training_seconds(lines: Iterable[Mapping[str, Any]]) -> list[tuple[int, floa
     return ends
 
 
-def default_out(config: TrainConfig) -> Path:
-    """Return the folder a run goes to when none is named."""
+def default_out(config: TrainConfig, *, by_method: bool = True) -> Path:
+    """Return the folder a run goes to when none is named; its name may say the method."""
     source = Path(config.data).name.split(".")[0] or "graph"
-    return Path("runs") / f"{source}-{config.scoring}-{config.sampler}"
+    return Path("runs") / (f"{source}-{config.scoring}-{config.sampler}" if by_method else source)

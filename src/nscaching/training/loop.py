@@ -363,7 +363,7 @@ class Trainer:
             raise TrainingInterrupted(f"Stopped by {name} {where}; nothing was kept.")
         self._save_checkpoint()
         raise TrainingInterrupted(
-            f"Stopped by {name} {where}; everything is kept. Go on with:\n"
+            f"Stopped by {name} {where}; everything is kept. Resume with:\n"
             f"  nscaching train --resume --out {self.folder.path}"
         )
 

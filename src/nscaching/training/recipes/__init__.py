@@ -1,0 +1,114 @@
+"""Recipes: settings that are good for a kind of graph, as YAML files beside this module.
+
+``nscaching train graph`` without a word on the method takes the recipe that fits the graph's size
+and density and the device; whatever is asked for besides wins. Chosen by validation on ``world``,
+WN18RR, FB15K-237 and DEBIAN; ``docs/recipes.md`` has the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from nscaching.errors import UserError, nearest_names
+from nscaching.graph import KnowledgeGraph
+from nscaching.training.devices import pick_device
+
+AUTO, PAPER, ALL_ENTITIES, CACHED = "auto", "paper", "all-entities", "cached"
+#: Options that say nothing about the method: with others given, the paper's settings are kept.
+_NEUTRAL = frozenset(
+    (
+        *("recipe", "data", "split", "dim", "epochs", "max_seconds", "batch_size", "valid_every"),
+        *("patience", "seed", "device", "eval_memory", "checkpoint_seconds"),
+    )
+)
+#: Additions and products per epoch up to which a device scores all entities.
+_MOST_WORK = {"cpu": 2e12, "cuda": 1e15}
+#: Entities from which a GPU scores cached ones only, and rows are longer and less penalised.
+_MANY_ENTITIES = 100_000
+#: Numbers per entity vector (ComplEx has two of them), by device.
+_DIM = {"cpu": 64, "cuda": 512}
+#: Steps that a run takes at least, where epochs are short.
+_STEPS = 4000
+
+
+def names() -> list[str]:
+    """Return the names of all recipes."""
+    files = resources.files(__name__).iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return the options of a recipe."""
+    if name not in names():
+        hint = nearest_names(name, names()) or f". The recipes are: {', '.join(names())}."
+        raise UserError(f"There is no recipe '{name}'{hint}")
+    text = resources.files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text) or {})
+
+
+def is_open(given: Mapping[str, Any]) -> bool:
+    """Tell whether options leave the method to a recipe."""
+    asked = {name for name, value in given.items() if value is not None}
+    return given.get("recipe") in (None, AUTO) and asked <= _NEUTRAL
+
+
+def with_recipe(
+    given: Mapping[str, Any], graph: KnowledgeGraph
+) -> tuple[dict[str, Any], str | None]:
+    """Put the options of a recipe below those given; also return a sentence on the choice."""
+    name, sentence = given.get("recipe") or AUTO, None
+    if name == AUTO:
+        name = PAPER
+        if is_open(given):
+            name, sentence = choose(graph, str(given.get("device") or "auto"))
+    options = read(name)
+    if name in (ALL_ENTITIES, CACHED):
+        options |= _fitted(options, graph, str(given.get("device") or "auto"))
+    return {**options, **given, "recipe": name}, sentence
+
+
+def choose(graph: KnowledgeGraph, device: str) -> tuple[str, str]:
+    """Return the recipe for a graph and a device, and a sentence that says why."""
+    kind = "cuda" if pick_device(device).type == "cuda" else "cpu"
+    width = 2 * _DIM[kind]
+    work = 12.0 * len(graph.train) * graph.num_entities * width  # two questions, three products
+    sizes = f"{graph.num_entities:,} entities and {len(graph.train):,} facts"
+    place = "a GPU" if kind == "cuda" else "this processor"
+    few = graph.num_entities <= _MANY_ENTITIES
+    if few and work <= _MOST_WORK[kind]:
+        return ALL_ENTITIES, (
+            f"Recipe {ALL_ENTITIES}: {sizes} are few enough for {place} to score all entities for "
+            "every fact. Another one: --recipe cached, --recipe paper."
+        )
+    return CACHED, (
+        f"Recipe {CACHED}: for {sizes} a cache of hard negatives stands for all entities. Another "
+        "one: --recipe all-entities, --recipe paper."
+    )
+
+
+def _fitted(options: dict[str, Any], graph: KnowledgeGraph, device: str) -> dict[str, Any]:
+    """Return what follows from the graph and the device: width, batch, epochs and penalty."""
+    kind = "cuda" if pick_device(device).type == "cuda" else "cpu"
+    triples, entities = len(graph.train), graph.num_entities
+    batch = 64
+    while batch < 1024 and 2 * batch * 128 <= triples:
+        batch *= 2
+    least = 20 if kind == "cpu" else 30
+    epochs = min(300, max(least, round(_STEPS * batch / max(1, triples))))
+    many = entities > _MANY_ENTITIES
+    dense = triples > 10 * entities
+    fitted: dict[str, Any] = {
+        "dim": _DIM[kind] // 2 if many and kind == "cuda" else _DIM[kind],
+        "batch_size": batch,
+        "epochs": epochs,
+        "valid_every": max(1, epochs // 15),
+        "n3": 0.01 if many else 0.025 if dense else 0.05,
+    }
+    if options["sampler"] == "nscaching":
+        size = min(100 if many else 50, max(1, entities // 4))
+        fitted |= {"cache_size": size, "candidates": size, "pool": min(2000, entities)}
+    return fitted

@@ -1,0 +1,65 @@
+"""Recipes: which one a graph gets, what it gives, and that whatever is asked for wins."""
+
+import pytest
+
+import nscaching as ns
+from nscaching import UserError
+from nscaching.training import TrainConfig, recipes
+
+from ..conftest import random_graph
+
+
+def test_every_recipe_is_made_of_options():
+    assert recipes.names() == ["all-entities", "cached", "paper"]
+    for name in recipes.names():
+        assert set(recipes.read(name)) <= set(TrainConfig.names())
+
+
+def test_a_small_graph_is_scored_whole_and_the_choice_is_said():
+    options, sentence = recipes.with_recipe({"device": "cpu", "dim": 8}, random_graph())
+    assert (options["recipe"], options["sampler"], options["loss"]) == (
+        "all-entities",
+        "all",
+        "softmax",
+    )
+    assert options["dim"] == 8
+    assert "all-entities" in sentence
+    assert "25 entities" in sentence
+
+
+def test_a_graph_too_large_for_the_processor_gets_the_cache(monkeypatch):
+    monkeypatch.setitem(recipes._MOST_WORK, "cpu", 1.0)
+    options, sentence = recipes.with_recipe({"device": "cpu"}, random_graph())
+    assert (options["recipe"], options["sampler"]) == ("cached", "nscaching")
+    assert options["cache_size"] < 25
+    assert "cached" in sentence
+
+
+@pytest.mark.parametrize("asked", [{"scoring": "transe"}, {"l2": 0.1}, {"sampler": "bernoulli"}])
+def test_a_word_on_the_method_keeps_the_papers_settings(asked):
+    options, sentence = recipes.with_recipe(asked, random_graph())
+    assert options == {**asked, "recipe": "paper"}
+    assert sentence is None
+
+
+def test_options_win_over_a_recipe_that_is_named():
+    given = {"recipe": "cached", "scoring": "distmult", "cache_size": 3, "device": "cpu"}
+    options, _ = recipes.with_recipe(given, random_graph())
+    assert (options["scoring"], options["cache_size"]) == ("distmult", 3)
+    assert options["loss"] == "softmax"
+
+
+def test_a_recipe_that_does_not_exist_is_refused_with_the_names_there_are():
+    with pytest.raises(UserError, match="did you mean 'cached'"):
+        ns.train(random_graph(), recipe="cache", progress="none")
+
+
+@pytest.mark.parametrize("recipe", ["auto", "all-entities", "cached", "paper"])
+def test_a_run_writes_down_what_it_was_made_with_and_repeats_it(tmp_path, recipe):
+    graph = random_graph()
+    small = {"dim": 4, "epochs": 2, "valid_every": 1, "device": "cpu", "progress": "none"}
+    run = ns.train(graph, out=tmp_path / "a", recipe=recipe, **small)
+    again = ns.train(graph, config=tmp_path / "a" / "config.yaml", progress="none")
+    assert again.config == run.config
+    assert run.config.recipe in recipes.names()
+    assert again.model.entity.equal(run.model.entity)
