@@ -36,7 +36,7 @@ def test_it_holds_the_public_contract(site):
         assert f'id="nscaching.{name}"' in pages
     for name in ("tune", "compare", "embed_nodes", "Run.predict_tails"):
         assert f'id="nscaching.{name}"' in pages
-    assert "N2: fresh entities a row is offered" in (site / "api/options.html").read_text()
+    assert "N2: fresh entities that a row is offered" in (site / "api/options.html").read_text()
     assert ":class:" not in pages
 
 

@@ -33,7 +33,7 @@ def compare_command(
         typer.Option(
             help="Samplers with commas between them; options of one after colons, as in "
             "nscaching:alpha3=5:lazy=1. May be given several times.",
-            show_default="all",
+            show_default="all that go with the loss",
         ),
     ] = None,
     seeds: Annotated[

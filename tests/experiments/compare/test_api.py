@@ -63,6 +63,23 @@ def test_every_run_is_what_train_makes_of_the_same_options(data, tmp_path):
     assert RunFolder(tmp_path / "C" / result.run).read_config() == alone.config
 
 
+@pytest.mark.parametrize(
+    ("loss", "there", "absent"),
+    [
+        ("auto", {"nscaching", "kbgan", "uniform"}, "all"),
+        ("softmax", {"all", "nscaching"}, "kbgan"),
+    ],
+)
+def test_by_default_the_samplers_that_go_with_the_loss_are_compared(
+    loss, there, absent, data, tmp_path
+):
+    found = compare(data, None, out=tmp_path / "c", loss=loss, epochs=1)
+    labels = {row["sampler"] for row in found.rows}
+    assert there <= labels
+    assert absent not in labels
+    assert all(row["mrr"] > 0 for row in found.rows)
+
+
 def test_rows_are_means_over_seeds_with_their_deviation(data, tmp_path):
     made = compare(data, ["uniform", "kbgan"], seeds=[0, 1, 2], out=tmp_path / "C")
     assert [row["sampler"] for row in made.rows] == ["uniform", "kbgan"]

@@ -70,11 +70,11 @@ def compare(
     """Train samplers with the same options and budget, and say how each did.
 
     ``samplers`` are names, names with options of their own (``"nscaching:alpha3=5"``), or mappings
-    (``{"sampler": "nscaching", "alpha3": 5}``); by default all there are. ``seeds`` is one seed by
-    default, and three for a graph of fewer than 20,000 training triples. The budget is ``epochs``,
-    or ``max_seconds`` of training. The other options are those of :func:`nscaching.train`. With
-    ``resume``, finished runs are kept and one that was stopped is resumed; data, samplers, seeds
-    and options are then by default those of ``compare.json``.
+    (``{"sampler": "nscaching", "alpha3": 5}``); by default all that go with the loss. ``seeds`` is
+    one seed by default, and three for a graph of fewer than 20,000 training triples. The budget is
+    ``epochs``, or ``max_seconds`` of training. The other options are those of
+    :func:`nscaching.train`. With ``resume``, finished runs are kept and one that was stopped is
+    resumed; data, samplers, seeds and options are then by default those of ``compare.json``.
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     refuse_both(resume, overwrite)
@@ -87,7 +87,7 @@ def compare(
         samplers = samplers or before.samplers
         seeds = seeds or before.seeds
         common = {**before.options, **common}
-    variants = read_variants(samplers or list(SAMPLERS))
+    variants = read_variants(samplers or _samplers_for(common.get("loss", "auto")))
     if common.get("max_seconds") is not None:
         common.setdefault("epochs", _NO_LIMIT)
     named = common.pop("data", None)
@@ -114,6 +114,16 @@ def compare(
         sweep.begin()
         run_all(sweep)
         return sweep.end()
+
+
+def _samplers_for(loss: str) -> list[str]:
+    """Return the samplers that go with a loss: softmax asks both questions of a triple."""
+    softmax = loss == "softmax"
+    return [
+        name
+        for name, sampler in SAMPLERS.items()
+        if (sampler.both_sides_possible if softmax else not sampler.needs_both_sides)
+    ]
 
 
 def _default_seeds(
