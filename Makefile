@@ -6,7 +6,7 @@ JOBS   ?= 2
 
 # The demo: how it is trained, and what it is asked. The answers are held out: training never sees them.
 DEMO_OUT   ?= runs/world
-DEMO_TRAIN ?= --scoring simple --sampler nscaching --dim 100 --l2 0.1 --alpha3 3 --epochs 60
+DEMO_TRAIN ?=
 DEMO_ASK_1 ?= --head "Uruguay" --relation "neighbour of"
 DEMO_ASK_2 ?= --head "Switzerland" --relation "speaks"
 DEMO_ASK_3 ?= --head "Ireland" --relation "has major city"
