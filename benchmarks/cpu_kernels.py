@@ -1,4 +1,4 @@
-"""Parts of a step on the CPU alone: Adam with rows in turns, and what a cache row is offered.
+"""Parts of a step on the CPU alone: Adam with deferred updates, and what a cache row is offered.
 
     python benchmarks/cpu_kernels.py --out benchmarks/results/cpu-kernels-2-cores.json
 
@@ -12,6 +12,7 @@ import json
 import statistics
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import nscaching  # noqa: F401, before torch: it sets up threads
 
@@ -19,41 +20,43 @@ import nscaching  # noqa: F401, before torch: it sets up threads
 import numpy as np
 import torch
 
-from nscaching.models import CompactTable
-from nscaching.optim import DenseAdam
-from nscaching.sampling import cpu_kernels
+from nscaching.kernels import cache_cpu
+from nscaching.models import Int8Table
+from nscaching.optim import Adam, RowGradients
+from nscaching.sampling.known import KnownPositives
 from nscaching.training.benchmarking import describe_machine
 
 ENTITIES, WIDTH, TOUCHED = 40_943, 200, 3 * 1024
 STEPS, WARM_UP = 300, 110
 
 
-def adam_milliseconds(turns):
-    """Return the smallest and the median time of a step, settling included."""
+def adam_milliseconds(steps):
+    """Return the smallest and the median time of a step, catching up included."""
     table = torch.randn(ENTITIES, WIDTH, generator=torch.Generator().manual_seed(0)) * 0.1
-    adam = DenseAdam({"x": table}, 1e-3, 0.0, copies={"x": CompactTable(table)})
-    adam.take_turns("x", turns)
+    adam = Adam({"x": table}, 1e-3, 0.0, copies={"x": Int8Table(table)})
+    adam.defer("x", steps)
     taken = []
     for _ in range(STEPS):
         ids, rows = torch.randint(ENTITIES, (TOUCHED,)), torch.randn(TOUCHED, WIDTH) * 0.01
         started = time.perf_counter()
-        adam.settle("x", ids)
-        adam.step({"x": (ids, rows)})
+        adam.catch_up("x", ids)
+        adam.step({"x": [RowGradients(ids, rows)]})
         taken.append(1e3 * (time.perf_counter() - started))
     return {"smallest": min(taken[WARM_UP:]), "median": statistics.median(taken[WARM_UP:])}
 
 
 def offer_nanoseconds(answers, rows=4000):
-    """Return the smallest time in which a row is offered 50 entities, given its known answers."""
+    """Return the smallest time in which a row is offered 50 entities, given its known positives."""
     rng = np.random.default_rng(0)
-    ids = np.tile(np.arange(50, dtype=np.int32), (rows, 1))
-    known = np.sort(rng.integers(0, ENTITIES, (rows, answers)), axis=1).astype(np.int32).ravel()
-    offsets, offered = np.arange(rows + 1) * answers, np.empty((rows, 100), dtype=np.int32)
+    ids = torch.arange(50, dtype=torch.int32).repeat(rows, 1)
+    held = np.sort(rng.integers(0, ENTITIES, (rows, answers)), axis=1).astype(np.int32).ravel()
+    pairs = SimpleNamespace(offsets=np.arange(rows + 1) * answers, answers=held)
+    known = KnownPositives(pairs, ENTITIES, torch.device("cpu"))
     taken = []
     for number in range(30):
-        inputs = (ids, np.arange(rows), offered, offsets, known, ENTITIES, np.uint64(number))
+        inputs = (ids, ids[:0], torch.arange(rows), 50, ENTITIES, torch.tensor([number]), known)
         started = time.perf_counter()
-        cpu_kernels.offer_rows(*inputs)
+        cache_cpu.offer(*inputs)
         taken.append(1e9 * (time.perf_counter() - started) / rows)
     return min(taken)
 
@@ -64,7 +67,7 @@ def main():
     asked = parser.parse_args()
     result = {
         "machine": describe_machine(),
-        "adam_ms_by_turns": {turns: adam_milliseconds(turns) for turns in (1, 4, 8, 16)},
+        "adam_ms_by_deferred_steps": {steps: adam_milliseconds(steps) for steps in (1, 4, 8, 16)},
         "offer_ns_by_answers": {count: offer_nanoseconds(count) for count in (0, 10, 100, 400)},
     }
     print(json.dumps(result, indent=1))

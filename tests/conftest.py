@@ -9,8 +9,8 @@ from importlib import import_module
 # Numba reads this when it is first imported, and no change of it is allowed later. Two threads,
 # also where there is one core, are for the tests that compare one with more.
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
-# Kernels are compiled where they are used: runs of tests are as short as their rehearsals.
-os.environ.setdefault("NSCACHING_REHEARSAL", "0")
+# Kernels are compiled where they are used: runs of tests are as short as a warm-up.
+os.environ.setdefault("NSCACHING_WARM_UP", "0")
 
 import numba
 import numpy as np

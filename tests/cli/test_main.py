@@ -102,7 +102,7 @@ def test_a_signal_in_the_first_second_leaves_no_traceback(delay, tmp_path):
 def test_an_ascii_terminal_is_no_error(tmp_path):
     file = tmp_path / "g.tsv"
     file.write_text("Zürich\tr\tBasel\nBasel\tr\tGenève\nGenève\tr\tZürich\n" * 1)
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "NSCACHING_REHEARSAL": "0"}
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "NSCACHING_WARM_UP": "0"}
 
     def said(*arguments):
         command = [sys.executable, "-m", "nscaching", *map(str, arguments)]

@@ -31,11 +31,11 @@ from nscaching.training.execution import Executor, make_executor
 from nscaching.training.folder import RunFolder, evaluation_line
 from nscaching.training.interrupt import StopRequest
 from nscaching.training.progress import Progress
-from nscaching.training.rehearsal import rehearse
 from nscaching.training.starting import initial_model
 from nscaching.training.step import TrainingStep
 from nscaching.training.tracing import Tracer
 from nscaching.training.warm_start import warm_start_config
+from nscaching.training.warm_up import warm_up
 
 
 class Trainer:
@@ -112,12 +112,12 @@ class Trainer:
     # Running -------------------------------------------------------------------------------------
 
     def run(self, resume: bool, stop: StopRequest | None = None) -> None:
-        """Train to the end, or until a signal; ``resume`` goes on from the folder's checkpoint.
+        """Train to the end, or until a signal; ``resume`` continues from the folder's checkpoint.
 
         ``stop`` is the request of a run that this one is a part of.
         """
         if self.device.type == "cpu":
-            rehearse(self.config, self.progress.say)
+            warm_up(self.config, self.progress.say)
         self._clock = time.monotonic()
         if resume and self.folder is not None and self.folder.checkpoint.exists():
             self._load_checkpoint(self.folder)

@@ -1,11 +1,12 @@
-"""A run rehearsed on a tiny graph, in a process of its own, while its kernels are not on disk.
+"""Kernel warm-up: a run on a tiny graph, in a process of its own, while kernels are not on disk.
 
 Numba keeps a kernel on disk as it is after a second optimisation, with all that calls it; the
-process that compiled it goes on with what the first one made. Both are right and round differently.
+process that compiled it keeps what the first one made. Both are right and round differently.
 So a process that compiles is not to train: the first run on a machine would differ from the same
 run later on, and one that was stopped from what it is when resumed.
 
-``NSCACHING_REHEARSAL=0`` turns it off; kernels are compiled where they are used then.
+``NSCACHING_WARM_UP=0`` turns it off; kernels are compiled where they are used then. The name of
+0.1.0, ``NSCACHING_REHEARSAL``, is read where the new one is not set.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from typing import Any
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.training.config import TrainConfig
 
-_SWITCH = "NSCACHING_REHEARSAL"
+_SWITCH, _OLD_SWITCH = "NSCACHING_WARM_UP", "NSCACHING_REHEARSAL"
 _PACKAGE = Path(__file__).parent.parent
-#: What the rehearsed run has less of; the kernels are the same ones.
+#: What the run of the warm-up has less of; the kernels are the same ones.
 _SMALL: dict[str, Any] = {
     "data": "",
     "init_from": None,
@@ -48,15 +49,15 @@ _SMALL: dict[str, Any] = {
 _ENTITIES, _RELATIONS, _FACTS, _HELD_OUT = 20, 3, 80, 10
 
 
-def rehearse(config: TrainConfig, say: Callable[[str], None]) -> None:
+def warm_up(config: TrainConfig, say: Callable[[str], None]) -> None:
     """See that the CPU kernels of a run are on disk."""
-    if not HAVE_NUMBA or os.environ.get(_SWITCH) == "0":
+    if not HAVE_NUMBA or os.environ.get(_SWITCH, os.environ.get(_OLD_SWITCH)) == "0":
         return
     marker = _marker(config)
     if marker is None or marker.exists():
         return
     say("Compiling kernels for this machine; this takes half a minute, once.")
-    # A rehearsal that fails is no loss: the run compiles what it needs by itself.
+    # A warm-up that fails is no loss: the run compiles what it needs by itself.
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(
             [sys.executable, "-c", f"from {__name__} import perform; perform()"],
@@ -71,7 +72,7 @@ def rehearse(config: TrainConfig, say: Callable[[str], None]) -> None:
 
 
 def _marker(config: TrainConfig) -> Path | None:
-    """Return the file that says that such a run was rehearsed with this code on this machine.
+    """Return the file that says that the kernels of such a run, by this code, are on this machine.
 
     None where Numba has no folder to keep kernels in.
     """
@@ -102,7 +103,7 @@ def _marker(config: TrainConfig) -> Path | None:
     )
     text = repr((stamps, machine, kinds))
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Path(folder) / f"rehearsed-{name}"
+    return Path(folder) / f"warm-{name}"
 
 
 def perform() -> None:
@@ -113,7 +114,7 @@ def perform() -> None:
     from nscaching.training.loop import Trainer
     from nscaching.training.progress import Progress
 
-    config = TrainConfig.from_mapping(json.load(sys.stdin), "rehearsal")
+    config = TrainConfig.from_mapping(json.load(sys.stdin), "warm-up")
     small = {**_SMALL, "pretrain_epochs": min(1, config.pretrain_epochs)}
     limits = (_ENTITIES, _RELATIONS, _ENTITIES)
     facts = np.random.default_rng(0).integers(limits, size=(_FACTS, 3)).astype(str).tolist()
