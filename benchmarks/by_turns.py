@@ -1,4 +1,4 @@
-"""Two versions of the package by turns: milliseconds per step and seconds of an evaluation.
+"""Two versions of the package, alternating: milliseconds per step and seconds of an evaluation.
 
     python benchmarks/by_turns.py --versions OLD/src NEW/src --rounds 3 --device cpu --out FILE
 

@@ -67,7 +67,7 @@ class EagerNSCaching:
 
     @torch.no_grad()
     def update(self, h: Tensor, r: Tensor, t: Tensor, index: Tensor) -> None:
-        """Renew the head row and the tail row of every triple."""
+        """Update the head row and the tail row of every triple."""
         for cache, row, head in (
             (self.head_cache, self.head_row[index], True),
             (self.tail_cache, self.tail_row[index], False),

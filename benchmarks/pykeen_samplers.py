@@ -1,4 +1,4 @@
-"""PyKEEN's own samplers and ours, with its TransE and its loop: seconds an epoch, and the MRR.
+"""PyKEEN's own samplers and ours, with its TransE and its loop: seconds per epoch, and the MRR.
 
     python benchmarks/pykeen_samplers.py --epochs 20 --out results.json
 
@@ -72,7 +72,7 @@ def main() -> None:
         text = json.dumps({"settings": settings, "machine": machine, "rows": rows}, indent=2)
         given.out.write_text(text + "\n")
     for row in rows:
-        print(f"{row['sampler']:10} {row['seconds']:7.2f} s an epoch   MRR {row['mrr']}")
+        print(f"{row['sampler']:10} {row['seconds']:7.2f} s per epoch   MRR {row['mrr']}")
 
 
 def measure(given: argparse.Namespace, graph: ns.KnowledgeGraph, sampler: str) -> dict[str, Any]:

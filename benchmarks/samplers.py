@@ -1,4 +1,4 @@
-"""Seconds an epoch of every sampler, one after another in one process.
+"""Seconds per epoch of every sampler, one after another in one process.
 
     python benchmarks/samplers.py WN18RR --scoring transd --scoring simple
 

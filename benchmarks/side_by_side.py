@@ -1,4 +1,4 @@
-"""Ours, a plain eager implementation, and PyKEEN, timed in one process, the first two by turns.
+"""Ours, a plain eager implementation, and PyKEEN, timed in one process, the first two alternating.
 
     pip install pykeen
     NSCACHING_DATA=... python benchmarks/side_by_side.py --out benchmarks/results/cpu.json
@@ -68,7 +68,7 @@ def our_epochs(graph, config):
 
 
 def time_in_turns(graph, config, rounds, steps_a_round):
-    """Time ours and the eager one by turns: what else the machine does meets both alike."""
+    """Alternate ours and the eager one: what else the machine does meets both alike."""
     steps = -(-len(graph.train) // config.batch_size)
     ours, eager = our_epochs(graph, config), eager_steps(graph, config)
     rows = []
@@ -90,7 +90,7 @@ def pykeen_model(graph, kind, dim):
 
 
 def time_pykeen_training(graph, config):
-    """Return seconds an epoch: four epochs less one, so that the start does not count."""
+    """Return seconds per epoch: four epochs less one, so that the start does not count."""
     from pykeen.models import SimplE
     from pykeen.training import SLCWATrainingLoop
 

@@ -1,4 +1,4 @@
-"""What tracing costs: epochs with and without it, taken in turns in one process.
+"""What tracing costs: epochs with and without it, alternating in one process.
 
     python benchmarks/tracing.py WN18RR --sampler nscaching --rounds 4
 

@@ -70,7 +70,7 @@ def main() -> None:
 
     # New hypotheses for one drug: what the graph does not say, with the planted truth beside it.
     drug = graph.entities[int(graph.test[0, 0])]
-    print(f"\nBest candidates for {drug} (mechanism {hidden[drug]}), listed ones left out:")
+    print(f"\nBest candidates for {drug} (mechanism {hidden[drug]}), without listed ones:")
     answers = [a for a in run.predict_tails(drug, "treats", k=300) if a.tail.startswith("disease")]
     for answer in answers[:6]:
         right = "same mechanism" if hidden[answer.tail] == hidden[drug] else "another mechanism"

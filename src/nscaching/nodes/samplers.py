@@ -44,7 +44,7 @@ class NodeSampler:
         raise NotImplementedError
 
     def update(self, windows: Windows, model: SkipGram, generator: torch.Generator) -> None:
-        """Renew what is kept for these centres."""
+        """Update what is kept for these centres."""
 
 
 class FrequencySampler(NodeSampler):

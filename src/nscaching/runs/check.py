@@ -145,10 +145,10 @@ def _read(
 
 
 def _check_lines(found: FolderCheck, file: Path) -> None:
-    """Count the lines of a diagnostic file that cannot be read: they are left out, and no more."""
+    """Count the lines of a diagnostic file that cannot be read: they are ignored, and no more."""
     if not file.exists():
         return
     lines = [line for line in file.read_bytes().split(b"\n") if line.strip()]
     lost = len(lines) - len(read_json_lines(file))
-    remark = f"{lost} of {len(lines)} lines cannot be read and are left out" if lost else ""
+    remark = f"{lost} of {len(lines)} lines cannot be read and are ignored" if lost else ""
     found.parts.append(Part(file.name, "damaged" if lost else "whole", remark))

@@ -41,7 +41,7 @@ def _quantile(ordered: Tensor, last: Tensor, q: float) -> Tensor:
 
 
 def log_weights(scores: Tensor, valid: Tensor, alpha: float, rescaling: str) -> Tensor:
-    """Return the logarithm of sigma up to a constant a row, ``-inf`` where invalid.
+    """Return the logarithm of sigma up to a constant per row, ``-inf`` where invalid.
 
     Shapes: (b, k) -> (b, k). ``alpha = inf`` has no weights: see :func:`keep_without_replacement`.
     """
@@ -74,7 +74,7 @@ def draw_at(uniform: Tensor, scores: Tensor, valid: Tensor, alpha: float, rescal
 def keep_without_replacement(
     scores: Tensor, valid: Tensor, alpha: float, rescaling: str, count: int, gumbel: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Draw ``count`` positions a row without replacement, with probability sigma at each draw.
+    """Draw ``count`` positions per row without replacement, with probability sigma at each draw.
 
     Adding Gumbel noise to the log weights and keeping the largest is exactly that. Returns the
     positions in ascending order, the invalid ones last, and which are valid.

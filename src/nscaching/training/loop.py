@@ -160,7 +160,7 @@ class Trainer:
         return self.order is None and self.counters.epoch >= self.config.pretrain_epochs
 
     def _end_pretraining(self, stop: StopRequest) -> None:
-        """Go on from the parameters that Bernoulli gave, with a fresh Adam.
+        """Continue from the parameters that Bernoulli gave, with a fresh Adam.
 
         Nothing changes before the warm start is done: a run stopped in it does it again.
         """

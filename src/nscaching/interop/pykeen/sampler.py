@@ -1,7 +1,7 @@
 """The negative sampler for PyKEEN's sLCWA loop: a shell around our own NSCaching sampler.
 
 PyKEEN asks for the negatives of a whole batch before it splits the batch, so sub-batches share one
-update. It makes a new sampler for every look for a batch size, so those never touch the caches.
+update. It makes a new sampler for every search for a batch size, so those never touch the caches.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
     ) -> None:
         """Give the model that candidates are scored with, and fill the caches.
 
-        With ``state``, what :meth:`state` returned, the caches go on where they were.
+        With ``state``, what :meth:`state` returned, the caches continue where they were.
         """
         self._scorer = PyKEENScorer(model, mode)
         entities, relations = (
