@@ -12,6 +12,9 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 # Kernels are compiled where they are used: runs of tests are as short as a warm-up.
 os.environ.setdefault("NSCACHING_WARM_UP", "0")
 
+# Tests of other things take the paper's settings; those of recipes take the variable away.
+os.environ.setdefault("NSCACHING_RECIPE", "paper")
+
 import numba
 import numpy as np
 import pytest

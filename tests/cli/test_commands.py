@@ -280,10 +280,10 @@ def test_a_dry_run_tells_sizes_and_memory_and_makes_nothing(tmp_path, data):
     assert "in all" in invoke("train", data, *SMALL, "--dry-run").stdout
 
 
-@pytest.mark.parametrize(("flag", "there"), [("--compact", True), ("--no-compact", False)])
+@pytest.mark.parametrize(("flag", "there"), [("--int8", True), ("--no-int8", False)])
 def test_an_option_that_is_on_can_be_turned_off(flag, there, data):
     plan = only_json(invoke("train", data, "--dim", 4, flag, "--dry-run", "--json"))
-    assert (plan["bytes"]["compact copy"] > 0) is there
+    assert (plan["bytes"]["copy"] > 0) is there
 
 
 def test_benchmark_tells_a_step_an_epoch_and_an_evaluation(data):

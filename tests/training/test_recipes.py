@@ -9,6 +9,19 @@ from nscaching.training import TrainConfig, recipes
 from ..conftest import random_graph
 
 
+@pytest.fixture(autouse=True)
+def no_variable(monkeypatch):
+    monkeypatch.delenv(recipes.VARIABLE, raising=False)
+
+
+def test_a_variable_names_the_recipe_where_none_is_asked_for(monkeypatch):
+    monkeypatch.setenv(recipes.VARIABLE, "cached")
+    assert recipes.with_recipe({"device": "cpu"}, random_graph())[0]["recipe"] == "cached"
+    named = {"device": "cpu", "recipe": "all-entities"}
+    assert recipes.with_recipe(named, random_graph())[0]["recipe"] == "all-entities"
+    assert recipes.with_recipe({"lr": 0.1}, random_graph())[0]["recipe"] == "paper"
+
+
 def test_every_recipe_is_made_of_options():
     assert recipes.names() == ["all-entities", "cached", "paper"]
     for name in recipes.names():

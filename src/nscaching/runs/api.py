@@ -23,12 +23,19 @@ from nscaching.training.folder import evaluation_line
 from nscaching.training.memory import refuse_what_does_not_fit
 from nscaching.training.opening import graph_of_run, named_or_graph, open_graph
 from nscaching.training.progress import duration
-from nscaching.training.recipes import with_recipe
+from nscaching.training.recipes import AUTO, PAPER, with_recipe
 
 #: Options that do not change what a run computes, only how long, where and how it is kept.
 _MAY_CHANGE = {"data", "epochs", "max_seconds", "device", "eval_memory", "checkpoint_seconds"}
 #: What stands for a value that a run decides once it has its graph: see :func:`decided`.
-_LEFT_OPEN = {"data": "", "batch_size": None, "l2": None, "cache_size": ALL, "candidates": ALL}
+_LEFT_OPEN = {
+    "data": "",
+    "batch_size": None,
+    "l2": None,
+    "cache_size": ALL,
+    "candidates": ALL,
+    "recipe": AUTO,
+}
 
 
 def train(
@@ -160,7 +167,9 @@ def decided(settings: TrainConfig, graph: KnowledgeGraph) -> TrainConfig:
     """Fill in what was left open: a run writes down what it is made with."""
     scoring = SCORING[settings.scoring]
     l2 = settings.penalty(scoring.usual_l2, scoring.usual_loss)
-    settings = replace(settings, batch_size=settings.batch(len(graph.train)), l2=l2)
+    recipe = PAPER if settings.recipe == AUTO else settings.recipe
+    batch = settings.batch(len(graph.train))
+    settings = replace(settings, batch_size=batch, l2=l2, recipe=recipe)
     return fitted(settings, graph.num_entities)
 
 

@@ -7,6 +7,7 @@ WN18RR, FB15K-237 and DEBIAN; ``docs/recipes.md`` has the numbers.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any
@@ -17,6 +18,8 @@ from nscaching.errors import UserError, nearest_names
 from nscaching.graph import KnowledgeGraph
 from nscaching.training.devices import pick_device
 
+#: Names the recipe that is taken where none is asked for.
+VARIABLE = "NSCACHING_RECIPE"
 AUTO, PAPER, ALL_ENTITIES, CACHED = "auto", "paper", "all-entities", "cached"
 #: Options that say nothing about the method: with others given, the paper's settings are kept.
 _NEUTRAL = frozenset(
@@ -61,6 +64,8 @@ def with_recipe(
 ) -> tuple[dict[str, Any], str | None]:
     """Put the options of a recipe below those given; also return a sentence on the choice."""
     name, sentence = given.get("recipe") or AUTO, None
+    if name == AUTO and is_open(given):
+        name = os.environ.get(VARIABLE) or AUTO
     if name == AUTO:
         name = PAPER
         if is_open(given):
