@@ -27,8 +27,18 @@ def test_every_option_is_one_flag_and_the_first_of_a_name_counts():
     def command(out: str = "", **options):
         """Do it."""
 
-    flags = inspect.signature(with_option_flags(command, Search, Train, leave_out=("data",)))
+    flags = inspect.signature(with_option_flags(Search, Train, leave_out=("data",))(command))
     assert list(flags.parameters) == ["out", "trials", "select"]
     told = flags.parameters["select"].annotation.__metadata__[0]
     assert told.help.startswith("Metric of the search.")
     assert "One of: mrr, mr." in told.help
+
+
+def test_a_command_gets_only_the_options_that_were_given():
+    def command(out: str = "", **options):
+        """Do it."""
+        seen.append((out, options))
+
+    seen = []
+    with_option_flags(Search)(command)(out="there", trials=5, select=None)
+    assert seen == [("there", {"trials": 5})]

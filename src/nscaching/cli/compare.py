@@ -3,74 +3,67 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from nscaching.cli.option_flags import with_option_flags
-from nscaching.cli.output import (
+from nscaching.cli.option_flags import (
     ConfigFlag,
+    Data,
     JsonFlag,
+    OverwriteFlag,
     QuietFlag,
-    print_json,
-    stdout,
-    table,
+    ResumeFlag,
+    flag,
     whole_numbers,
+    with_option_flags,
 )
+from nscaching.cli.output import print_json, say, table
 from nscaching.experiments.compare import Comparison, compare
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.interrupt import terminate_as_interrupt
 
 
+@with_option_flags(TrainConfig, leave_out=("data", "sampler", "seed", "max_seconds"))
 def compare_command(
-    data: Annotated[
-        Optional[str],  # noqa: UP045 (typer reads this at run time on Python 3.10)
-        typer.Argument(help="A named data set, a folder with train/valid/test, or a file."),
-    ] = None,
+    data: Data = None,
     samplers: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            help="Samplers with commas between them; options of one after colons, as in "
+        list[str] | None,
+        flag(
+            "Samplers with commas between them; options of one after colons, as in "
             "nscaching:alpha3=5:lazy=1. May be given several times.",
-            show_default="all that go with the loss",
+            default="all that go with the loss",
         ),
     ] = None,
     seeds: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            help="Seeds with commas between them; several give mean and spread.",
-            show_default="0; 0,1,2 for a graph of fewer than 20,000 training triples",
+        str | None,
+        flag(
+            "Seeds with commas between them; several give mean and spread.",
+            default="0; 0,1,2 for a graph of fewer than 20,000 training triples",
         ),
     ] = None,
     max_seconds: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(
+        float | None,
+        flag(
+            "Budget of each run in seconds of training, to the end of an epoch; without "
+            "--epochs there is no other.",
             "--seconds",
             "--max-seconds",
-            help="Budget of each run in seconds of training, to the end of an epoch; without "
-            "--epochs there is no other.",
         ),
     ] = None,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Folder of the runs.", show_default="runs/compare-DATA-SCORING"),
+        Path | None, flag("Folder of the runs.", default="runs/compare-DATA-SCORING")
     ] = None,
     config: ConfigFlag = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Keep what is finished in --out and do the rest.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the runs in --out.")
-    ] = False,
+    resume: ResumeFlag = False,
+    overwrite: OverwriteFlag = False,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:
     """Train several samplers with the same options and budget; one table, one picture, one page."""
-    given = {name: value for name, value in options.items() if value is not None}
     if max_seconds is not None:
-        given["max_seconds"] = max_seconds
+        options["max_seconds"] = max_seconds
     with terminate_as_interrupt():
         comparison = compare(
             data,
@@ -81,73 +74,60 @@ def compare_command(
             resume=resume,
             overwrite=overwrite,
             progress=Progress("none" if quiet else "auto"),
-            **given,
+            **options,
         )
-    if as_json:
-        print_json(comparison.as_dict())
-    else:
-        _show(comparison)
+    print_json(comparison.as_dict()) if as_json else _show(comparison)
     if all(result.error is not None for result in comparison.runs):
         raise typer.Exit(1)
 
 
 def _show(comparison: Comparison) -> None:
-    console = stdout()
+    rows = comparison.rows
     title = f"{comparison.data or 'graph'}, {comparison.scoring}: test, best model on valid"
-    made = table(title, "sampler", "MRR", "Hits@10", "accuracy", "s/epoch", "extra", "best")
-    made.columns[0].overflow = "fold"
-    for row in comparison.rows:
-        if not row["runs"]:
-            made.add_row(row["sampler"], "failed", *["–"] * 5)
-            continue
-        made.add_row(
-            row["sampler"],
-            _mean(row, "mrr", "{:.4f}"),
-            _mean(row, "hits@10", "{:.4f}"),
-            _mean(row, "accuracy", "{:.1%}"),
-            "–" if row["seconds_per_epoch"] is None else f"{row['seconds_per_epoch']:.3f}",
-            f"{row['extra_parameters']:,}",
-            ", ".join(map(str, row["best_epoch"])),
-        )
-    console.print(made)
-    if any(row["mrr_interval"] for row in comparison.rows):
-        console.print(_intervals_table(comparison.rows))
-    for row in comparison.rows:
-        for error in row["errors"]:
-            console.print(f"{row['sampler']} failed, {error}", highlight=False, soft_wrap=True)
-    console.print("extra: parameters trained besides the model; best: epoch of the best model.")
+    columns = ("sampler", "MRR", "Hits@10", "accuracy", "s/epoch", "extra", "best")
+    made = [table(title, columns, map(_cells, rows))]
+    with_interval = [_interval(row) for row in rows if row["mrr_interval"]]
+    if with_interval:
+        title = "\nMRR: 95 % intervals over test facts"
+        made.append(table(title, ("sampler", "interval", "to the best"), with_interval))
+    for each in made:
+        each.columns[0].overflow = "fold"
+    say(*made)
+    say(*(f"{row['sampler']} failed, {error}" for row in rows for error in row["errors"]))
+    say("extra: parameters trained besides the model; best: epoch of the best model.")
     if len(comparison.seeds) > 1:
         seeds = ", ".join(map(str, comparison.seeds))
-        console.print(f"Mean ± standard deviation over seeds {seeds}.", highlight=False)
-    for remark in comparison.remarks:
-        console.print(remark, highlight=False, soft_wrap=True)
+        say(f"Mean ± standard deviation over seeds {seeds}.")
     names = ("compare.json", comparison.picture, comparison.report)
-    files = [comparison.out / name for name in names if name]
-    console.print(f"Written: {', '.join(map(str, files))}", highlight=False, soft_wrap=True)
+    files = ", ".join(str(comparison.out / name) for name in names if name)
+    say(*comparison.remarks, f"Written: {files}")
 
 
-def _intervals_table(rows: list[dict[str, Any]]) -> Table:
-    made = table("\nMRR: 95 % intervals over test facts", "sampler", "interval", "to the best")
-    made.columns[0].overflow = "fold"
-    for row in (row for row in rows if row["mrr_interval"]):
-        low, high = row["mrr_interval"]
-        difference = row["difference"]
-        shown = "best"
-        if difference is not None:
-            shown = f"{difference['mrr']:+.4f}"
-            shown += ", within noise" if difference["within_noise"] else ""
-        made.add_row(row["sampler"], f"{low:.4f} to {high:.4f}", shown)
-    return made
+def _cells(row: dict[str, Any]) -> list[str]:
+    if not row["runs"]:
+        return [row["sampler"], "failed", *["–"] * 5]
+    return [
+        row["sampler"],
+        _mean(row, "mrr", "{:.4f}"),
+        _mean(row, "hits@10", "{:.4f}"),
+        _mean(row, "accuracy", "{:.1%}"),
+        "–" if row["seconds_per_epoch"] is None else f"{row['seconds_per_epoch']:.3f}",
+        f"{row['extra_parameters']:,}",
+        ", ".join(map(str, row["best_epoch"])),
+    ]
+
+
+def _interval(row: dict[str, Any]) -> list[str]:
+    (low, high), difference = row["mrr_interval"], row["difference"]
+    shown = "best"
+    if difference is not None:
+        noise = ", within noise" if difference["within_noise"] else ""
+        shown = f"{difference['mrr']:+.4f}{noise}"
+    return [row["sampler"], f"{low:.4f} to {high:.4f}", shown]
 
 
 def _mean(row: dict[str, Any], name: str, form: str) -> str:
     mean, spread = row[name], row[f"{name}_spread"]
     if mean is None:
         return "–"
-    shown = form.format(mean)
-    return shown if spread is None else f"{shown} ± {form.format(spread)}"
-
-
-command = with_option_flags(
-    compare_command, TrainConfig, leave_out=("data", "sampler", "seed", "max_seconds")
-)
+    return form.format(mean) + ("" if spread is None else f" ± {form.format(spread)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -18,10 +18,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
+from nscaching.cli.option_flags import JsonFlag, argument, flag
+from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.errors import shown
 from nscaching.graph import (
-    DatasetInfo,
     dataset_info,
     fetch_dataset,
     find_dataset,
@@ -31,113 +31,82 @@ from nscaching.graph import (
 )
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and fetch the named data sets.")
+_COUNTS = ("entities", "relations", "train", "valid", "test")
+#: Relations shown by ``info``.
+_MOST_RELATIONS = 40
 
 
 @app.command("list")
 @friendly
 def list_command(as_json: JsonFlag = False) -> None:
     """List the named data sets, and whether each is on this machine."""
-    infos = list_datasets()
+    infos = [
+        {name: getattr(info, name) for name in ("name", "title", *_COUNTS)}
+        | {"here": info.bundled or find_dataset(info.name) is not None}
+        for info in list_datasets()
+    ]
     if as_json:
-        print_json({"datasets": [_described(info) for info in infos]})
+        print_json({"datasets": infos})
         return
-    made = table("Named data sets", "", "entities", "relations", "train", "valid", "test", "here")
-    for info in infos:
-        counts = (info.entities, info.relations, info.train, info.valid, info.test)
-        made.add_row(info.name, *(f"{count:,}" for count in counts), "yes" if _here(info) else "no")
-    stdout().print(made)
+    rows = (
+        (info["name"], *(f"{info[name]:,}" for name in _COUNTS), "yes" if info["here"] else "no")
+        for info in infos
+    )
+    say(table("Named data sets", ("", *_COUNTS, "here"), rows))
 
 
 @app.command("info")
 @friendly
 def info_command(
-    data: Annotated[str, typer.Argument(help="A named data set, a folder or a file.")],
+    data: Annotated[str, argument("A named data set, a folder or a file.")],
     as_json: JsonFlag = False,
 ) -> None:
     """Describe a graph: its counts, remarks on the data, and each relation."""
     with file_bars() as show, reading_progress(show):
         graph = load_graph(data)
-    counts = {split: len(graph.split(split)) for split in ("train", "valid", "test")}
     statistics = graph.statistics
-    sizes = np.bincount(graph.train[:, 1], minlength=graph.num_relations)
-    relations = [
-        {
-            "relation": name,
-            "train": int(sizes[index]),
-            "tails_per_head": float(statistics.tails_per_head[index]),
-            "heads_per_tail": float(statistics.heads_per_tail[index]),
-            "cardinality": statistics.cardinality[index],
-        }
-        for index, name in enumerate(graph.relations)
-    ]
+    sizes = np.bincount(graph.train[:, 1], minlength=graph.num_relations).tolist()
+    numbers = (sizes, statistics.tails_per_head.tolist(), statistics.heads_per_tail.tolist())
+    relations = list(zip(graph.relations, *numbers, statistics.cardinality, strict=True))
     if as_json:
+        keys = ("relation", "train", "tails_per_head", "heads_per_tail", "cardinality")
         print_json(
             {
                 "name": graph.name,
                 "entities": graph.num_entities,
                 "relations": graph.num_relations,
-                **counts,
+                **{split: len(graph.split(split)) for split in ("train", "valid", "test")},
                 "duplicates": sum(graph.duplicates.values()),
-                "per_relation": relations,
+                "per_relation": [dict(zip(keys, row, strict=True)) for row in relations],
             }
         )
         return
-    console = stdout()
-    console.print(repr(graph), highlight=False, soft_wrap=True)
-    for note in graph.notes:
-        console.print(note, highlight=False, soft_wrap=True)
-    made = table("\nRelations", "", "train", "tails per head", "heads per tail", "class")
-    for row in sorted(relations, key=lambda row: -int(str(row["train"])))[:40]:
-        made.add_row(
-            shown(row["relation"]),
-            f"{row['train']:,}",
-            f"{row['tails_per_head']:.2f}",
-            f"{row['heads_per_tail']:.2f}",
-            str(row["cardinality"]),
-        )
-    console.print(made)
-    if len(relations) > 40:
-        console.print(f"... and {len(relations) - 40} more; --json lists all.")
+    most = sorted(relations, key=lambda row: -row[1])[:_MOST_RELATIONS]
+    rows = (
+        (shown(name), f"{train:,}", f"{tails:.2f}", f"{heads:.2f}", kind)
+        for name, train, tails, heads, kind in most
+    )
+    columns = ("", "train", "tails per head", "heads per tail", "class")
+    say(repr(graph), *graph.notes, table("\nRelations", columns, rows))
+    if len(relations) > _MOST_RELATIONS:
+        say(f"... and {len(relations) - _MOST_RELATIONS} more; --json lists all.")
 
 
 @app.command("fetch")
 @friendly
 def fetch_command(
-    name: Annotated[str, typer.Argument(help="A named data set.")],
-    force: Annotated[
-        bool, typer.Option("--force", help="Download it again even if it is here.")
-    ] = False,
+    name: Annotated[str, argument("A named data set.")],
+    force: Annotated[bool, flag("Download it again even if it is here.", "--force")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Download a data set into the user's cache folder, checked by its SHA-256 sums."""
     info = dataset_info(name)
-    if info.bundled:
-        path = "bundled"
-    else:
+    path = "bundled"
+    if not info.bundled:
         with file_bars() as show:
             path = str(fetch_dataset(info.name, force=force, progress=show))
-    if as_json:
-        print_json({"name": info.name, "path": path})
-    else:
-        where = "comes with the package" if info.bundled else f"is in {path}"
-        print(f"{info.name} {where}.")
-
-
-def _described(info: DatasetInfo) -> dict[str, Any]:
-    return {
-        "name": info.name,
-        "title": info.title,
-        "entities": info.entities,
-        "relations": info.relations,
-        "train": info.train,
-        "valid": info.valid,
-        "test": info.test,
-        "here": _here(info),
-    }
-
-
-def _here(info: DatasetInfo) -> bool:
-    return info.bundled or find_dataset(info.name) is not None
+    where = "comes with the package" if info.bundled else f"is in {path}"
+    print_json({"name": info.name, "path": path}) if as_json else say(f"{info.name} {where}.")
 
 
 @contextmanager

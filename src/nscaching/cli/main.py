@@ -1,4 +1,4 @@
-"""The command ``nscaching``: one module per command, loaded when that command is called."""
+"""The command ``nscaching``; the module of a command is loaded when the command is called."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nscaching.cli import start
 DEBUG_VARIABLE = "NSCACHING_DEBUG"
 
 #: Every command with its line in the list of commands, which loads nothing. ``nscaching.cli.NAME``
-#: has it as ``command``, or as ``app`` where it has commands of its own.
+#: has it as ``NAME_command``, or as ``app`` where it has commands of its own.
 COMMANDS = {
     "train": "Train embeddings of a knowledge graph and keep the best model.",
     "compare": "Train several samplers with the same options and budget, side by side.",
@@ -38,6 +38,14 @@ COMMANDS = {
     "datasets": "List, describe and fetch the named data sets.",
     "nodes": "Embed the nodes of a graph without relations.",
 }
+#: Modules that hold several commands.
+_MODULES = {
+    "machine": ("benchmark", "doctor"),
+    "runs": ("check", "explore", "export", "report", "update"),
+    "evaluate": ("classify",),
+    "predict": ("discover",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 _STYLE: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": "rich"}
 
 
@@ -54,11 +62,11 @@ class LazyGroup(TyperGroup):
         """Return a command; while commands are listed, its name and its sentence."""
         if self._listing or cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module = _loaded(f"nscaching.cli.{cmd_name}")
+        module = _loaded(f"nscaching.cli.{_MODULE_OF.get(cmd_name, cmd_name)}")
         group = getattr(module, "app", None)
         if group is None:
             group = typer.Typer(add_completion=False, **_STYLE)
-            group.command(cmd_name)(module.command)
+            group.command(cmd_name)(getattr(module, f"{cmd_name}_command"))
         command = typer.main.get_command(group)
         command.name = cmd_name
         start.loaded()

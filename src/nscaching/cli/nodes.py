@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
-from nscaching.cli import tune
-from nscaching.cli.option_flags import with_option_flags
-from nscaching.cli.output import (
+from nscaching.cli.option_flags import (
     ConfigFlag,
+    ExportFile,
+    FormatFlag,
     JsonFlag,
+    OverwriteFlag,
     QuietFlag,
-    friendly,
-    print_json,
-    stdout,
-    table,
+    argument,
+    flag,
+    with_option_flags,
 )
+from nscaching.cli.output import friendly, print_json, say, table
+from nscaching.cli.tune import tune_nodes_command
 from nscaching.errors import UserError
 from nscaching.nodes import NodeConfig, NodeEmbedding, embed_nodes, load_node_graph, load_nodes
 from nscaching.nodes.api import make_node_config
@@ -32,34 +34,28 @@ app = typer.Typer(
     help="Embed the nodes of a graph without relations.\n\n"
     "Try first:  nscaching nodes train cora --out runs/cora",
 )
-EmbeddingFolder = Annotated[Path, typer.Argument(help="Folder that 'nodes train' wrote.")]
-LabelFile = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option(help="File with a node and its class per line."),
-]
+EmbeddingFolder = Annotated[Path, argument("Folder that 'nodes train' wrote.")]
+LabelFile = Annotated[Path | None, flag("File with a node and its class per line.")]
 
 
-def train_command(
+@app.command("train")
+@with_option_flags(NodeConfig, leave_out=("data",))
+def train(
     data: Annotated[
-        Optional[str],  # noqa: UP045 (typer reads this at run time on Python 3.10)
-        typer.Argument(help="cora, citeseer, or an edge list: two nodes per line, and a weight."),
+        str | None, argument("cora, citeseer, or an edge list: two nodes per line, and a weight.")
     ] = None,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Folder to write.", show_default="runs/nodes-DATA-MODEL-SAMPLER"),
+        Path | None, flag("Folder to write.", default="runs/nodes-DATA-MODEL-SAMPLER")
     ] = None,
     labels: LabelFile = None,
     config: ConfigFlag = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the embedding in --out.")
-    ] = False,
+    overwrite: OverwriteFlag = False,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:
     """Embed the nodes of a graph."""
-    given = {name: value for name, value in options.items() if value is not None}
-    settings = make_node_config(data, config, given)
+    settings = make_node_config(data, config, options)
     if not settings.data:
         raise UserError("Name a graph (cora, citeseer) or an edge list to train on.")
     if out is None:
@@ -73,10 +69,10 @@ def train_command(
         config=settings,
         progress=Progress("none" if quiet else "auto"),
     )
-    if as_json:
-        print_json(embedding.summary)
-    else:
-        _show(embedding, out)
+    print_json(embedding.summary) if as_json else _show(embedding, out)
+
+
+app.command("tune")(tune_nodes_command)
 
 
 @app.command("evaluate")
@@ -84,8 +80,8 @@ def train_command(
 def evaluate(
     run: EmbeddingFolder,
     labels: LabelFile = None,
-    draws: Annotated[int, typer.Option(help="Random draws of labelled nodes.", min=1)] = 5,
-    seed: Annotated[int, typer.Option(help="Seed of the draws.", min=0)] = 0,
+    draws: Annotated[int, flag("Random draws of labelled nodes.", min=1)] = 5,
+    seed: Annotated[int, flag("Seed of the draws.", min=0)] = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Classify nodes from 30, 50 and 70 % of the labels; predict the edges that were held out."""
@@ -105,23 +101,27 @@ def evaluate(
         print_json({"classification": classes, "link_prediction": links})
         return
     if classes is not None:
-        made = table(f"Classes of {loaded.graph.name}, {draws} draws", "", "micro F1", "macro F1")
-        for share, scores in classes.items():
-            made.add_row(f"{share} of the labels", *map(_spread, scores.values()))
-        stdout().print(made)
+        rows = (
+            (
+                f"{share} of the labels",
+                *(f"{score['mean']:.4f} ± {score['std']:.4f}" for score in scores.values()),
+            )
+            for share, scores in classes.items()
+        )
+        title = f"Classes of {loaded.graph.name}, {draws} draws"
+        say(table(title, ("", "micro F1", "macro F1"), rows))
     if links is not None:
-        made = table(f"{links['edges']:,} held-out edges", "", "")
-        made.add_row("AUC", f"{links['auc']:.4f}")
-        made.add_row("average precision", f"{links['average_precision']:.4f}")
-        stdout().print(made)
+        names = {"auc": "AUC", "average_precision": "average precision"}
+        numbers = ((name, f"{links[key]:.4f}") for key, name in names.items())
+        say(table(f"{links['edges']:,} held-out edges", ("", ""), numbers))
 
 
 @app.command("neighbours")
 @friendly
 def neighbours(
     run: EmbeddingFolder,
-    node: Annotated[str, typer.Argument(help="Name of a node.")],
-    k: Annotated[int, typer.Option("-k", "--count", help="Answers to show.", min=1)] = 10,
+    node: Annotated[str, argument("Name of a node.")],
+    k: Annotated[int, flag("Answers to show.", "-k", "--count", min=1)] = 10,
     as_json: JsonFlag = False,
 ) -> None:
     """List the nodes whose embeddings are most like that of one."""
@@ -131,57 +131,45 @@ def neighbours(
         print_json({"neighbours": [near.as_dict() for near in found]})
         return
     labels = loaded.graph.labels
-    made = table(f"Most like {node}", "", "cosine", "class" if labels else "")
+    rows = []
     for near in found:
         of_node = labels.of_node[loaded.graph.id_of(near.node)] if labels else -1
         shown = labels.classes[of_node] if labels and of_node >= 0 else ""
-        made.add_row(near.node, f"{near.similarity:.3f}", shown)
-    stdout().print(made)
+        rows.append((near.node, f"{near.similarity:.3f}", shown))
+    say(table(f"Most like {node}", ("", "cosine", "class" if labels else ""), rows))
 
 
 @app.command("export")
 @friendly
 def export(
-    run: EmbeddingFolder,
-    to: Annotated[Path, typer.Argument(help="File to write: .npy, .txt/.vec or .parquet.")],
-    format: Annotated[
-        str, typer.Option(help="npy, word2vec or parquet; auto goes by the file's ending.")
-    ] = "auto",
-    as_json: JsonFlag = False,
+    run: EmbeddingFolder, to: ExportFile, format: FormatFlag = "auto", as_json: JsonFlag = False
 ) -> None:
     """Write the vectors with their names for other programs."""
     files = [str(path) for path in load_nodes(run).export(to, format)]
-    if as_json:
-        print_json({"files": files})
-    else:
-        print("Wrote " + " and ".join(files))
+    print_json({"files": files}) if as_json else say("Wrote " + " and ".join(files))
 
 
 @app.command("picture")
 @friendly
 def picture(
     run: EmbeddingFolder,
-    to: Annotated[Path, typer.Argument(help="Picture to write, an .svg file.")],
+    to: Annotated[Path, argument("Picture to write, an .svg file.")],
     as_json: JsonFlag = False,
 ) -> None:
     """Draw the embedding in two dimensions, coloured by class."""
     written = str(load_nodes(run).picture(to))
-    if as_json:
-        print_json({"files": [written]})
-    else:
-        print(f"Wrote {written}")
+    print_json({"files": [written]}) if as_json else say(f"Wrote {written}")
 
 
 @app.command("compare")
 @friendly
 def compare(
-    data: Annotated[str, typer.Argument(help="A named graph, or an edge list with --labels.")],
+    data: Annotated[str, argument("A named graph, or an edge list with --labels.")],
     labels: LabelFile = None,
-    seeds: Annotated[int, typer.Option(help="Trainings of each method.", min=1)] = 3,
-    draws: Annotated[int, typer.Option(help="Draws of labelled nodes a training.", min=1)] = 5,
+    seeds: Annotated[int, flag("Trainings of each method.", min=1)] = 3,
+    draws: Annotated[int, flag("Draws of labelled nodes per training.", min=1)] = 5,
     epochs: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Epochs of each training.", min=1, show_default="as chosen for the data"),
+        int | None, flag("Epochs of each training.", min=1, default="as chosen for the data")
     ] = None,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
@@ -198,36 +186,23 @@ def compare(
         print_json({"data": graph.name, "seeds": seeds, "draws": draws, "methods": methods})
         return
     for number, name in enumerate(("micro F1", "macro F1")):
-        title = f"{graph.name}, {name}: {seeds} seeds x {draws} draws (the paper's beside it)"
-        made = table(title, "", *(f"{share:.0%}" for share in SHARES), "seconds")
+        rows = []
         for result in results:
             cells = [
                 f"{column[:, number].mean():.4f} ± {column[:, number].std():.4f}"
                 + (f" ({result.paper[at][number]:.4f})" if result.paper else "")
                 for at, column in enumerate(result.scores)
             ]
-            made.add_row(result.method, *cells, f"{result.seconds:.0f}")
-        stdout().print(made)
+            rows.append((result.method, *cells, f"{result.seconds:.0f}"))
+        title = f"{graph.name}, {name}: {seeds} seeds x {draws} draws (the paper's beside it)"
+        say(table(title, ("", *(f"{share:.0%}" for share in SHARES), "seconds"), rows))
 
 
 def _show(embedding: NodeEmbedding, out: Path) -> None:
     summary, config = embedding.summary, embedding.config
-    with_sampler = f"{config.model} with {config.sampler}"
-    console = stdout()
-    console.print(
+    say(
         f"Embedded {summary['nodes']:,} nodes and {summary['edges']:,} edges of "
-        f"{embedding.graph.name} by {with_sampler}: {summary['epochs']} epochs in "
-        f"{duration(summary['seconds'])}, loss {summary['loss']:.4f}.",
-        highlight=False,
+        f"{embedding.graph.name} by {config.model} with {config.sampler}: {summary['epochs']} "
+        f"epochs in {duration(summary['seconds'])}, loss {summary['loss']:.4f}.",
+        f"Folder: {out}  (nscaching nodes evaluate {out})",
     )
-    console.print(
-        f"Folder: {out}  (nscaching nodes evaluate {out})", highlight=False, soft_wrap=True
-    )
-
-
-def _spread(score: dict[str, float]) -> str:
-    return f"{score['mean']:.4f} ± {score['std']:.4f}"
-
-
-app.command("train")(with_option_flags(train_command, NodeConfig, leave_out=("data",)))
-app.command("tune")(tune.nodes_command)

@@ -1,39 +1,86 @@
-"""Flags made from options: a command gets one for each field of an option dataclass."""
+"""Flags: those that commands share, and those made from the fields of an option dataclass."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Annotated, Any, Optional, get_args, get_origin, get_type_hints
 
 import typer
 
 from nscaching.cli.output import friendly
+from nscaching.errors import UserError
 from nscaching.options import Options
 
 
-def with_option_flags(
-    function: Callable[..., None], *options: type[Options], leave_out: Collection[str] = ()
-) -> Any:
-    """Return a command with the function's own parameters and a flag for each option.
+def flag(help: str, *names: str, default: str | bool = True, **limits: Any) -> Any:
+    """Declare an option of a command; ``default`` is what its help shows for it."""
+    return typer.Option(*names, help=help, show_default=default, **limits)
 
-    The function takes the options as keywords; one that was not given is None. Of two options with
-    one name the first counts.
+
+def argument(help: str) -> Any:
+    """Declare an argument of a command."""
+    return typer.Argument(help=help)
+
+
+RunFolder = Annotated[Path, argument("Run folder.")]
+Data = Annotated[
+    str | None,
+    argument(
+        "A named data set (nscaching datasets list), a folder with train/valid/test, or a "
+        "file of triples."
+    ),
+]
+DeviceFlag = Annotated[str, flag("auto, cpu, cuda or mps.")]
+JsonFlag = Annotated[
+    bool, flag("Print one JSON object on stdout and nothing else there.", "--json")
+]
+QuietFlag = Annotated[
+    bool,
+    flag("Show no progress and no remarks on the data or the options; only errors.", "--quiet"),
+]
+ConfigFlag = Annotated[
+    Path | None, flag("YAML file of options, such as the config.yaml of a run; flags win.")
+]
+ResumeFlag = Annotated[bool, flag("Resume what is in --out where it stopped.", "--resume")]
+OverwriteFlag = Annotated[bool, flag("Replace what is in --out from before.", "--overwrite")]
+FormatFlag = Annotated[str, flag("npy, word2vec or parquet; auto goes by the file's ending.")]
+ExportFile = Annotated[Path, argument("File to write: .npy, .txt/.vec or .parquet.")]
+
+
+def with_option_flags(
+    *options: type[Options], leave_out: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Any]:
+    """Make a function a command with its own parameters and a flag for each option.
+
+    The function takes as keywords the options that were given. Of two options with one name the
+    first counts.
     """
-    own = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in inspect.signature(function, eval_str=True).parameters.values()
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-    ]
-    by_name: dict[str, inspect.Parameter] = {}
+    flags: dict[str, inspect.Parameter] = {}
     for flag in (flag for kind in options for flag in _flags(kind, leave_out)):
-        by_name.setdefault(flag.name, flag)
-    flags = list(by_name.values())
-    command = friendly(function)
-    command.__signature__ = inspect.Signature(own + flags)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in own + flags}
-    return command
+        flags.setdefault(flag.name, flag)
+
+    def decorate(function: Callable[..., None]) -> Any:
+        own = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in inspect.signature(function, eval_str=True).parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        parameters = [*own, *flags.values()]
+
+        @functools.wraps(function)
+        def command(**values: Any) -> None:
+            function(**{k: v for k, v in values.items() if k not in flags or v is not None})
+
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        made = friendly(command)
+        made.__annotations__ = {p.name: p.annotation for p in parameters}
+        return made
+
+    return decorate
 
 
 def _flags(options: type[Options], leave_out: Collection[str]) -> list[inspect.Parameter]:
@@ -48,28 +95,29 @@ def _flags(options: type[Options], leave_out: Collection[str]) -> list[inspect.P
         name = field.name.replace("_", "-")
         choices = field.metadata["choices"]
         listed = f" One of: {', '.join(choices)}." if choices else ""
-        flag = typer.Option(
+        made = flag(
+            field.metadata["help"] + listed,
             f"--{name}/--no-{name}" if kinds[0] is bool else f"--{name}",
-            help=field.metadata["help"] + listed,
-            show_default=False if field.default in (None, ()) else str(field.default),
+            default=False if field.default in (None, ()) else str(field.default),
             autocompletion=_completion(choices) if choices else None,
             rich_help_panel=field.metadata["group"],
         )
-        flags.append(
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=Annotated[Optional[kind], flag],  # noqa: UP045
-            )
-        )
+        annotation: Any = Annotated[Optional[kind], made]  # noqa: UP045
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        flags.append(inspect.Parameter(field.name, keyword, default=None, annotation=annotation))
     return flags
 
 
 def _completion(choices: Collection[str]) -> Callable[[str], list[str]]:
     """Return what a shell is told when it completes the value of an option."""
+    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
 
-    def complete(incomplete: str) -> list[str]:
-        return [choice for choice in choices if choice.startswith(incomplete)]
 
-    return complete
+def whole_numbers(text: str, option: str = "seeds") -> list[int]:
+    """Read whole numbers with commas between them."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(
+            f"{option}: '{text}' is not a list of whole numbers; write --{option} 0,1,2."
+        ) from None

@@ -1,56 +1,47 @@
-"""``nscaching predict``: questions to a run."""
+"""``nscaching predict`` and ``discover``: questions to a run, and facts that its graph lacks."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
-import typer
-
-from nscaching.cli.output import JsonFlag, friendly, print_json, stdout, table
+from nscaching.cli.option_flags import DeviceFlag, JsonFlag, QuietFlag, RunFolder, flag
+from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.errors import UserError
 from nscaching.runs.api import load_run
-from nscaching.runs.predictions import Prediction, Predictions
+from nscaching.runs.predictions import Predictions
 from nscaching.runs.run import Run
+from nscaching.training import Progress
 
+AnswerFile = Annotated[Path | None, flag("Write them to a .csv, .tsv, .parquet or .json file.")]
 _MARKS = {None: "new", "train": "fact, seen", "valid": "fact, held out", "test": "fact, held out"}
 
 
 @friendly
-def command(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    head: Annotated[Optional[str], typer.Option(help="Head entity.")] = None,  # noqa: UP045
-    relation: Annotated[Optional[str], typer.Option(help="Relation.")] = None,  # noqa: UP045
-    tail: Annotated[Optional[str], typer.Option(help="Tail entity.")] = None,  # noqa: UP045
+def predict_command(
+    run: RunFolder,
+    head: Annotated[str | None, flag("Head entity.")] = None,
+    relation: Annotated[str | None, flag("Relation.")] = None,
+    tail: Annotated[str | None, flag("Tail entity.")] = None,
     file: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Instead: a file of questions, head, relation and tail with ? for one."),
+        Path | None, flag("Instead: a file of questions, head, relation and tail with ? for one.")
     ] = None,
     neighbours: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="Instead: the entities whose embeddings are most like this one's."),
+        str | None, flag("Instead: the entities whose embeddings are most like this one's.")
     ] = None,
-    k: Annotated[int, typer.Option("-k", "--count", help="Answers per question.", min=1)] = 10,
+    k: Annotated[int, flag("Answers per question.", "-k", "--count", min=1)] = 10,
     known: Annotated[
-        bool, typer.Option("--known", help="Show facts of the graph among the answers, marked.")
+        bool, flag("Show facts of the graph among the answers, marked.", "--known")
     ] = False,
     contradictions: Annotated[
-        bool,
-        typer.Option(
-            "--contradictions", help="Show second answers where the relation has one, marked."
-        ),
+        bool, flag("Show second answers where the relation has one, marked.", "--contradictions")
     ] = False,
-    by: Annotated[
-        str, typer.Option(help="What answers are ordered by: probability or score.")
-    ] = "probability",
+    by: Annotated[str, flag("What answers are ordered by: probability or score.")] = "probability",
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say what speaks for each answer and against it.")
+        bool, flag("Say what speaks for each answer and against it.", "--explain")
     ] = False,
-    out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Write the answers to a .csv, .tsv, .parquet or .json file."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    out: AnswerFile = None,
+    device: DeviceFlag = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Answer (head, relation, ?) or (?, relation, tail), judge a triple, or list neighbours."""
@@ -63,86 +54,117 @@ def command(
     if neighbours is not None:
         _neighbours(loaded, neighbours, k, as_json)
         return
+    options = {"known": known, "contradictions": contradictions}
+    side = None
     if file is not None:
-        options = {"known": known, "contradictions": contradictions}
-        title, answers = str(file), loaded.ask(file, k, by=by, **options)
+        answers = loaded.ask(file, k, by=by, **options)
+    elif head is not None and relation is not None and tail is not None:
+        answers = Predictions([loaded.judge(head, relation, tail)])
+    elif head is not None and relation is not None:
+        side, answers = "tail", loaded.predict_tails(head, relation, k, by=by, **options)
+    elif relation is not None and tail is not None:
+        side, answers = "head", loaded.predict_heads(relation, tail, k, by=by, **options)
     else:
-        title = f"{head or '?'} · {relation} · {tail or '?'}"
-        answers = _answers(loaded, (head, relation, tail), k, (known, contradictions), by)
-    if out is not None:
-        answers.write(out)
-    reasons = [loaded.explain(*answer.triple) for answer in answers] if explain else []
-    if as_json:
-        listed = answers.as_dicts()
-        for row, reason in zip(listed, reasons, strict=False):
-            row["explanation"] = {
-                key: value for key, value in reason.as_dict().items() if key != "prediction"
-            }
-        print_json({"predictions": listed})
-        return
-    whole = file is not None or (head is not None and tail is not None)
-    if reasons:
-        for answer, reason in zip(answers, reasons, strict=True):
-            stdout().print(_line(answer, _MARKS[answer.split]))
-            for sentence in reason.sentences():
-                stdout().print(f"  {sentence}")
-        return
-    show_predictions(answers, title, None if whole else "tail" if tail is None else "head")
-
-
-def _answers(
-    run: Run,
-    question: tuple[str | None, str | None, str | None],
-    k: int,
-    kept: tuple[bool, bool],
-    by: str,
-) -> Predictions:
-    head, relation, tail = question
-    if relation is None or (head is None and tail is None):
         raise UserError(
             "Ask with --head and --relation, or --relation and --tail, or all three, or --file, or "
             "--neighbours."
         )
-    if head is not None and tail is not None:
-        return Predictions([run.judge(head, relation, tail)])
-    known, contradictions = kept
-    options = {"known": known, "contradictions": contradictions}
-    if head is not None:
-        return run.predict_tails(head, relation, k, by=by, **options)
-    assert tail is not None
-    return run.predict_heads(relation, tail, k, by=by, **options)
+    if out is not None:
+        answers.write(out)
+    if explain:
+        _explain(loaded, answers, as_json)
+    elif as_json:
+        print_json({"predictions": answers.as_dicts()})
+    else:
+        title = str(file) if file is not None else f"{head or '?'} · {relation} · {tail or '?'}"
+        _show(answers, title, side)
 
 
-def show_predictions(answers: Predictions, title: str, side: str | None) -> None:
+def _explain(run: Run, answers: Predictions, as_json: bool) -> None:
+    """Print answers with what speaks for each and against it."""
+    reasons = [run.explain(*answer.triple) for answer in answers]
+    if as_json:
+        listed = answers.as_dicts()
+        for row, reason in zip(listed, reasons, strict=True):
+            row["explanation"] = reason.as_dict()
+            del row["explanation"]["prediction"]
+        print_json({"predictions": listed})
+        return
+    for answer, reason in zip(answers, reasons, strict=True):
+        chance = "" if answer.probability is None else f"{answer.probability:.1%}, "
+        mark = _MARKS[answer.split]
+        say(f"{' · '.join(answer.triple)} ({chance}score {answer.score:.3f}, {mark})")
+        say(*(f"  {sentence}" for sentence in reason.sentences()))
+
+
+def _show(answers: Predictions, title: str, side: str | None = None) -> None:
     """Print predictions as a table: only the answers of one side, or whole triples."""
     with_chance = any(answer.probability is not None for answer in answers)
-    columns = [*(["probability"] if with_chance else []), "score", ""]
-    made = table(title, "", *columns)
-    made.columns[-1].justify = "left"
-    made.columns[-1].no_wrap = False
+    columns = ["", *(["probability"] if with_chance else []), "score", ""]
+    rows = []
     for answer in answers:
         chance = "" if answer.probability is None else f"{answer.probability:.1%}"
         name = " · ".join(answer.triple) if side is None else getattr(answer, side)
         notes = "; ".join([_MARKS[answer.split], *answer.flags])
-        made.add_row(name, *([chance] if with_chance else []), f"{answer.score:.3f}", notes)
-    stdout().print(made)
+        rows.append([name, *([chance] if with_chance else []), f"{answer.score:.3f}", notes])
+    say(table(title, columns, rows, texts=(0, len(columns) - 1)))
     if side is not None and all(answer.known for answer in answers):
-        stdout().print(
-            "No new answer that does not contradict the graph; --contradictions shows others."
-        )
-
-
-def _line(answer: Prediction, mark: str) -> str:
-    chance = "" if answer.probability is None else f"{answer.probability:.1%}, "
-    return f"{' · '.join(answer.triple)} ({chance}score {answer.score:.3f}, {mark})"
+        say("No new answer that does not contradict the graph; --contradictions shows others.")
 
 
 def _neighbours(run: Run, entity: str, k: int, as_json: bool) -> None:
     found = run.neighbours(entity, k)
     if as_json:
         print_json({"neighbours": [neighbour.as_dict() for neighbour in found]})
-        return
-    made = table(f"Most like {entity}", "", "cosine")
-    for neighbour in found:
-        made.add_row(neighbour.entity, f"{neighbour.similarity:.3f}")
-    stdout().print(made)
+    else:
+        rows = ((neighbour.entity, f"{neighbour.similarity:.3f}") for neighbour in found)
+        say(table(f"Most like {entity}", ("", "cosine"), rows))
+
+
+@friendly
+def discover_command(
+    run: RunFolder,
+    n: Annotated[int, flag("Facts wanted.", "-n", "--count", min=1)] = 20,
+    relation: Annotated[
+        list[str] | None, flag("Only facts of this relation; may be given several times.")
+    ] = None,
+    head: Annotated[
+        list[str] | None, flag("Only facts with this head; may be given several times.")
+    ] = None,
+    tail: Annotated[
+        list[str] | None, flag("Only facts with this tail; may be given several times.")
+    ] = None,
+    per_question: Annotated[
+        int, flag("Answers to one question (head, relation, ?) at most.", min=1)
+    ] = 3,
+    per_answer: Annotated[
+        int | None, flag("Facts with the same relation and tail at most.", min=1)
+    ] = None,
+    contradictions: Annotated[
+        bool, flag("Keep facts that contradict the graph, marked as such.", "--contradictions")
+    ] = False,
+    out: AnswerFile = None,
+    memory: Annotated[int | None, flag("Megabytes of scores held at once.", min=1)] = None,
+    device: DeviceFlag = "auto",
+    quiet: QuietFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the most probable new facts of the whole graph, or of some relations or entities."""
+    loaded = load_run(run, device)
+    found = loaded.discover(
+        n,
+        relations=relation or None,
+        heads=head or None,
+        tails=tail or None,
+        per_question=per_question,
+        per_answer=per_answer,
+        contradictions=contradictions,
+        memory_mb=memory,
+        progress=Progress("none" if quiet or as_json else "auto"),
+    )
+    if out is not None:
+        found.write(out)
+    if as_json:
+        print_json({"facts": found.as_dicts()})
+    else:
+        _show(found, f"{len(found):,} new facts of {loaded.graph.name}")

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from nscaching.cli.output import (
-    JsonFlag,
-    QuietFlag,
-    friendly,
-    print_json,
-    stdout,
-    table,
-    whole_numbers,
-)
+from nscaching.cli.option_flags import JsonFlag, QuietFlag, argument, flag, whole_numbers
+from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.errors import UserError
 from nscaching.experiments.paper import Reproduction, definitions, reproduce
 from nscaching.experiments.paper.cells import cell_of
@@ -26,59 +19,45 @@ from nscaching.training import Progress
 from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.progress import duration
 
-#: Names that may be given several times; typer reads this at run time on Python 3.10.
-_Names = Optional[list[str]]  # noqa: UP045
+_Names = list[str] | None
 
 
 @friendly
-def command(
+def reproduce_command(
     name: Annotated[
-        Optional[str],  # noqa: UP045 (typer reads this at run time on Python 3.10)
-        typer.Argument(help="A table or figure, such as table-7; --list names them all."),
+        str | None, argument("A table or figure, such as table-7; --list names them all.")
     ] = None,
-    show_list: Annotated[
-        bool, typer.Option("--list", help="Name the tables and figures there are.")
-    ] = False,
-    dataset: Annotated[_Names, typer.Option(help="Only this data set; repeatable.")] = None,
-    scoring: Annotated[_Names, typer.Option(help="Only this scoring function; repeatable.")] = None,
-    sampler: Annotated[_Names, typer.Option(help="Only this sampler; repeatable.")] = None,
-    mode: Annotated[
-        _Names, typer.Option(help="Only scratch, pretrain, pretrained or auto; repeatable.")
-    ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds with commas between them.")] = "0",
+    show_list: Annotated[bool, flag("Name the tables and figures there are.", "--list")] = False,
+    dataset: Annotated[_Names, flag("Only this data set; repeatable.")] = None,
+    scoring: Annotated[_Names, flag("Only this scoring function; repeatable.")] = None,
+    sampler: Annotated[_Names, flag("Only this sampler; repeatable.")] = None,
+    mode: Annotated[_Names, flag("Only scratch, pretrain, pretrained or auto; repeatable.")] = None,
+    seeds: Annotated[str, flag("Seeds with commas between them.")] = "0",
     out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(
-            help="Folder of the results, the runs go to runs/ in it; with --report the page.",
-            show_default="runs/paper",
+        Path | None,
+        flag(
+            "Folder of the results, the runs go to runs/ in it; with --report the page.",
+            default="runs/paper",
         ),
     ] = None,
     report: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Write a page from the results in this folder; run nothing."),
+        Path | None, flag("Write a page from the results in this folder; run nothing.")
     ] = None,
-    budget: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Epochs of a run at most, for a smoke run.", min=1),
-    ] = None,
-    trials: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Trials of a search.", min=1, show_default="50"),
-    ] = None,
+    budget: Annotated[int | None, flag("Epochs of a run at most, for a smoke run.", min=1)] = None,
+    trials: Annotated[int | None, flag("Trials of a search.", min=1, default="50")] = None,
     on: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            help="Use this graph in place of the data sets: world, a folder, or shape/100 for a "
+        str | None,
+        flag(
+            "Use this graph in place of the data sets: world, a folder, or shape/100 for a "
             "random graph of a hundredth of their size."
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to train: auto, cpu, cuda or mps.")] = "auto",
+    device: Annotated[str, flag("Where to train: auto, cpu, cuda or mps.")] = "auto",
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Only say which cells there are and how long it takes."),
+        bool, flag("Only say which cells there are and how long it takes.", "--dry-run")
     ] = False,
     finished: Annotated[
-        bool, typer.Option("--finished", help="Run nothing: show and draw what is finished.")
+        bool, flag("Run nothing: show and draw what is finished.", "--finished")
     ] = False,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
@@ -89,7 +68,7 @@ def command(
         return
     if report is not None:
         page = write_report(report, out or Path("reproduction.md"))
-        print_json({"page": str(page)}) if as_json else print(f"Wrote {page}")
+        print_json({"page": str(page)}) if as_json else say(f"Wrote {page}")
         return
     if name is None:
         raise UserError("Name a table or figure, such as table-7; --list names them all.")
@@ -128,21 +107,20 @@ def _show_list(as_json: bool) -> None:
     if as_json:
         print_json({"items": items})
         return
-    made = table("The paper's tables and figures", "name", "in the paper", "cells")
-    made.columns[1].justify = "left"
-    for item in items:
-        made.add_row(f"{item['name']}: {item['title']}", item["label"], str(item["cells"]))
-    stdout().print(made)
+    rows = (
+        (f"{item['name']}: {item['title']}", item["label"], str(item["cells"])) for item in items
+    )
+    columns = ("name", "in the paper", "cells")
+    say(table("The paper's tables and figures", columns, rows, texts=(0, 1)))
 
 
 def _show_plan(made: Reproduction) -> None:
-    listed = table(f"{made.definition.name}: {made.definition.title}", "cell", "state", "time")
+    rows = []
     for planned in made.plan:
         cell = planned.cell
         where = " ".join(filter(None, (cell.dataset, cell.scoring, cell.label)))
-        where += f", seed {cell.seed}"
-        listed.add_row(where, planned.state, duration(planned.seconds) if planned.seconds else "–")
-    stdout().print(listed)
+        time = duration(planned.seconds) if planned.seconds else "–"
+        rows.append((f"{where}, seed {cell.seed}", planned.state, time))
     states = {planned.state for planned in made.plan}
     if states == {MISSING}:
         said = "Nothing can be run before the data is at hand; see 'nscaching datasets list'."
@@ -150,31 +128,30 @@ def _show_plan(made: Reproduction) -> None:
         said = "Nothing is left to run."
     else:
         said = f"About {duration(made.expected_seconds)} in all{made.caveat}."
-    stdout().print(said, highlight=False, soft_wrap=True)
+    title = f"{made.definition.name}: {made.definition.title}"
+    say(table(title, ("cell", "state", "time"), rows), said)
 
 
 def _show(made: Reproduction) -> None:
     draw = made.definition.draw
     compared = [(group[0], beside(draw, group)) for group in same_cell(made.rows)]
     names = list(dict.fromkeys(each.measure for _, found in compared for each in found))
-    title = f"{made.definition.name}: {made.definition.title} (the paper's in brackets)"
-    listed = table(title, "cell", *names)
-    for column in listed.columns[1:]:  # many metrics: rather two lines per number than no name
-        column.no_wrap = False
-    listed.columns[0].min_width = 20
+    rows = []
     for row, found in compared:
         by_name = {each.measure: each for each in found}
         where = " ".join(filter(None, (row["dataset"], row["scoring"], cell_of(row).label)))
         if row["error"] and not found:
             where += ": no data" if row["missing"] else ": failed"
-        listed.add_row(where, *(_cell(by_name.get(name)) for name in names))
-    stdout().print(listed)
-    errors = dict.fromkeys(f"{row['dataset']}: {row['error']}" for row in made.rows if row["error"])
-    for error in errors:
-        stdout().print(error, highlight=False, soft_wrap=True)
+        rows.append((where, *(_cell(by_name.get(name)) for name in names)))
+    title = f"{made.definition.name}: {made.definition.title} (the paper's in brackets)"
+    listed = table(title, ("cell", *names), rows)
+    for column in listed.columns[1:]:  # many metrics: rather two lines per number than no name
+        column.no_wrap = False
+    listed.columns[0].min_width = 20
+    say(listed)
+    say(*dict.fromkeys(f"{row['dataset']}: {row['error']}" for row in made.rows if row["error"]))
     if made.file is not None:
-        files = ", ".join(map(str, (made.file, *made.pictures)))
-        stdout().print(f"Written: {files}", highlight=False, soft_wrap=True)
+        say(f"Written: {', '.join(map(str, (made.file, *made.pictures)))}")
 
 
 def _cell(each: Beside | None) -> str:

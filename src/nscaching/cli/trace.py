@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
-import typer
 from rich.table import Table
 
-from nscaching.cli.option_flags import with_option_flags
-from nscaching.cli.output import (
+from nscaching.cli.option_flags import (
     JsonFlag,
-    PlainTable,
+    OverwriteFlag,
     QuietFlag,
-    print_json,
-    printable,
-    stdout,
-    table,
+    argument,
+    flag,
+    with_option_flags,
 )
+from nscaching.cli.output import print_json, say, table
 from nscaching.cli.train import resumable
 from nscaching.errors import UserError
 from nscaching.report.numbers import thinned
@@ -26,7 +24,6 @@ from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.folder import default_out
 from nscaching.training.tracing.snapshots import Line
 
-_OWN = ("data", "trace", "trace_row", "trace_triple")
 #: Counters of an epoch, with the head of their column and how a number is shown.
 _COLUMNS = {
     "nonzero_loss": ("with loss", "{:.1%}"),
@@ -42,29 +39,22 @@ _COLUMNS = {
 _MOST_EPOCHS = 20
 
 
+@with_option_flags(TrainConfig, leave_out=("data", "trace", "trace_row", "trace_triple"))
 def trace_command(
-    run: Annotated[
-        str, typer.Argument(help="Run folder; or data to train on first, with options of train.")
-    ],
+    run: Annotated[str, argument("Run folder; or data to train on first, with options of train.")],
     row: Annotated[
-        Optional[list[str]],  # noqa: UP045 (typer reads this at run time on Python 3.10)
-        typer.Option(help="Show this cache row: 'HEAD|RELATION|?' or '?|RELATION|TAIL'."),
+        list[str] | None, flag("Show this cache row: 'HEAD|RELATION|?' or '?|RELATION|TAIL'.")
     ] = None,
     triple: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(help="Show gradient norms over all negatives of 'HEAD|RELATION|TAIL'."),
+        list[str] | None, flag("Show gradient norms over all negatives of 'HEAD|RELATION|TAIL'.")
     ] = None,
     plot: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Draw the counters and gradient norms into this SVG file."),
+        Path | None, flag("Draw the counters and gradient norms into this SVG file.")
     ] = None,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Where a run trained here goes.", show_default="runs/...-trace"),
+        Path | None, flag("Where a run trained here goes.", default="runs/...-trace")
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the run in --out.")
-    ] = False,
+    overwrite: OverwriteFlag = False,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
     **options: Any,
@@ -73,17 +63,16 @@ def trace_command(
 
     'nscaching trace RUN' reads a run trained with --trace; 'nscaching trace DATA' trains one.
     """
-    given = {name: value for name, value in options.items() if value is not None}
     folder = RunFolder(run)
     if folder.is_run():
-        if given:
+        if options:
             raise UserError(
-                f"{run} is a run already, so {', '.join(given)} cannot change it; name data to "
+                f"{run} is a run already, so {', '.join(options)} cannot change it; name data to "
                 "train on, or drop the options of training."
             )
     else:
-        given |= {"trace": True, "trace_row": row or (), "trace_triple": triple or ()}
-        folder = _train(run, given, out, overwrite, Progress("none" if quiet else "auto"))
+        options |= {"trace": True, "trace_row": row or (), "trace_triple": triple or ()}
+        folder = _train(run, options, out, overwrite, Progress("none" if quiet else "auto"))
     lines = _chosen(folder, row or [], triple or [])
     if plot is not None:
         from nscaching.report.trace_pictures import draw_trace
@@ -144,13 +133,12 @@ def _by_event(lines: list[Line]) -> dict[str, list[Line]]:
 
 
 def _show(lines: list[Line]) -> None:
-    console = stdout()
     parts = _by_event(lines)
-    console.print(_counters_table(thinned(parts["epochs"], _MOST_EPOCHS)))
+    say(_counters_table(thinned(parts["epochs"], _MOST_EPOCHS)))
     for name in dict.fromkeys(line["row"] for line in parts["rows"]):
-        console.print(_row_table(name, [line for line in parts["rows"] if line["row"] == name]))
+        say(_row_table(name, [line for line in parts["rows"] if line["row"] == name]))
     if parts["gradients"]:
-        console.print(_norms_table(parts["gradients"]))
+        say(_norms_table(parts["gradients"]))
 
 
 def _counters_table(epochs: list[Line]) -> Table:
@@ -159,44 +147,39 @@ def _counters_table(epochs: list[Line]) -> Table:
         for name, column in _COLUMNS.items()
         if any(line.get(name) is not None for line in epochs)
     }
-    made = table("Negatives", "epoch", *(head for head, _ in columns.values()))
+    rows = []
     for line in epochs:
         cells = [
             "-" if line.get(name) is None else form.format(line[name])
             for name, (_, form) in columns.items()
         ]
-        made.add_row(str(line["epoch"]), *cells)
-    return made
+        rows.append((str(line["epoch"]), *cells))
+    return table("Negatives", ("epoch", *(head for head, _ in columns.values())), rows)
 
 
 def _row_table(name: str, snapshots: list[Line]) -> Table:
-    title = f"\nCache row {printable(name)}"
-    made = PlainTable(title=title, title_justify="left", box=None, pad_edge=False)
-    made.add_column("epoch", justify="right", vertical="top")
-    made.add_column("five at random", ratio=1)
-    made.add_column("the hardest five (* is a fact of valid or test)", ratio=1)
+    rows = []
     for line in snapshots:
         hardest = [
             each["entity"] + ("*" if each["split"] in ("valid", "test") else "")
             for each in line["hardest"][:5]
         ]
-        made.add_row(str(line["epoch"]), ", ".join(line["random"]), ", ".join(hardest))
+        rows.append((str(line["epoch"]), ", ".join(line["random"]), ", ".join(hardest)))
+    columns = ("epoch", "five at random", "the hardest five (* is a fact of valid or test)")
+    made = table(f"\nCache row {name}", columns, rows, texts=(1, 2))
+    for column in made.columns[1:]:
+        column.ratio = 1
     return made
 
 
 def _norms_table(snapshots: list[Line]) -> Table:
-    made = table("\nGradient norms over all negatives", "", "epoch", "largest", "1 % from", "half")
+    rows = []
     for line in snapshots:
         points = line["ccdf"]
         above = [
             max((x for x, share in points if share >= part), default=0) for part in (0.01, 0.5)
         ]
-        made.add_row(
-            f"{line['triple']}, {line['side']}",
-            str(line["epoch"]),
-            *(f"{x:.3g}" for x in (points[-1][0], *above)),
-        )
-    return made
-
-
-command = with_option_flags(trace_command, TrainConfig, leave_out=_OWN)
+        numbers = (f"{x:.3g}" for x in (points[-1][0], *above))
+        rows.append((f"{line['triple']}, {line['side']}", str(line["epoch"]), *numbers))
+    columns = ("", "epoch", "largest", "1 % from", "half")
+    return table("\nGradient norms over all negatives", columns, rows)

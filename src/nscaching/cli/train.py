@@ -6,14 +6,21 @@ import contextlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Optional
-
-import typer
+from typing import Annotated, Any
 
 from nscaching.cli.datasets import file_bars
 from nscaching.cli.evaluate import metrics_table
-from nscaching.cli.option_flags import with_option_flags
-from nscaching.cli.output import ConfigFlag, JsonFlag, QuietFlag, print_json, stdout, table
+from nscaching.cli.option_flags import (
+    ConfigFlag,
+    Data,
+    JsonFlag,
+    OverwriteFlag,
+    QuietFlag,
+    ResumeFlag,
+    flag,
+    with_option_flags,
+)
+from nscaching.cli.output import print_json, say, table
 from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.graph import reading_progress
 from nscaching.report.page import try_to_write
@@ -30,77 +37,62 @@ from nscaching.training.progress import duration
 from nscaching.training.recipes import is_open
 
 
+@with_option_flags(TrainConfig, leave_out=("data",))
 def train_command(
-    data: Annotated[
-        Optional[str],  # noqa: UP045 (typer reads this at run time on Python 3.10)
-        typer.Argument(
-            help="A named data set (nscaching datasets list), a folder with train/valid/test, or "
-            "a file of triples."
-        ),
-    ] = None,
+    data: Data = None,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Run folder to write.", show_default="runs/DATA-SCORING-SAMPLER"),
+        Path | None,
+        flag("Run folder to write.", default="a new folder under runs/, named by the data"),
     ] = None,
     config: ConfigFlag = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the run in --out where it stopped.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the run in --out.")
-    ] = False,
+    resume: ResumeFlag = False,
+    overwrite: OverwriteFlag = False,
     track: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            help="Log to a tracker: tensorboard:DIR, mlflow:DIR, wandb:DIR or csv:FILE. "
+        list[str] | None,
+        flag(
+            "Log to a tracker: tensorboard:DIR, mlflow:DIR, wandb:DIR or csv:FILE. "
             "May be given several times.",
-            show_default=False,
+            default=False,
         ),
     ] = None,
     report: Annotated[
-        bool, typer.Option("--report/--no-report", help="Write report.html into the run folder.")
+        bool, flag("Write report.html into the run folder.", "--report/--no-report")
     ] = True,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show sizes and memory of the run, without training.")
+        bool, flag("Show sizes and memory of the run, without training.", "--dry-run")
     ] = False,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:
     """Train embeddings of a graph, keep the best, and look at the test split once."""
-    given = {name: value for name, value in options.items() if value is not None}
-    source = data or given.pop("data", None)
+    asked = merged_options(config, options)
     if dry_run:
-        _show_plan(source, merged_options(config, given), as_json)
+        _show_plan(data, asked, as_json)
         return
-    if resume and (out, source, config) == (None, None, None):
+    if resume and (out, data, config) == (None, None, None):
         raise UserError("Name the run to resume with --out.")
     if out is None:
-        named = {"data": source} if source else {}
-        asked = {**merged_options(config, given), **named}
-        out = default_out(make_config(None, asked), by_method=not is_open(asked))
+        out = default_out(make_config(data, asked), by_method=not is_open(asked))
     progress = Progress("none" if quiet else "auto")
     if not resume:
-        for remark in idle_options(make_config(source, merged_options(config, given)), given):
+        for remark in idle_options(make_config(data, asked), options):
             progress.say(remark)
     with file_bars() as show, reading_progress(None if quiet else show), resumable(out):
         run = train(
-            source,
+            data,
             out=out,
             config=config,
             resume=resume,
             overwrite=overwrite,
             progress=progress,
             track=track or (),
-            **given,
+            **options,
         )
         write = partial(run.report, progress=progress)
         page = try_to_write(write, progress.say) if report else None
     run.summary["report"] = None if page is None else str(page)
-    if as_json:
-        print_json(run.summary)
-    else:
-        _show(run)
+    print_json(run.summary) if as_json else _show(run)
 
 
 @contextlib.contextmanager
@@ -120,9 +112,9 @@ def resumable(out: Path) -> Iterator[None]:
         ) from error
 
 
-def _show_plan(source: str | None, given: dict[str, Any], as_json: bool) -> None:
-    graph = open_graph(make_config(source, given))
-    config = cooked(given, source, graph, Progress("none"))
+def _show_plan(data: str | None, options: dict[str, Any], as_json: bool) -> None:
+    graph = open_graph(make_config(data, options))
+    config = cooked(options, data, graph, Progress("none"))
     plan = plan_memory(graph, config)
     free = free_bytes(pick_device(config.device))
     sizes = {
@@ -135,44 +127,27 @@ def _show_plan(source: str | None, given: dict[str, Any], as_json: bool) -> None
     if as_json:
         print_json({**sizes, "bytes": plan.parts, "total_bytes": plan.total, "free_bytes": free})
         return
-    console = stdout()
-    made = table(f"{graph.name}: sizes", "", "count")
-    for name, count in sizes.items():
-        made.add_row(name.replace("_", " "), f"{count:,}")
-    console.print(made)
-    made = table("\nMemory of a run", "", "MB")
-    for name, size in plan.parts.items():
-        made.add_row(name, f"{size / 1e6:,.0f}")
-    made.add_row("in all", f"{plan.total / 1e6:,.0f}", style="bold")
-    if free is not None:
-        made.add_row("free now", f"{free / 1e6:,.0f}")
-    console.print(made)
+    counts = ((name.replace("_", " "), f"{count:,}") for name, count in sizes.items())
+    parts = {**plan.parts, "in all": plan.total, **({} if free is None else {"free now": free})}
+    memory = ((name, f"{size / 1e6:,.0f}") for name, size in parts.items())
+    say(table(f"{graph.name}: sizes", ("", "count"), counts))
+    say(table("\nMemory of a run", ("", "MB"), memory))
 
 
 def _show(run: Run) -> None:
     summary = run.summary
-    console = stdout()
-    console.print(
+    say(
         f"Trained {run.config.scoring} with {run.config.sampler} on {run.graph.name}: "
         f"{summary['epochs']} epochs in {duration(summary['seconds'])} on {summary['device']} "
-        f"({summary['seconds_per_epoch']:.2f} s per epoch), best at {summary['best_epoch']}.",
-        highlight=False,
-        soft_wrap=True,
+        f"({summary['seconds_per_epoch']:.2f} s per epoch), best at {summary['best_epoch']}."
     )
     rows = {split: summary[split] for split in ("valid", "test") if summary[split]}
     if rows:
-        console.print(metrics_table("Filtered link prediction", rows))
+        say(metrics_table("Filtered link prediction", rows))
     else:
-        console.print("Nothing was held out, so there is no evaluation; see --split.")
+        say("Nothing was held out, so there is no evaluation; see --split.")
     if summary["valid"] and summary["best_epoch"] == run.config.epochs:
-        console.print("Still improving when it stopped; try a larger --epochs.")
-    console.print(
-        f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)",
-        highlight=False,
-        soft_wrap=True,
-    )
+        say("Still improving when it stopped; try a larger --epochs.")
+    say(f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)")
     if summary["report"] is not None:
-        console.print(f"Report: {summary['report']}", highlight=False, soft_wrap=True)
-
-
-command = with_option_flags(train_command, TrainConfig, leave_out=("data",))
+        say(f"Report: {summary['report']}")

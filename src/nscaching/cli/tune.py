@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import functools
+import inspect
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
-import typer
-
-from nscaching.cli.option_flags import with_option_flags
-from nscaching.cli.output import JsonFlag, QuietFlag, print_json, stdout, table
+from nscaching.cli.option_flags import (
+    Data,
+    JsonFlag,
+    OverwriteFlag,
+    QuietFlag,
+    ResumeFlag,
+    flag,
+    with_option_flags,
+)
+from nscaching.cli.output import print_json, say, table
 from nscaching.experiments.tune import SearchResult, tune
 from nscaching.experiments.tune.importance import Importance
 from nscaching.experiments.tune.result import Gain
@@ -20,46 +26,30 @@ from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.progress import duration
 
 
-def tune_command(
-    data: Annotated[
-        Optional[str],  # noqa: UP045 (typer reads this at run time on Python 3.10)
-        typer.Argument(
-            help="A named data set or graph, a folder with train/valid/test, or a file."
-        ),
-    ] = None,
-    out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Folder of the search.", show_default="runs/DATA-tune"),
-    ] = None,
+def _tune(
+    data: Data = None,
+    out: Annotated[Path | None, flag("Folder of the search.", default="runs/DATA-tune")] = None,
     base: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(
-            help="Run folder or YAML file with the options that are not searched; flags win.",
-            show_default="the defaults",
+        Path | None,
+        flag(
+            "Run folder or YAML file with the options that are not searched; flags win.",
+            default="the defaults",
         ),
     ] = None,
     labels: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="For node embedding: file with one node and its class per line."),
+        Path | None, flag("For node embedding: file with one node and its class per line.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the search in --out where it stopped.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the search in --out.")
-    ] = False,
-    workers: Annotated[int, typer.Option(help="Trials trained at once on this machine.")] = 1,
+    resume: ResumeFlag = False,
+    overwrite: OverwriteFlag = False,
+    workers: Annotated[int, flag("Trials trained at once on this machine.")] = 1,
     workers_as: Annotated[
-        str,
-        typer.Option(
-            help="auto, processes or threads; auto is threads on a GPU, else processes.",
-        ),
+        str, flag("auto, processes or threads; auto is threads on a GPU, else processes.")
     ] = "auto",
     dask: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            help="Train on the workers of this Dask scheduler: its address or scheduler file.",
-            show_default=False,
+        str | None,
+        flag(
+            "Train on the workers of this Dask scheduler: its address or scheduler file.",
+            default=False,
         ),
     ] = None,
     quiet: QuietFlag = False,
@@ -72,7 +62,6 @@ def tune_command(
     every trial and not searched. OUT/best.yaml is the best so far, from the first trial on:
     nscaching train --config OUT/best.yaml
     """
-    given = {name: value for name, value in options.items() if value is not None}
     with terminate_as_interrupt():
         result = tune(
             data,
@@ -85,66 +74,58 @@ def tune_command(
             workers_as=workers_as,
             dask=dask,
             progress=Progress("none" if quiet else "auto"),
-            **given,
+            **options,
         )
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        _show(result)
+    print_json(result.as_dict()) if as_json else _show(result)
 
 
-@functools.wraps(tune_command, assigned=())
-def tune_nodes_command(*, resume: bool, **options: Any) -> None:
+def _tune_nodes(*, resume: bool, **options: Any) -> None:
     """Search hyperparameters of the cache for embeddings of nodes.
 
     Trials are compared by micro-F1 on validation nodes, or by the AUC of held-out edges where nodes
     have no classes. An option given as a flag is used in every trial and not searched.
     OUT/best.yaml is the best so far: nscaching nodes train --config OUT/best.yaml
     """
-    if not resume and options["space"] is None:
-        options["space"] = NodeSearchOptions.space
-    tune_command(resume=resume, **options)
+    if not resume:
+        options.setdefault("space", NodeSearchOptions.space)
+    _tune(resume=resume, **options)
 
 
 def _show(result: SearchResult) -> None:
-    console = stdout()
-    names = result.searched
-    metric = f"valid {result.metric.name}"
-    made = table(f"{result.method}, {result.space}: trials", "", metric, "epochs", *names)
+    best, metric = result.best, f"valid {result.metric.name}"
+    rows = []
     for trial in result.trials:
         score = "failed" if trial.score is None else f"{trial.score:.4f}"
-        cells = [_cell(trial.config.get(name, "–")) for name in names]
-        mark = f"{trial.number} *" if trial is result.best else str(trial.number)
-        made.add_row(mark, score, str(trial.epochs), *cells)
-    console.print(made)
+        cells = [_cell(trial.config.get(name, "–")) for name in result.searched]
+        mark = f"{trial.number} *" if trial is best else str(trial.number)
+        rows.append((mark, score, str(trial.epochs), *cells))
+    title = f"{result.method}, {result.space}: trials"
+    say(table(title, ("", metric, "epochs", *result.searched), rows))
     if result.importance is not None:
-        _show_importance(result.importance)
+        say(_importance_table(result.importance))
     else:
-        console.print(f"\n{result.importance_note}", highlight=False, soft_wrap=True)
-    settings = ", ".join(f"{name} {_cell(value)}" for name, value in result.best.config.items())
-    for line in (
-        f"\nBest: trial {result.best.number}, {metric} {result.best.score:.4f} with {settings}.",
+        say(f"\n{result.importance_note}")
+    settings = ", ".join(f"{name} {_cell(value)}" for name, value in best.config.items())
+    say(
+        f"\nBest: trial {best.number}, {metric} {best.score:.4f} with {settings}.",
         f"{len(result.trials)} trials, {result.epochs} epochs, {duration(result.seconds)}. "
         f"Train it: {result.objective.train_command} --config {result.folder.best}",
-    ):
-        console.print(line, highlight=False, soft_wrap=True)
+    )
     if result.gain is not None:
-        console.print(_gain(result.gain, result.best.number), highlight=False, soft_wrap=True)
+        say(_gain(result.gain, best.number))
     if result.pictures:
-        console.print(f"Pictures: {', '.join(result.pictures)}", highlight=False, soft_wrap=True)
+        say(f"Pictures: {', '.join(result.pictures)}")
     if result.report is not None:
-        console.print(f"Report: {result.report}", highlight=False, soft_wrap=True)
+        say(f"Report: {result.report}")
 
 
-def _show_importance(importance: Importance) -> None:
+def _importance_table(importance: Importance) -> Any:
     title = (
         f"\nWhat mattered (surrogate of {importance.trials} trials, cross-validated R² "
         f"{importance.fit:.2f})"
     )
-    made = table(title, "", "alone", "total")
-    for effect in importance.effects:
-        made.add_row(effect.name, f"{effect.alone:.2f}", f"{effect.total:.2f}")
-    stdout().print(made)
+    rows = ((each.name, f"{each.alone:.2f}", f"{each.total:.2f}") for each in importance.effects)
+    return table(title, ("", "alone", "total"), rows)
 
 
 def _gain(gain: Gain, best: int) -> str:
@@ -160,7 +141,8 @@ def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-command = with_option_flags(tune_command, SearchOptions, TrainConfig, leave_out=("data",))
-nodes_command = with_option_flags(
-    tune_nodes_command, NodeSearchOptions, NodeConfig, leave_out=("data",)
+_tune_nodes.__signature__ = inspect.signature(_tune, eval_str=True)  # type: ignore[attr-defined]
+tune_command = with_option_flags(SearchOptions, TrainConfig, leave_out=("data",))(_tune)
+tune_nodes_command = with_option_flags(NodeSearchOptions, NodeConfig, leave_out=("data",))(
+    _tune_nodes
 )
