@@ -4,9 +4,8 @@ import torch
 
 from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.samplers import NODE_SAMPLERS
-from nscaching.nodes.skipgram import SkipGram
-from nscaching.nodes.walks import Walker
-from nscaching.nodes.windows import Noise, WalkWindows, Windows
+from nscaching.nodes.training import SkipGram
+from nscaching.nodes.walks import Noise, Walker, WalkWindows, Windows
 from nscaching.sampling.cache import Cache
 
 from ..conftest import assert_follows, seeded

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("smac")
 
 import nscaching as ns
-from nscaching.experiments.tune.folder import SearchFolder
-from nscaching.experiments.tune.importance import Effect, Importance
+from nscaching.experiments.tune.result import Effect, Importance
+from nscaching.experiments.tune.trials import SearchFolder
 from nscaching.report.search_page import search_page
 
 from ..cli.helpers import invoke

@@ -22,8 +22,7 @@ from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.cli.tune import tune_nodes_command
 from nscaching.errors import UserError
 from nscaching.nodes import NodeConfig, NodeEmbedding, embed_nodes, load_node_graph, load_nodes
-from nscaching.nodes.api import make_node_config
-from nscaching.nodes.compare import compare_methods
+from nscaching.nodes.api import compare_methods, make_node_config
 from nscaching.nodes.loading import read_labels
 from nscaching.nodes.tasks import SHARES
 from nscaching.training import Progress

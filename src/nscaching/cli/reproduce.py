@@ -11,9 +11,14 @@ from nscaching.cli.option_flags import JsonFlag, QuietFlag, argument, flag, whol
 from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.errors import UserError
 from nscaching.experiments.paper import Reproduction, definitions, reproduce
-from nscaching.experiments.paper.cells import cell_of
 from nscaching.experiments.paper.plan import MISSING, Request
-from nscaching.experiments.paper.report import Beside, beside, same_cell, write_report
+from nscaching.experiments.paper.results import (
+    Beside,
+    beside,
+    cell_of,
+    same_cell,
+    write_report,
+)
 from nscaching.experiments.runner import DONE
 from nscaching.training import Progress
 from nscaching.training.interrupt import terminate_as_interrupt

@@ -17,9 +17,8 @@ from nscaching.cli.option_flags import (
 )
 from nscaching.cli.output import print_json, say, table
 from nscaching.experiments.tune import SearchResult, tune
-from nscaching.experiments.tune.importance import Importance
-from nscaching.experiments.tune.result import Gain
-from nscaching.experiments.tune.settings import NodeSearchOptions, SearchOptions
+from nscaching.experiments.tune.result import Gain, Importance
+from nscaching.experiments.tune.space import NodeSearchOptions, SearchOptions
 from nscaching.nodes import NodeConfig
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.interrupt import terminate_as_interrupt

@@ -7,20 +7,13 @@ an experiment that was stopped resumes where it was: see :func:`run_all`. A conf
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from nscaching.artefacts.files import (
-    append_json_line,
-    explained_writes,
-    read_json_lines,
-    write_json_lines,
-    write_text,
-)
+from nscaching.artefacts.files import append_json_line, read_json_lines, write_json_lines
 from nscaching.errors import NSCachingError, TrainingInterrupted
 from nscaching.training import Progress
 from nscaching.training.progress import duration
@@ -39,7 +32,7 @@ class TrialLog:
         self.path = path
 
     def read(self) -> list[Record]:
-        """Return all records; a line that a killed process half wrote is left out."""
+        """Return all records but a line that a killed process half wrote."""
         return read_json_lines(self.path)
 
     def repair(self) -> None:
@@ -50,14 +43,6 @@ class TrialLog:
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a record."""
         append_json_line(self.path, record)
-
-
-def write_records(file: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write records as one JSON list, one record per line, which other tools and git read."""
-    with explained_writes(file.parent):
-        file.parent.mkdir(parents=True, exist_ok=True)
-    lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) for record in records)
-    write_text(file, "[\n" + ",\n".join(lines) + "\n]\n")
 
 
 def state_of(record: Mapping[str, Any] | None, begun: bool) -> str:
@@ -170,8 +155,7 @@ class Sweep(Experiment[S, Record]):
         self.configurations, self.progress = configurations, progress
         self.total = len(configurations)
         self.records: dict[str, Record] = {}  #: by identity, in order
-        self._place = 0
-        self._skipped: dict[str, Record] | None = None
+        self._ahead = self._unknown()
 
     @abstractmethod
     def known(self, configuration: S) -> Record | None:
@@ -200,21 +184,22 @@ class Sweep(Experiment[S, Record]):
 
     def next(self) -> S | None:
         """Return the next one without a record; say which it is and how long the rest takes."""
-        if self._skipped is None:
-            found = {each.identity: self.known(each) for each in self.configurations}
-            self._skipped = {name: record for name, record in found.items() if record is not None}
-        while self._place < self.total:
-            configuration = self.configurations[self._place]
-            if configuration.identity not in self._skipped:
-                self.progress.say(
-                    f"{self.noun.capitalize()} {self._place + 1} of {self.total}: "
-                    f"{configuration.title}{self._time_left(self._skipped)}"
-                )
-                self._place += 1
-                return configuration
-            self._place += 1
-            self.take_in(configuration, self._skipped[configuration.identity])
-        return None
+        return next(self._ahead, None)
+
+    def _unknown(self) -> Iterator[S]:
+        found = {each.identity: self.known(each) for each in self.configurations}
+        for place, each in enumerate(self.configurations):
+            record = found[each.identity]
+            if record is not None:
+                self.take_in(each, record)
+                continue
+            ahead = [x for x in self.configurations[place:] if found[x.identity] is None]
+            times = [seconds for x in ahead if (seconds := self.seconds(x)) is not None]
+            left = sum(times) / len(times) * len(ahead) if times else None
+            rest = "" if left is None else f" (about {duration(left)} left for all)"
+            noun = self.noun.capitalize()
+            self.progress.say(f"{noun} {place + 1} of {self.total}: {each.title}{rest}")
+            yield each
 
     def run(self, configuration: S) -> Record:
         """Run a configuration; whatever goes wrong is its record."""
@@ -229,12 +214,3 @@ class Sweep(Experiment[S, Record]):
         """Write a record down."""
         self.records[configuration.identity] = record
         self.keep(configuration, record)
-
-    def _time_left(self, skipped: Mapping[str, Record]) -> str:
-        ahead = self.configurations[self._place :]
-        rest = [self.seconds(each) for each in ahead if each.identity not in skipped]
-        known = [seconds for seconds in rest if seconds is not None]
-        if not known:
-            return ""
-        left = sum(known) / len(known) * len(rest)
-        return f" (about {duration(left)} left for all)"

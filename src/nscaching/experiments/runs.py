@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,8 @@ class RunResult:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunResult:
-        """Read back what :meth:`as_dict` wrote."""
+        """Read back the fields of a record."""
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
-        return asdict(self)
 
     def metric(self, name: str) -> float | None:
         """Return a ranking metric on test, or another number of this result."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,12 @@ from nscaching.kernels.hashing import new_seed
 from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.graph import NodeGraph
 from nscaching.nodes.plain import kernel
-from nscaching.nodes.skipgram import SkipGram
-from nscaching.nodes.windows import Noise, Windows
+from nscaching.nodes.walks import Noise, Windows
 from nscaching.sampling.cache import Cache
 from nscaching.sampling.known import KnownPositives
+
+if TYPE_CHECKING:
+    from nscaching.nodes.training import SkipGram
 
 #: The noise is frequency to this power (Mikolov et al.).
 POWER = 0.75

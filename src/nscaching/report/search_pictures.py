@@ -11,8 +11,7 @@ from nscaching.report.numbers import share, short
 from nscaching.report.pictures import write_svg
 
 if TYPE_CHECKING:
-    from nscaching.experiments.tune.importance import Importance
-    from nscaching.experiments.tune.result import CurvePoint, SearchResult
+    from nscaching.experiments.tune.result import CurvePoint, Importance, SearchResult
 
 _AXES = {"epochs": "training epochs, all trials", "seconds": "training seconds, all trials"}
 

@@ -105,7 +105,7 @@ def _checked_state(run: RunFolder, graph: Any) -> checkpoint.Counters:
 
 
 def _check_nodes(folder: Path, found: FolderCheck) -> None:
-    from nscaching.nodes.folder import NodeFolder, load_nodes
+    from nscaching.nodes.embedding import NodeFolder, load_nodes
 
     _read(found, folder / MARKER, NodeFolder(folder).read_marker, absent="of 0.1.0")
     _read(found, folder / "model.safetensors", lambda: load_nodes(folder), remark="with its graph")

@@ -7,7 +7,7 @@ import yaml
 
 from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.experiments.paper import api, definition, reproduce
-from nscaching.experiments.paper.cells import Cell, Results, blank_row
+from nscaching.experiments.paper.definitions import Cell
 from nscaching.experiments.paper.making import search_row
 from nscaching.experiments.paper.plan import (
     MISSING,
@@ -18,6 +18,7 @@ from nscaching.experiments.paper.plan import (
     run_folder,
     shape_of,
 )
+from nscaching.experiments.paper.results import Results, blank_row
 from nscaching.experiments.runner import DONE, FAILED, STOPPED, WAITING
 from nscaching.training import Progress
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from nscaching.experiments.paper.cells import Cell, blank_row
-from nscaching.experiments.paper.definitions import definition
+from nscaching.experiments.paper.definitions import Cell, definition
 from nscaching.experiments.paper.figures import _named, _steady_seconds, panels_of
+from nscaching.experiments.paper.results import blank_row
 
 
 def test_a_first_stretch_that_compiled_runs_at_the_usual_speed():

@@ -274,6 +274,32 @@ def test_the_first_trial_is_what_train_makes_by_default(graph, tmp_path):
     assert result.config == replace(plain.config, data=result.config.data)
 
 
+@pytest.mark.parametrize(("asked", "sampler"), [({}, "all"), ({"recipe": "cached"}, "nscaching")])
+def test_without_a_word_on_the_method_the_recipe_of_the_graph_is_tuned(
+    graph, tmp_path, monkeypatch, asked, sampler
+):
+    monkeypatch.delenv("NSCACHING_RECIPE")
+    told = {"epochs": 2, "device": "cpu", "valid_every": 1, "progress": "none", **asked}
+    result = ns.tune(graph, out=tmp_path / "S", trials=2, method="random", **told)
+    plain = ns.train(graph, **told)
+    assert (result.space, plain.config.sampler) == ("recipe", sampler)
+    assert result.trials[0].score == plain.summary["valid"]["mrr"]
+    assert result.base == replace(plain.config, data=result.base.data)
+    assert {"lr", "dim", "batch_size", "n3", "dropout"} < set(result.trials[1].config)
+    assert ("cache_size" in result.searched) == (sampler == "nscaching")
+    again = ns.tune(out=tmp_path / "S", resume=True, trials=3, progress="none")
+    assert untimed_result(again)[:2] == untimed_result(result)
+
+
+def test_the_papers_space_goes_with_the_papers_recipe(graph, tmp_path, monkeypatch):
+    monkeypatch.delenv("NSCACHING_RECIPE")
+    short = {"epochs": 1, "dim": 4, "trials": 1, "method": "random", "progress": "none"}
+    for number, asked in enumerate(({"space": "sampler"}, {"alpha1": 0.5}, {"recipe": "paper"})):
+        result = ns.tune(graph, out=tmp_path / str(number), **short, **asked)
+        assert (result.space, result.config.recipe) == ("sampler", "paper")
+        assert (result.config.sampler, result.config.loss) == ("nscaching", "auto")
+
+
 def test_the_best_file_is_there_from_the_first_trial_on(graph, tmp_path, monkeypatch):
     stop_in_trial(2, monkeypatch)
     with pytest.raises(TrainingInterrupted, match=r"1 of 4 trials finished.*\n.*tune --resume"):

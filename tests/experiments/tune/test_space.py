@@ -6,7 +6,7 @@ import pytest
 from nscaching import NodeConfig, TrainConfig, UserError
 from nscaching.experiments.tune.optimiser import configuration_space
 from nscaching.experiments.tune.space import (
-    HYPERPARAMETERS,
+    CACHE,
     NODE_SPACES,
     SPACES,
     ZERO_SHARE,
@@ -74,7 +74,7 @@ def test_ranges_are_the_papers_with_zero_reachable():
         assert {row[name] for row in rows} == {10, 30, 50, 70, 90}
 
 
-@pytest.mark.parametrize("parameter", HYPERPARAMETERS[:3], ids=lambda row: row.name)
+@pytest.mark.parametrize("parameter", CACHE[:3], ids=lambda row: row.name)
 def test_a_position_gives_its_value_back(parameter):
     for value in (0.0, 0.25, 1.0):
         assert parameter.value(parameter.position(value)) == pytest.approx(value, rel=1e-3)
@@ -111,6 +111,36 @@ def test_the_model_space_of_a_small_graph_has_small_batches():
     assert (batches.first, batches.values) == (64, (64, 128, 256))
     *_, batches, _ = build("model", batch_size=4096).hyperparameters
     assert (batches.first, batches.values) == (4096, (1024, 2048, 4096))
+
+
+def recipe(sampler, **changes):
+    """Return a configuration as the recipes have it."""
+    cache = {"cache_size": 50, "candidates": 50, "pool": 400, "rescale": "none"}
+    told = {"scoring": "complex", "loss": "softmax", "sampler": sampler, "lr": 0.1, "l2": 0.0}
+    told |= {"n3": 0.05, "dim": 64, "batch_size": 512, **(cache if sampler == "nscaching" else {})}
+    return SearchSpace.build("recipe", TrainConfig(**{**told, **changes}), {})
+
+
+def test_the_recipes_space_has_what_its_model_loss_and_sampler_read():
+    model = ["lr", "dim", "batch_size", "n3", "dropout", "label_smoothing"]
+    assert recipe("all").names() == model
+    assert recipe("nscaching").names() == [*model, "cache_size", "candidates", "pool", "alpha3"]
+    assert recipe("nscaching", pool=0).names() == [*model, "cache_size", "candidates", "alpha3"]
+    assert recipe("all").sampler == "all"
+    paper = build("recipe", scoring="simple", batch_size=64).names()
+    assert paper == ["lr", "dim", "batch_size", "l2", "cache_size", "candidates", "alpha3"]
+    assert "margin" in build("recipe", scoring="transe").names()
+
+
+def test_the_recipes_space_lies_around_its_values():
+    rows = {each.name: each for each in recipe("nscaching").hyperparameters}
+    assert rows["lr"].values == (0.01, 0.03, 0.1, 0.3)
+    assert (rows["dim"].values, rows["batch_size"].values) == ((32, 64, 128), (256, 512, 1024))
+    assert (rows["cache_size"].values, rows["pool"].values) == ((25, 50, 100), (100, 200, 400))
+    first = {name: row.first for name, row in rows.items()}
+    assert (first["lr"], first["dim"], first["n3"], first["dropout"]) == (0.1, 64, 0.05, 0.0)
+    assert recipe("all", dim=1).hyperparameters[1].values == (1, 2)
+    assert recipe("all", dim=12_345).hyperparameters[1].values == (6172, 12_345, 24_690)
 
 
 def test_another_sampler_than_the_spaces_is_refused():

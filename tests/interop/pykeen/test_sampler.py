@@ -1,4 +1,7 @@
-"""Our sampler in PyKEEN: negatives come from the cache, and the cache from our own code."""
+"""Our sampler in PyKEEN: negatives come from the cache, and the cache from our own code.
+
+PyKEEN's own checkpoint holds the caches: a resumed run ends with the same bits.
+"""
 
 from itertools import pairwise
 
@@ -11,8 +14,7 @@ from pykeen.training.callbacks import callback_resolver
 
 from nscaching import UserError
 from nscaching.interop.pykeen import NSCachingNegativeSampler, NSCachingTrainingCallback
-from nscaching.interop.pykeen.kernels import score_by_kernel
-from nscaching.interop.pykeen.scorer import PyKEENScorer
+from nscaching.interop.pykeen.scorer import PyKEENScorer, score_by_kernel
 from nscaching.kernels.registry import forced
 from nscaching.models import Side
 
@@ -85,7 +87,7 @@ def test_the_hardest_stay_in_the_cache():
     anchor, relation = (
         part[Side.TAIL].long() for part in (sampler._ours.anchor, sampler._ours.relation)
     )
-    scores = sampler._scorer.score_all(Side.TAIL, anchor, relation)
+    scores = sampler._scorer.score_pool(Side.TAIL, anchor, relation, torch.arange(25))
     everything = torch.arange(25).expand(len(cache), -1)
     scores = scores.masked_fill(known.contains(rows, everything), -torch.inf)
     hardest = scores.topk(3).indices.sort().values
@@ -272,3 +274,39 @@ def test_bad_settings_are_explained(kwargs, words):
     triples = factory()
     with pytest.raises(UserError, match=words):
         run_loop(make_loop(triples, **kwargs), triples)
+
+
+def test_a_resumed_run_is_the_run_that_was_not_stopped(tmp_path):
+    triples = factory()
+    options = {"negative_sampler_kwargs": {**SMALL, "alpha2": 1.0, "lazy": 1}}
+    whole = make_loop(triples, **options)
+    run_loop(whole, triples, epochs=5)
+
+    saved = {"checkpoint_directory": tmp_path, "checkpoint_name": "run.pt"}
+    first = make_loop(triples, **options)
+    run_loop(first, triples, epochs=2, **saved)
+    second = make_loop(triples, **options)
+    torch.manual_seed(99)  # whatever happened since
+    run_loop(second, triples, epochs=5, **saved)
+
+    assert second.losses_per_epochs == whole.losses_per_epochs
+    assert (table(second) == table(whole)).all()
+    states = [loop.negative_sampler_kwargs["callback"]._sampler.state() for loop in (whole, second)]
+    assert all((states[0][name] == states[1][name]).all() for name in states[0])
+
+
+def test_the_optimiser_is_left_as_it_was(tmp_path):
+    triples = factory()
+    loop = make_loop(triples)
+    run_loop(loop, triples, epochs=1)
+    assert "nscaching" not in loop.optimizer.state_dict()["param_groups"][0]
+    run_loop(loop, triples, epochs=1)  # PyKEEN makes a new optimiser from the old one's settings
+
+
+def test_caches_of_other_settings_are_refused(tmp_path):
+    triples = factory()
+    saved = {"checkpoint_directory": tmp_path, "checkpoint_name": "run.pt"}
+    run_loop(make_loop(triples), triples, epochs=1, **saved)
+    other = make_loop(triples, negative_sampler_kwargs={**SMALL, "cache_size": 7})
+    with pytest.raises(UserError, match="do not fit"):
+        run_loop(other, triples, epochs=2, **saved)

@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,11 @@ from nscaching.evaluation import find_leakage
 from nscaching.experiments.compare.comparison import (
     CompareFolder,
     Comparison,
+    Variant,
     intervals_of,
     read_comparison,
+    read_variants,
 )
-from nscaching.experiments.compare.variants import Variant, read_variants
 from nscaching.experiments.runner import Record, Sweep, TrialLog, run_all
 from nscaching.experiments.runs import (
     RunResult,
@@ -230,7 +231,7 @@ class CompareSweep(Sweep[Entry]):
         if result is None or not finished(self._folder(entry), entry.settings, result):
             return None
         self._took.setdefault(entry.variant.label, result.seconds)
-        return result.as_dict()
+        return asdict(result)
 
     def train(self, entry: Entry) -> Record:
         """Train a run, or resume it; keep the ranks of its test facts."""
@@ -248,11 +249,11 @@ class CompareSweep(Sweep[Entry]):
         if "test" in run.evaluations:
             self._write_ranks(entry.identity, run.evaluations["test"].ranks)
         self._took[entry.variant.label] = time.monotonic() - started
-        return result.as_dict()
+        return asdict(result)
 
     def failed(self, entry: Entry, reason: str) -> Record:
         """Return a result that says why there is none."""
-        return replace(entry.blank, error=reason).as_dict()
+        return asdict(replace(entry.blank, error=reason))
 
     def seconds(self, entry: Entry) -> float | None:
         """Return what a run of that sampler took, or else the mean of the others."""
@@ -264,7 +265,7 @@ class CompareSweep(Sweep[Entry]):
     def keep(self, entry: Entry, record: Record) -> None:
         """Log what is new."""
         before = self._known.get(entry.identity)
-        if before is None or before.as_dict() != record:
+        if before is None or asdict(before) != record:
             self.log.append(record)
 
     def end(self) -> Comparison:

@@ -9,7 +9,6 @@ from typing import Any
 
 from nscaching._version import __version__
 from nscaching.errors import UserError
-from nscaching.experiments.paper.cells import Results, Row, blank_row
 from nscaching.experiments.paper.definitions import Definition, definition
 from nscaching.experiments.paper.figures import draw
 from nscaching.experiments.paper.making import node_row, search_row, train_row, variance_row
@@ -18,11 +17,11 @@ from nscaching.experiments.paper.plan import (
     Planned,
     Request,
     Sources,
-    correction,
     plan,
     run_folder,
-    timed_here,
+    slowness,
 )
+from nscaching.experiments.paper.results import Results, Row, blank_row
 from nscaching.experiments.runner import DONE, Sweep, run_all
 from nscaching.training import Progress
 from nscaching.training.benchmarking import describe_machine
@@ -99,7 +98,7 @@ def reproduce(
         if not cells:
             raise UserError(f"No cell of {name} is finished in {request.out}.")
     hardware = describe_machine(pick_device(request.device).type)
-    timed = timed_here(results.rows, hardware, request.on)
+    timed = slowness(results.rows, hardware, request.on) is not None
     made = Reproduction(wanted, request.out, planned, [], timed_here=timed)
     if dry_run:
         return made
@@ -174,7 +173,8 @@ class CellSweep(Sweep[Planned]):
         """Return the expected time, corrected by what was timed on this machine so far."""
         if not planned.seconds:
             return 0.0
-        return planned.model_seconds * correction(self.results.rows, self.hardware, self.request.on)
+        factor = slowness(self.results.rows, self.hardware, self.request.on) or 1.0
+        return planned.model_seconds * factor
 
     def keep(self, planned: Planned, record: Row) -> None:
         """Write the file of the table."""

@@ -1,10 +1,15 @@
-"""Tables and figures as data: what is run for each, its settings, and what the paper prints."""
+"""Tables and figures as data: what is run for each, its settings, and what the paper prints.
+
+What a table or a figure needs is a list of cells, each of which is one run.
+"""
 
 from __future__ import annotations
 
 import itertools
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -12,10 +17,11 @@ from typing import Any
 import yaml
 
 from nscaching.errors import UserError, nearest_names
-from nscaching.experiments.paper.cells import LENGTHS, Cell
-from nscaching.nodes.compare import PAPER as NODES
+from nscaching.nodes.api import PAPER as NODES
 from nscaching.nodes.tasks import SHARES
 
+#: Options that count epochs; a budget shortens them.
+LENGTHS = ("epochs", "valid_every", "trace_every", "pretrain_epochs", "generator_epochs")
 #: Samplers whose cells are run even where the paper prints no number.
 _ALWAYS = ("bernoulli", "nscaching")
 #: What a search decides, by its space; the settings of its cell must not fix it.
@@ -31,6 +37,44 @@ def packaged(name: str) -> Any:
     """Return the content of a YAML or JSON file of this package; None where there is none."""
     file = files("nscaching.experiments.paper").joinpath(*name.split("/"))
     return yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table, or one line of a figure, for one seed."""
+
+    dataset: str
+    scoring: str | None  #: None for graphs without relations
+    sampler: str
+    mode: str = "scratch"
+    options: Mapping[str, Any] = field(default_factory=dict)  #: what differs from the settings
+    seed: int = 0
+    kind: str = "train"  #: train, search, nodes or variance
+    panel: str = ""  #: part of the figure
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What a result belongs to; two figures may share one."""
+        own = json.dumps(dict(self.options), sort_keys=True)
+        scoring = self.scoring or ""
+        return self.kind, self.dataset, scoring, self.sampler, self.mode, own, str(self.seed)
+
+    @property
+    def label(self) -> str:
+        """How a row or a line is called."""
+        shown = {k: v for k, v in self.options.items() if not k.startswith("trace")}
+        own = [f"{name}={value}" for name, value in shown.items()]
+        mode = [] if self.mode == "scratch" else [self.mode]
+        return ", ".join([self.sampler, *mode, *own])
+
+    @property
+    def folder(self) -> str:
+        """Return the name of its run folder."""
+        own = [f"{name}={value}" for name, value in sorted(self.options.items())]
+        parts = [self.dataset, self.scoring or "nodes", self.sampler, self.mode, *own]
+        if self.kind != "train":
+            parts.append(self.kind)
+        return re.sub(r"[^A-Za-z0-9=.+_-]+", "-", "-".join(parts)) + f"-seed{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -65,15 +109,15 @@ class Definition:
         """Return the runs it needs, those that the filters leave; an unknown name is refused."""
         every = [cell for group in self.groups for cell in _cells(group)]
         asked = {"dataset": datasets, "scoring": scoring, "sampler": samplers, "mode": modes}
-        for field, names in asked.items():
-            there = dict.fromkeys(str(getattr(cell, field)) for cell in every)
+        for axis, names in asked.items():
+            there = dict.fromkeys(str(getattr(cell, axis)) for cell in every)
             for name in names:
                 if name not in there:
                     near = nearest_names(name, there) or f"; it has {', '.join(there)}."
-                    raise UserError(f"{self.name} has no {field} '{name}'{near}")
+                    raise UserError(f"{self.name} has no {axis} '{name}'{near}")
             if names:
-                every = [cell for cell in every if str(getattr(cell, field)) in names]
-        return [Cell(**{**vars(cell), "seed": seed}) for seed in seeds for cell in every]
+                every = [cell for cell in every if str(getattr(cell, axis)) in names]
+        return [replace(cell, seed=seed) for seed in seeds for cell in every]
 
 
 def _cells(group: Mapping[str, Any]) -> Iterator[Cell]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nscaching.experiments.paper.cells import Cell, Row, identity, is_smoke
-from nscaching.experiments.paper.definitions import Definition
+from nscaching.experiments.paper.definitions import Cell, Definition
+from nscaching.experiments.paper.results import Row, identity, is_smoke
 from nscaching.experiments.tune.result import CurvePoint
 from nscaching.report.charts import Chart, Series
 from nscaching.report.pictures import write_svg
@@ -19,7 +19,8 @@ from nscaching.report.trace_pictures import ccdf_chart
 #: A cell with its row; a panel is a list of them under a title.
 Pair = tuple[Cell, Row]
 Panels = dict[str, list[Pair]]
-Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+Points = tuple[Sequence[float], Sequence[float]]
+Lines = Mapping[str, Points]
 #: A first stretch that is so many times as slow as the others was spent compiling.
 _COMPILING = 3
 
@@ -140,39 +141,17 @@ def _relative(panels: Panels) -> list[Chart]:
         if first is None:
             continue
         x = [float(cell.options["lazy"]) for cell, _ in pairs]
-        lines = {
-            "MRR on test": (x, [r["test"]["mrr"] / first["test"]["mrr"] for _, r in pairs]),
-            "time per epoch": (
-                x,
-                [r["seconds_per_epoch"] / first["seconds_per_epoch"] for _, r in pairs],
-            ),
-        }
+        mrr = [row["test"]["mrr"] / first["test"]["mrr"] for _, row in pairs]
+        seconds = [row["seconds_per_epoch"] / first["seconds_per_epoch"] for _, row in pairs]
+        lines = {"MRR on test": (x, mrr), "time per epoch": (x, seconds)}
         shown.append(_chart(title, lines, "n: epochs without an update", "relative to n = 0"))
     return shown
 
 
-def _gradient_norms(panels: Panels) -> list[Chart]:
+def _over_epochs(panels: Panels, points: Callable[[Row], Points], y: str) -> list[Chart]:
+    """Draw a line per run over epochs, on a logarithmic axis."""
     return [
-        _chart(
-            title,
-            {name: _traced(row, "gradient_norm") for name, row in _named(pairs)},
-            "epoch",
-            "norm of the batch gradient",
-            y_scale="log",
-        )
-        for title, pairs in panels.items()
-    ]
-
-
-def _losses(panels: Panels) -> list[Chart]:
-    return [
-        _chart(
-            title,
-            {name: _columns(row["losses"]) for name, row in _named(pairs)},
-            "epoch",
-            "mean training loss",
-            y_scale="log",
-        )
+        _chart(title, {name: points(row) for name, row in _named(pairs)}, "epoch", y, y_scale="log")
         for title, pairs in panels.items()
     ]
 
@@ -222,17 +201,21 @@ _WAYS: dict[str, Callable[[Panels], list[Chart]]] = {
     "curves": _curves,
     "sweep": _sweep,
     "relative": _relative,
-    "gradient-norms": _gradient_norms,
-    "losses": _losses,
+    "gradient-norms": lambda panels: _over_epochs(
+        panels, lambda row: _traced(row, "gradient_norm"), "norm of the batch gradient"
+    ),
+    "losses": lambda panels: _over_epochs(
+        panels, lambda row: _columns(row["losses"]), "mean training loss"
+    ),
     "false-negatives": _false_negatives,
     "ccdf": _ccdf,
 }
 
 
-def _traced(row: Row, counter: str) -> tuple[list[float], list[float]]:
+def _traced(row: Row, counter: str) -> Points:
     points = [line for line in row["trace"] if line[counter] is not None]
     return [line["epoch"] for line in points], [line[counter] for line in points]
 
 
-def _columns(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+def _columns(points: Sequence[Sequence[float]]) -> Points:
     return [point[0] for point in points], [point[1] for point in points]

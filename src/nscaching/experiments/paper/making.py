@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,17 @@ import numpy.typing as npt
 
 from nscaching.errors import UserError
 from nscaching.evaluation import score_triples
-from nscaching.experiments.paper.cells import Cell, Row
-from nscaching.experiments.paper.definitions import SEARCHED
+from nscaching.experiments.paper.definitions import SEARCHED, Cell
+from nscaching.experiments.paper.results import Row
 from nscaching.experiments.runs import RunResult, make_run, measured, read_curve
 from nscaching.experiments.tune import SearchResult, tune
-from nscaching.experiments.tune.folder import SearchFolder
 from nscaching.experiments.tune.space import PAPERS_FIRST
+from nscaching.experiments.tune.trials import SearchFolder
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.pairs import triple_keys
 from nscaching.models import Side
 from nscaching.nodes import NodeGraph
-from nscaching.nodes.compare import method_scores
+from nscaching.nodes.api import method_scores
 from nscaching.nodes.tasks import SHARES
 from nscaching.report.numbers import thinned
 from nscaching.runs.api import decided, make_config, make_trainer
@@ -61,25 +61,21 @@ def train_row(
     config = make_config(graph, options)
     run = RunFolder(folder)
     made = make_run(graph, run, config, options, resume=True, overwrite=False, progress=progress)
-    result = measured(RunResult(cell.label, cell.seed, cell.folder), made).as_dict()
-    return {name: result[name] for name in _MEASURED} | series(run)
+    result = measured(RunResult(cell.label, cell.seed, cell.folder), made)
+    return {name: getattr(result, name) for name in _MEASURED} | series(run)
 
 
 def series(run: RunFolder) -> Row:
     """Return validations, losses and what a trace saw, each thinned to what a picture shows."""
     lines = run.read_metrics()
     curve = read_curve(lines)
-    losses = thinned([[x["epoch"], x["loss"]] for x in lines if x.get("event") == "epoch"], POINTS)
-    found: Row = {
-        "curve": {name: getattr(curve, name).tolist() for name in vars(curve)},
-        "losses": losses,
-    }
+    losses = [[x["epoch"], x["loss"]] for x in lines if x.get("event") == "epoch"]
+    found: Row = {"curve": {name: values.tolist() for name, values in vars(curve).items()}}
+    found["losses"] = thinned(losses, POINTS)
     trace = run.read_trace()
-    counted = [line for line in trace if line["event"] == "epoch"]
+    counted = [{name: x[name] for name in _COUNTERS} for x in trace if x["event"] == "epoch"]
     if counted:
-        found["trace"] = thinned(
-            [{name: each[name] for name in _COUNTERS} for each in counted], POINTS
-        )
+        found["trace"] = thinned(counted, POINTS)
     rows = run.read_config().trace_row  # a definition shows the rows it names, no others
     snapshots = [line for line in trace if line["event"] == "gradients" or line.get("row") in rows]
     if snapshots:
@@ -116,7 +112,7 @@ def search_row(
     if space == "sampler":
         base["rescale"] = "quantile"  # the ranges of its temperatures are those of rescaled scores
     place = SearchFolder(folder / "search")
-    begun = place.is_search() and place.log.path.exists()
+    begun = place.holds_one() and place.log.path.exists()
     common: dict[str, Any] = {"out": place.path, "trials": trials, "progress": progress}
     first = {name: PAPERS_FIRST[name] for name in SEARCHED}
     if begun and place.starts_at_the_paper():  # whatever its base says
@@ -133,7 +129,7 @@ def search_row(
         "trials": len(found.trials),
         "best": found.best.config,
         "valid_mrr": found.best.score,
-        "curve": [point.as_dict() for point in found.curve],
+        "curve": [asdict(point) for point in found.curve],
     }
     if cell.mode != "smac":  # only its curve is asked for
         return {"search": search, "seconds": found.curve[-1].seconds}

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from nscaching.errors import UserError
-from nscaching.experiments.paper.cells import Cell, Results, Row
-from nscaching.experiments.paper.definitions import packaged, settings_of
+from nscaching.experiments.paper.definitions import Cell, packaged, settings_of
+from nscaching.experiments.paper.results import Results, Row
 from nscaching.experiments.runner import DONE, FAILED, STOPPED, WAITING, state_of
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.graph.datasets import find_dataset, known_dataset
@@ -79,9 +79,9 @@ class Planned:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        place = {"dataset": self.cell.dataset, "scoring": self.cell.scoring}
         return {
-            **place,
+            "dataset": self.cell.dataset,
+            "scoring": self.cell.scoring,
             "row": self.cell.label,
             "seed": self.cell.seed,
             "state": self.state,
@@ -94,7 +94,7 @@ def plan(
 ) -> list[Planned]:
     """Return the cells once each, with their settings, state and expected time."""
     device = pick_device(request.device)
-    factor = correction(results.rows, describe_machine(device.type), request.on)
+    factor = slowness(results.rows, describe_machine(device.type), request.on) or 1.0
     unique = {cell.identity: cell for cell in reversed(cells)}
     ordered = [cell for cell in cells if unique[cell.identity] is cell]
     planned = []
@@ -187,31 +187,18 @@ def _run_seconds(cell: Cell, settings: Mapping[str, Any], sizes: Sizes, device: 
     return float(of["start"] + training + ranking)
 
 
-def correction(rows: Iterable[Row], hardware: Mapping[str, Any], on: str | None) -> float:
-    """Return by how much runs on this machine took longer than expected; 1 where none is known."""
-    ratios = _ratios(rows, hardware, on)
-    return statistics.median(ratios) if ratios else 1.0
+def slowness(rows: Iterable[Row], hardware: Mapping[str, Any], on: str | None) -> float | None:
+    """Return by how much runs on this machine took longer than expected; None if none was timed.
 
-
-def timed_here(rows: Iterable[Row], hardware: Mapping[str, Any], on: str | None) -> bool:
-    """Tell whether some run on this machine was timed, so that expected times are corrected."""
-    return bool(_ratios(rows, hardware, on))
-
-
-def _ratios(rows: Iterable[Row], hardware: Mapping[str, Any], on: str | None) -> list[float]:
-    """Return seconds over expected ones; runs on a stand-in say nothing of those on the data."""
-    return [
-        row["seconds"] / row["expected_seconds"]
-        for row in rows
-        if row.get("on") == on
-        and row.get("expected_seconds")
-        and row.get("seconds")
-        and _same_machine(row.get("hardware") or {}, hardware)
-    ]
-
-
-def _same_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(one.get(part) == other.get(part) for part in ("gpu", "processor", "cores"))
+    Runs on a stand-in say nothing of those on the data.
+    """
+    ratios = []
+    for row in rows:
+        there = row.get("hardware") or {}
+        same = all(there.get(part) == hardware.get(part) for part in ("gpu", "processor", "cores"))
+        if same and row.get("on") == on and row.get("expected_seconds") and row.get("seconds"):
+            ratios.append(row["seconds"] / row["expected_seconds"])
+    return statistics.median(ratios) if ratios else None
 
 
 # The graphs ---------------------------------------------------------------------------------------
@@ -230,9 +217,13 @@ class Sources:
         """Tell whether the data is on this machine; nothing is downloaded."""
         if self.stand_in is not None:
             return True
-        if dataset in _NODE_SHAPES:
-            return self._node_problem(dataset) is None
-        return find_dataset(dataset) is not None
+        if dataset not in _NODE_SHAPES:
+            return find_dataset(dataset) is not None
+        try:
+            load_node_graph(dataset)
+        except UserError:
+            return False
+        return True
 
     def graph(self, dataset: str) -> KnowledgeGraph:
         """Return the graph; :class:`UserError` says why it cannot be had, each time the same."""
@@ -240,7 +231,10 @@ class Sources:
             raise UserError(self._missing[dataset])
         if dataset not in self._graphs:
             try:
-                self._graphs[dataset] = self._load(dataset)
+                if self.scale is None:
+                    self._graphs[dataset] = load_graph(self.stand_in or dataset)
+                else:
+                    self._graphs[dataset] = shape_of(dataset, self.scale)
             except UserError as error:
                 self._missing[dataset] = str(error)
                 raise
@@ -251,18 +245,6 @@ class Sources:
         if self.stand_in is None:
             return load_node_graph(dataset)
         return node_shape(dataset, self.scale or _NODE_SCALE)
-
-    def _load(self, dataset: str) -> KnowledgeGraph:
-        if self.scale is not None:
-            return shape_of(dataset, self.scale)
-        return load_graph(self.stand_in or dataset)
-
-    def _node_problem(self, dataset: str) -> str | None:
-        try:
-            load_node_graph(dataset)
-        except UserError as error:
-            return str(error)
-        return None
 
 
 def shape_of(dataset: str, scale: int = 1) -> KnowledgeGraph:

@@ -11,27 +11,25 @@ from typing import Any
 
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.experiments.runner import run_all
-from nscaching.experiments.tune.folder import SearchFolder
-from nscaching.experiments.tune.importance import Importance, measure
-from nscaching.experiments.tune.nodes import NodeEmbeddings
-from nscaching.experiments.tune.objective import Config, GraphRuns, Objective
-from nscaching.experiments.tune.result import Gain, SearchResult
+from nscaching.experiments.tune.objective import Config, objective_of
+from nscaching.experiments.tune.result import Gain, Importance, SearchResult, measure
 from nscaching.experiments.tune.search import Search, SearchFailed
-from nscaching.experiments.tune.settings import (
-    MAY_CHANGE,
-    WORKERS_AS,
+from nscaching.experiments.tune.space import (
+    PAPERS_FIRST,
     AnyOptions,
-    NodeSearchOptions,
+    SearchSpace,
     read_options,
 )
-from nscaching.experiments.tune.space import PAPERS_FIRST, SPACES, SearchSpace
-from nscaching.experiments.tune.trials import RUNNING
-from nscaching.experiments.tune.workers import make_executor
+from nscaching.experiments.tune.trials import RUNNING, SearchFolder
+from nscaching.experiments.tune.workers import Workers
 from nscaching.report import search_pictures
 from nscaching.report.page import try_to_write
 from nscaching.report.search_page import write_search_page
 from nscaching.runs.api import refuse_both
 from nscaching.training import Progress, TrainConfig
+
+#: What a resumed search may change: its length.
+_MAY_CHANGE = {"trials", "seconds"}
 
 
 def tune(
@@ -55,11 +53,12 @@ def tune(
     progress: Progress | str = "auto",
     **options: Any,
 ) -> SearchResult:
-    """Search hyperparameters of the cache, or of the model, for the best validation MRR.
+    """Search hyperparameters for the best validation MRR: those of the recipe, or of the cache.
 
     ``graph`` is what :func:`nscaching.train` takes. ``base`` is a run folder, a YAML file or a
     configuration that gives the options which are not searched; keywords win, and a searched option
-    given as a keyword is fixed and not searched. The first trial is that configuration as it is.
+    given as a keyword is fixed and not searched. The first trial is that configuration as it is,
+    and without any word on the method the recipe that fits the graph.
     Every trial is an ordinary run below ``out``, and ``best.yaml`` there is the best so far.
     ``select`` is the metric: mrr, hits@1, hits@3, hits@10 or accuracy (of classification).
 
@@ -74,69 +73,48 @@ def tune(
     compared by micro-F1 on validation nodes, or by the AUC of held-out edges where nodes have no
     classes.
     """
-    _require_smac()
-    _check_workers(workers, workers_as)
+    if importlib.util.find_spec("smac") is None or importlib.util.find_spec("ConfigSpace") is None:
+        raise UserError("Tuning needs SMAC. Install it with: pip install 'nscaching[tune]'")
+    crew = Workers(workers, workers_as, dask)
     refuse_both(resume, overwrite)
     started = time.monotonic()
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     asked = {"trials": trials, "seconds": seconds, "select": select, "method": method}
     asked |= {"space": space, "min_epochs": min_epochs, "seeds": seeds}
     given = {name: value for name, value in asked.items() if value is not None}
+    options = {name: value for name, value in options.items() if value is not None}
     with contextlib.ExitStack() as held:
         if resume:
             folder = _existing(out, graph, base, labels)
             held.enter_context(folder.writing())
-            settings, fixed, planned = _resumed(folder, given, options)
+            settings = _resumed(folder, given, options)
         else:
             settings = read_options(given, "options")
-            fixed = {name: value for name, value in options.items() if value is not None}
-            folder = _begun(graph, labels, out, base, settings, fixed, overwrite, shown, held)
-            planned = settings.trials
-        search = _make_search(folder, settings, planned, fixed, shown)
+            objective = objective_of(settings)
+            plan = objective.plan(graph, base, options)
+            folder = SearchFolder(out if out is not None else _default_out(plan["data"]))
+            held.enter_context(folder.writing())
+            folder.refuse_occupied(overwrite)
+            loaded: Any = objective.open(graph, plan, labels)
+            settings = _begin(folder, settings, plan, options, loaded, shown)
+        search = _make_search(folder, settings, shown)
         if resume:
             search.resume()
-        ways = {"workers": workers, "dask": dask, "workers_as": workers_as}
-        _train(search, ways, settings.seconds)
+        device = search.objective.device(search.base)  # type: ignore[arg-type]
+        with crew.executor(search.place, device) as executor, search.showing():
+            run_all(search, executor)
+        search.end()
         return _result(search, settings, time.monotonic() - started)
 
 
-def _train(search: Search, ways: dict[str, Any], seconds: float | None) -> None:
-    """Train the trials of a search."""
-    objective, config = search.objective, search.base
-    device = objective.device(config)
-    with (
-        make_executor(search.folder.path, objective, **ways, device=device) as executor,
-        search.showing(),
-    ):
-        run_all(search, executor)
-    search.optimiser.save()
-    if search.out_of_time:
-        search.progress.say(
-            f"The {seconds:g} seconds are used up after {search.finished} of "
-            f"{search.total} trials. Resume with:\n  {search.resume_command}"
-        )
-
-
-def objective_of(options: AnyOptions) -> Objective:
-    """Return what a search with these options tunes."""
-    if isinstance(options, NodeSearchOptions):
-        return NodeEmbeddings(options.seeds)
-    return GraphRuns(options.select)
-
-
-def _make_search(
-    folder: SearchFolder,
-    settings: AnyOptions,
-    planned: int,
-    fixed: dict[str, Any],
-    progress: Progress,
-) -> Search:
+def _make_search(folder: SearchFolder, settings: AnyOptions, progress: Progress) -> Search:
     from nscaching.experiments.tune.optimiser import Optimiser
 
+    _, fixed, planned = folder.read()
     objective = objective_of(settings)
-    config = objective.read_config(folder.base)
+    config: Config = objective.read_config(folder.base)
     first = config
-    if folder.starts_at_the_paper() and settings.space in SPACES and settings.space != "model":
+    if folder.starts_at_the_paper() and settings.space in ("sampler", "sampler+"):
         assert isinstance(config, TrainConfig)
         first = replace(config, **PAPERS_FIRST)
     space = SearchSpace.build(settings.space, first, fixed)
@@ -149,16 +127,8 @@ def _make_search(
         seed=config.seed,
         folder=folder.path,
     )
-    return Search(
-        folder,
-        config,
-        space,
-        objective,
-        optimiser,
-        trials=settings.trials,
-        seconds=settings.seconds,
-        progress=progress,
-    )
+    limits: dict[str, Any] = {"trials": settings.trials, "seconds": settings.seconds}
+    return Search(folder, config, space, objective, optimiser, progress=progress, **limits)
 
 
 def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResult:
@@ -193,29 +163,27 @@ def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResul
 # Beginning and resuming --------------------------------------------------------------------------
 
 
-def _begun(
-    graph: Any,
-    labels: str | Path | None,
-    out: str | Path | None,
-    base: Config | str | Path | None,
+def _begin(
+    folder: SearchFolder,
     settings: AnyOptions,
+    plan: dict[str, Any],
     fixed: dict[str, Any],
-    overwrite: bool,
-    shown: Progress,
-    held: contextlib.ExitStack,
-) -> SearchFolder:
-    """Write down what is to be searched; nothing is written before all of it is known to work."""
-    objective = objective_of(settings)
-    config = objective.plan(settings.space, graph, base, fixed)
-    folder = SearchFolder(out if out is not None else default_out(config.data))
-    held.enter_context(folder.writing())
-    folder.refuse_occupied(overwrite)
-    loaded = objective.open(graph, config, labels)
-    for note in loaded.notes:
-        shown.say(note)
+    graph: Any,
+    progress: Progress,
+) -> AnyOptions:
+    """Write down what is to be searched, and return it with the space that the recipe has.
+
+    Nothing is written before all of it is known to work.
+    """
+    objective: Any = objective_of(settings)
+    for note in graph.notes:
+        progress.say(note)
+    space, config = objective.configure(settings.space, plan, graph, progress)
+    SearchSpace.build(space, config, fixed)
     objective.device(config)
-    folder.create(settings, fixed, lambda path: objective.write_base(path, config, loaded))
-    return folder
+    settings = replace(settings, space=space)
+    folder.create(settings, fixed, lambda path: objective.write_base(path, config, graph))
+    return settings
 
 
 def _existing(
@@ -229,7 +197,7 @@ def _existing(
         raise UserError("Name the search to resume with --out.")
     by_name = isinstance(graph, str | Path)
     name = str(graph) if by_name else getattr(graph, "name", "")
-    folder = SearchFolder(out if out is not None else default_out(name))
+    folder = SearchFolder(out if out is not None else _default_out(name))
     settings, _, _ = folder.read()  # complains when there is none
     objective = objective_of(settings)
     stored = objective.read_config(folder.base)
@@ -247,38 +215,22 @@ def _existing(
     return folder
 
 
-def _resumed(
-    folder: SearchFolder, given: dict[str, Any], options: dict[str, Any]
-) -> tuple[AnyOptions, dict[str, Any], int]:
+def _resumed(folder: SearchFolder, given: dict[str, Any], options: dict[str, Any]) -> AnyOptions:
     """Return the stored settings; what is given now may only ask for more trials."""
-    stored, fixed, planned = folder.read()
+    stored, _, _ = folder.read()
     settings = read_options({**stored.as_dict(), **given}, "options")
     base = objective_of(stored).read_config(folder.base)
     before = {**base.as_dict(), **stored.as_dict()}
-    now = {**settings.as_dict(), **options}
-    for name, value in now.items():
-        if name in MAY_CHANGE or (name in before and before[name] == value):
+    for name, value in {**settings.as_dict(), **options}.items():
+        if name in _MAY_CHANGE or (name in before and before[name] == value):
             continue
         raise UserError(
             f"{folder.path} was begun with {name} {before.get(name)}, not {value}. Drop {name} "
             f"to resume it, or {CHOOSE_ANOTHER}"
         )
-    return settings, fixed, planned
+    return settings
 
 
-def default_out(data: str) -> Path:
+def _default_out(data: str) -> Path:
     """Return the folder a search goes to when none is named."""
-    source = Path(data).name.split(".")[0] or "graph"
-    return Path("runs") / f"{source}-tune"
-
-
-def _check_workers(workers: int, workers_as: str) -> None:
-    if workers < 1:
-        raise UserError(f"workers must be at least 1, not {workers}.")
-    if workers_as not in WORKERS_AS:
-        raise UserError(f"workers_as must be one of {', '.join(WORKERS_AS)}, not '{workers_as}'.")
-
-
-def _require_smac() -> None:
-    if importlib.util.find_spec("smac") is None or importlib.util.find_spec("ConfigSpace") is None:
-        raise UserError("Tuning needs SMAC. Install it with: pip install 'nscaching[tune]'")
+    return Path("runs") / f"{Path(data).name.split('.')[0] or 'graph'}-tune"

@@ -1,119 +1,80 @@
 """What a search tunes: how trials are trained and measured. The search itself knows no model.
 
-There are two objectives: runs on a knowledge graph (here) and embeddings of nodes (``nodes.py``).
+There are two objectives with the same methods: runs on a knowledge graph, and embeddings of nodes.
+They travel to the workers, so they are small. ``base`` is always the folder of the graph and of the
+options that all trials begin with.
+
+A trial of node embeddings is the mean of some seeds. Where nodes have classes, trials are compared
+by micro-F1 on validation nodes: of the labels that are learnt from, a fifth is set aside and asked.
+Where they have none, a tenth of the edges is held out and the AUC counts. Edges that ``held_out``
+keeps for the end are removed before the search.
 """
 
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from nscaching.artefacts.files import (
+    append_json_line,
+    explained_writes,
+    read_json_lines,
+    write_json_lines,
+)
 from nscaching.errors import UserError
 from nscaching.evaluation.intervals import METRICS as RANKING
 from nscaching.evaluation.intervals import Floats, fact_values
-from nscaching.experiments.tune.settings import METRICS
-from nscaching.experiments.tune.space import SearchSpace
+from nscaching.experiments.tune.space import AUTO, METRICS, SPACES, AnyOptions, NodeSearchOptions
 from nscaching.experiments.tune.trials import SUCCESS, TrialResult
 from nscaching.graph import KnowledgeGraph, as_graph
-from nscaching.nodes import NodeConfig
+from nscaching.nodes import NodeConfig, NodeEmbedding, NodeGraph, embed_nodes, load_node_graph
+from nscaching.nodes.api import make_node_config
+from nscaching.nodes.embedding import CONFIG_FILE, read_graph, write_graph
 from nscaching.nodes.loading import NAMED as NAMED_NODE_GRAPHS
-from nscaching.runs.api import decided, load_run, make_config, make_trainer, plain_options
+from nscaching.nodes.tasks import classification_scores, hold_out_edges
+from nscaching.runs.api import cooked, load_run, make_config, make_trainer, merged_options
 from nscaching.runs.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import pick_device
 from nscaching.training.opening import graph_of_run, named_or_graph, open_graph
+from nscaching.training.recipes import PAPER
 
 Config = TrainConfig | NodeConfig
+#: The share of the labels that are known, as in the middle column of the paper's table.
+_LABELLED = 0.5
+#: The share of the edges that trials are asked about where there are no classes.
+_ASKED_EDGES = 0.1
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(NamedTuple):
     """What trials are compared by; more is better, and 1 is the most."""
 
     key: str  #: in JSON and in ``trials.csv``
     name: str  #: for people
 
 
-class Objective(ABC):
-    """How trials are trained and measured. It travels to the workers, so it is small.
-
-    ``base`` is always the folder of the graph and of the options that all trials begin with.
-    """
-
-    #: The command that takes ``best.yaml``.
-    train_command: ClassVar[str]
-
-    @abstractmethod
-    def plan(self, space: str, graph: Any, base: Any, options: Mapping[str, Any]) -> Config:
-        """Return the configuration all trials begin with; ``options`` are fixed."""
-
-    @abstractmethod
-    def open(self, graph: Any, config: Any, labels: str | Path | None) -> Any:
-        """Return the graph in memory, or raise when trials on it could not be compared."""
-
-    @abstractmethod
-    def write_base(self, base: Path, config: Any, graph: Any) -> None:
-        """Write what the workers read."""
-
-    @abstractmethod
-    def read_config(self, base: Path) -> Config:
-        """Return the configuration that all trials begin with."""
-
-    @abstractmethod
-    def is_of(self, base: Path, graph: Any) -> bool:
-        """Tell whether a search was begun on this graph, which is in memory."""
-
-    @abstractmethod
-    def metric(self, base: Path) -> Metric:
-        """Return what trials are compared by."""
-
-    @abstractmethod
-    def train(
-        self, base: Path, out: Path, options: Mapping[str, Any], seconds: float | None
-    ) -> TrialResult:
-        """Train a trial in its folder, or resume it; the test split stays unseen.
-
-        ``seconds`` of training, those of earlier sessions included, are what is left of the search.
-        """
-
-    def epochs_done(self, out: Path) -> int:
-        """Return the epochs that a failed trial has come to."""
-        return 0
-
-    def forget(self, out: Path) -> None:  # noqa: B027 (some have nothing to remove)
-        """Remove what only a trial that is resumed needs."""
-
-    def fact_scores(self, out: Path) -> Floats | None:
-        """Return what each valid fact adds to the score of a trial, (n,); None where none does."""
-        return None
-
-    def device(self, config: Any) -> str:
-        """Return the kind of device that trials use, or raise when it is not there."""
-        return "cpu"
-
-
 @dataclass(frozen=True)
-class GraphRuns(Objective):
+class GraphRuns:
     """Runs of ``nscaching train``; a trial is an ordinary run folder."""
 
     select: str = "mrr"  #: one of :data:`METRICS`
-    train_command = "nscaching train"
+    train_command = "nscaching train"  #: takes ``best.yaml``
 
-    def plan(self, space: str, graph: Any, base: Any, options: Mapping[str, Any]) -> TrainConfig:
-        """Return base and options together, with the sampler of the space."""
+    def plan(self, graph: Any, base: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return base and options together, checked; the data is named."""
         if isinstance(base, str | Path) and Path(base).is_dir():
             base = RunFolder(base).read_config()
-        given = {**plain_options(base), **options}
-        graph = named_or_graph(graph)
-        built = SearchSpace.build(space, make_config(graph, given), options)
-        return make_config(graph, {**given, "sampler": built.sampler})
+        given = merged_options(base, options)
+        return {**given, "data": make_config(named_or_graph(graph), given).data}
 
-    def open(self, graph: Any, config: TrainConfig, labels: str | Path | None) -> KnowledgeGraph:
-        """Return the graph, which must have valid triples."""
+    def open(self, graph: Any, given: Mapping[str, Any], labels: Any) -> KnowledgeGraph:
+        """Return the graph in memory, which must have valid triples."""
+        config = make_config(None, dict(given))
         if labels is not None:
             raise UserError("Labels are classes of nodes; they go with --space nodes.")
         if config.data in NAMED_NODE_GRAPHS and not Path(config.data).exists():
@@ -129,33 +90,48 @@ class GraphRuns(Objective):
             )
         return loaded
 
+    def configure(
+        self, space: str, given: dict[str, Any], graph: KnowledgeGraph, progress: Progress
+    ) -> tuple[str, TrainConfig]:
+        """Return the space and the configuration that all trials begin with.
+
+        Without a word on the method that is the recipe of the graph; the paper's spaces go with the
+        paper's recipe, unless another one is named.
+        """
+        if space in (AUTO, "recipe"):
+            config = cooked(given, None, graph, progress)
+            if space == "recipe" or config.recipe != PAPER:
+                return "recipe", config
+            space = "sampler"
+        given = {**given, "sampler": SPACES[space].sampler}
+        return space, cooked(given, None, graph, progress)
+
     def write_base(self, base: Path, config: TrainConfig, graph: KnowledgeGraph) -> None:
-        """Write a run folder without a model."""
-        RunFolder(base).create(decided(config, graph), graph)
+        """Write what the workers read: a run folder without a model."""
+        RunFolder(base).create(config, graph)
 
     def read_config(self, base: Path) -> TrainConfig:
-        """Return the configuration of the run folder."""
+        """Return the configuration that all trials begin with."""
         return RunFolder(base).read_config()
 
     def is_of(self, base: Path, graph: Any) -> bool:
-        """Compare triples and names."""
+        """Tell whether a search was begun on this graph, which is in memory."""
         folder = RunFolder(base)
-        given = as_graph(graph)
-        return graph_of_run(given, folder.read_graph(), folder.read_config()) is not None
+        return graph_of_run(as_graph(graph), folder.read_graph(), folder.read_config()) is not None
 
     def metric(self, base: Path) -> Metric:
-        """Return the metric that was chosen."""
+        """Return what trials are compared by."""
         return Metric(self.select, METRICS[self.select])
 
     def train(
         self, base: Path, out: Path, options: Mapping[str, Any], seconds: float | None
     ) -> TrialResult:
-        """Train a run, from its checkpoint where it has one."""
+        """Train a trial in its folder, or resume it; the test split stays unseen.
+
+        ``seconds`` of training, those of earlier sessions included, are what is left of the search.
+        """
         anew = not RunFolder(out).checkpoint.exists()
         config = self.read_config(base)
-        given = dict(options)
-        if "select" in TrainConfig.names():  # then the epoch is chosen by the same metric
-            given["select"] = self.select
         limits = [limit for limit in (config.max_seconds, seconds) if limit is not None]
         trainer = make_trainer(
             _graph(str(base)),
@@ -164,7 +140,7 @@ class GraphRuns(Objective):
             resume=not anew,
             overwrite=anew,
             progress=Progress("none"),
-            **{**given, "max_seconds": min(limits, default=None)},
+            **{**options, "max_seconds": min(limits, default=None)},
         )
         trainer.run(resume=not anew)
         counters = trainer.counters
@@ -175,32 +151,27 @@ class GraphRuns(Objective):
             score = run.classification("valid").accuracy
         else:
             score = counters.best_valid[self.select]
-        return TrialResult(
-            SUCCESS,
-            score=float(score),
-            best_epoch=counters.best_epoch,
-            epochs=counters.epoch,
-            anew=anew,
-        )
+        best, epochs = counters.best_epoch, counters.epoch
+        return TrialResult(SUCCESS, float(score), best_epoch=best, epochs=epochs, anew=anew)
 
     def epochs_done(self, out: Path) -> int:
-        """Read them off ``metrics.jsonl``."""
+        """Return the epochs that a failed trial has come to."""
         lines = RunFolder(out).read_metrics()
         return max((int(line.get("epoch", 0)) for line in lines), default=0)
 
     def forget(self, out: Path) -> None:
-        """Remove the checkpoint; the model stays."""
+        """Remove what only a trial that is resumed needs, the checkpoint; the model stays."""
         RunFolder(out).checkpoint.unlink(missing_ok=True)
 
     def fact_scores(self, out: Path) -> Floats | None:
-        """Rank the valid facts with the model of a trial."""
+        """Return what each valid fact adds to the score of a trial, (n,); None where none does."""
         if self.select not in RANKING or not RunFolder(out).model.exists():
             return None
         report = load_run(out).evaluate("valid")
         return fact_values(report.ranks)[:, RANKING.index(self.select)]
 
     def device(self, config: TrainConfig) -> str:
-        """Return the device that training picks."""
+        """Return the kind of device that trials use, or raise when it is not there."""
         return pick_device(config.device).type
 
 
@@ -208,3 +179,123 @@ class GraphRuns(Objective):
 def _graph(base: str) -> KnowledgeGraph:
     """Read the graph once in a process; all trials share it."""
     return RunFolder(base).read_graph()
+
+
+@dataclass(frozen=True)
+class NodeEmbeddings:
+    """Embeddings of ``nscaching nodes train``; a trial keeps its scores, not its vectors."""
+
+    seeds: int  #: trainings of each configuration
+    train_command = "nscaching nodes train"
+
+    def plan(self, graph: Any, base: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return base and options together, checked."""
+        if isinstance(base, str | Path) and Path(base).is_dir():
+            base = Path(base) / CONFIG_FILE
+        config = make_node_config(graph, base, dict(options))
+        if graph is None and not config.data:
+            raise UserError("Name a graph (cora, citeseer) or an edge list to tune on.")
+        return config.as_dict()
+
+    def open(self, graph: Any, given: Mapping[str, Any], labels: Any) -> NodeGraph:
+        """Return the graph without the edges that are for the end."""
+        config = NodeConfig(**given)
+        source = config.data if graph is None else graph
+        loaded = load_node_graph(source, labels=labels, directed=config.directed)
+        if config.held_out > 0:
+            _, keep = hold_out_edges(loaded, config.held_out, config.seed)
+            loaded = loaded.without_edges(keep)
+        return loaded
+
+    def configure(
+        self, space: str, given: dict[str, Any], graph: NodeGraph, progress: Progress
+    ) -> tuple[str, NodeConfig]:
+        """Return the space and the configuration that all trials begin with."""
+        return space, NodeConfig(**{**given, "sampler": "nscaching"})
+
+    def write_base(self, base: Path, config: NodeConfig, graph: NodeGraph) -> None:
+        """Write the folder of an embedding without the embedding."""
+        with explained_writes(base):
+            base.mkdir(parents=True, exist_ok=True)
+        write_graph(base, config, graph)
+
+    def read_config(self, base: Path) -> NodeConfig:
+        """Return the configuration of the folder."""
+        return read_graph(base).config
+
+    def is_of(self, base: Path, graph: Any) -> bool:
+        """Compare names and edges."""
+        stored = read_graph(base)
+        given = self.open(graph, stored.config.as_dict(), None)
+        arcs = given.arcs(), stored.graph.arcs()
+        return given.nodes == stored.graph.nodes and np.array_equal(*arcs)
+
+    def metric(self, base: Path) -> Metric:
+        """Return micro-F1, or AUC for a graph without classes."""
+        labelled = read_graph(base).graph.labels is not None
+        return Metric("micro_f1", "micro-F1") if labelled else Metric("auc", "AUC")
+
+    def train(
+        self, base: Path, out: Path, options: Mapping[str, Any], seconds: float | None
+    ) -> TrialResult:
+        """Train with one seed after the other; those a stopped trial has finished are kept.
+
+        A trial is always finished: the mean of fewer seeds could not be compared with others.
+        """
+        config, graph = _node_base(str(base))
+        epochs = options["epochs"]
+        log = out / "seeds.jsonl"
+        with explained_writes(out):
+            out.mkdir(parents=True, exist_ok=True)
+        lines = read_json_lines(log)
+        write_json_lines(log, lines)  # without the line that a killed process half wrote
+        scores = {line["seed"]: line["score"] for line in lines if line["epochs"] == epochs}
+        settings = {**options, "held_out": _ASKED_EDGES if graph.labels is None else 0.0}
+        for seed in range(config.seed, config.seed + self.seeds):
+            if seed in scores:
+                continue
+            told = {**settings, "seed": seed}
+            embedding = embed_nodes(graph, config=config, progress="none", **told)
+            scores[seed] = _score(embedding, seed)
+            append_json_line(log, {"seed": seed, "epochs": epochs, "score": scores[seed]})
+        mean = float(np.mean(list(scores.values())))
+        return TrialResult(SUCCESS, score=mean, best_epoch=epochs, epochs=epochs)
+
+    def epochs_done(self, out: Path) -> int:
+        """Return 0: an embedding has no checkpoint."""
+        return 0
+
+    def forget(self, out: Path) -> None:
+        """Remove nothing."""
+
+    def fact_scores(self, out: Path) -> None:
+        """Return None: the score is not a mean over facts."""
+
+    def device(self, config: NodeConfig) -> str:
+        """Return where embeddings are trained."""
+        return "cpu"
+
+
+def _score(embedding: NodeEmbedding, seed: int) -> float:
+    labels = embedding.graph.labels
+    if labels is None:
+        return float(embedding.predict_links(seed=seed)["auc"])
+    asked: dict[str, Any] = {"shares": (_LABELLED,), "seed": seed, "validate": True}
+    return float(classification_scores(embedding.vectors, labels, **asked)[..., 0].mean())
+
+
+@functools.lru_cache(maxsize=2)
+def _node_base(folder: str) -> tuple[NodeConfig, NodeGraph]:
+    """Read the graph once in a process; all trials share it."""
+    stored = read_graph(Path(folder))
+    return stored.config, stored.graph
+
+
+Objective = GraphRuns | NodeEmbeddings
+
+
+def objective_of(options: AnyOptions) -> Objective:
+    """Return what a search with these options tunes."""
+    if isinstance(options, NodeSearchOptions):
+        return NodeEmbeddings(options.seeds)
+    return GraphRuns(options.select)

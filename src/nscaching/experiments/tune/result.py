@@ -1,26 +1,42 @@
-"""What a search has found, in Python, as files and as JSON; and how its best rose."""
+"""What a search has found, in Python, as files and as JSON: its best, how it rose, what mattered.
+
+Which options mattered is read off SMAC's surrogate. The random forest is fitted to the trials and
+asked about thousands of random points. *Alone* is the share of its variance that an option explains
+by itself, the others averaged out (Sobol's first order, the main effect of functional ANOVA);
+*total* adds what it does together with others (Jansen's estimate). ``fit`` is the cross-validated
+R² of the forest: the share of the variance of scores that forests explain which have not seen them.
+Without any, there is nothing to read off.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nscaching.artefacts.files import write_text
 from nscaching.evaluation.intervals import (
+    Floats,
     Interval,
     bootstrap_means,
     interval,
     paired_difference,
     within_noise,
 )
-from nscaching.experiments.tune.folder import SearchFolder
-from nscaching.experiments.tune.importance import Importance
 from nscaching.experiments.tune.objective import Config, Metric, Objective
-from nscaching.experiments.tune.trials import Proposal, Trial, TrialResult
+from nscaching.experiments.tune.space import SearchSpace
+from nscaching.experiments.tune.trials import SUCCESS, Proposal, SearchFolder, Trial, TrialResult
+
+#: Fewer trials than this say nothing about importance.
+FEWEST_TRIALS = 8
+#: Random points, levels of a hyperparameter, and folds of the cross-validation.
+_POINTS, _LEVELS, _FOLDS = 2000, 25, 5
 
 
 @dataclass(frozen=True)
@@ -32,10 +48,6 @@ class CurvePoint:
     seconds: float  #: spent training so far, over all workers
     top1: float  #: the best score of a trial
     top3: float | None  #: the mean of the three best trials, once there are three
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
-        return asdict(self)
 
 
 class SearchCurve:
@@ -124,12 +136,15 @@ class SearchResult:
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values, as ``tune --json`` prints it."""
         key = self.metric.key
+        trials = [_by_metric(asdict(trial), key) for trial in self.trials]
+        for trial in trials:
+            del trial["positions"]
         return {
             "out": str(self.folder.path),
             "method": self.method,
             "space": self.space,
             "metric": key,
-            "trials": [trial.as_dict(key) for trial in self.trials],
+            "trials": trials,
             "failed": sum(trial.score is None for trial in self.trials),
             "best": {
                 "trial": self.best.number,
@@ -139,7 +154,7 @@ class SearchResult:
                 "file": str(self.folder.best),
                 "run": self.best.run,
             },
-            "curve": [point.as_dict() for point in self.curve],
+            "curve": [asdict(point) for point in self.curve],
             "importance": self.importance.as_dict(key) if self.importance else None,
             "importance_note": self.importance_note,
             "gain": asdict(self.gain) if self.gain else None,
@@ -168,3 +183,113 @@ class SearchResult:
             settings = [trial.config.get(name, "") for name in names]
             writer.writerow([trial.number, trial.status, score, *numbers, *settings])
         return text.getvalue()
+
+
+def _by_metric(fields: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    """Return fields with the score under the name of the metric."""
+    return {metric if name == "score" else name: value for name, value in fields.items()}
+
+
+# What mattered ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one option does to the score, as the surrogate sees it."""
+
+    name: str
+    alone: float
+    total: float
+    values: list[Any]  #: of the option
+    score: list[float]  #: mean prediction at each of them
+
+
+@dataclass(frozen=True)
+class Importance:
+    """The effects of all options, the most important first."""
+
+    effects: list[Effect]
+    fit: float  #: cross-validated R² of the surrogate
+    trials: int  #: that the surrogate was fitted to
+    epochs: int  #: they were all trained at least so long
+
+    def as_dict(self, metric: str) -> dict[str, Any]:
+        """Return the fields as plain values; scores go by the name of the metric."""
+        options = {effect.name: _by_metric(asdict(effect), metric) for effect in self.effects}
+        known = {"fit": self.fit, "trials": self.trials, "epochs": self.epochs}
+        return {"options": options, **known}
+
+
+def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importance | str:
+    """Return the importance of every option, or a sentence on why it cannot be told."""
+    from ConfigSpace import Configuration
+
+    from nscaching.experiments.tune.optimiser import configuration_space, plain, surrogate
+
+    chosen, epochs = _comparable(trials)
+    if len(chosen) < FEWEST_TRIALS:
+        return (
+            "Which options mattered cannot be told: there are fewer than "
+            f"{FEWEST_TRIALS} finished trials of equal length."
+        )
+    configspace = configuration_space(space, seed)
+    points = np.array([Configuration(configspace, trial.positions).get_array() for trial in chosen])
+    scores = np.array([trial.score for trial in chosen], dtype=np.float64)
+
+    def forest(rows: Floats, targets: Floats) -> Any:
+        model = surrogate(configspace, seed, log_cost=False)
+        model.train(rows, targets.reshape(-1, 1))
+        return lambda asked: model.predict(asked)[0].ravel()
+
+    fit = _cross_validated_r2(forest, points, scores)
+    if fit <= 0:
+        return (
+            f"Which options mattered cannot be told: a model of the {len(chosen)} trials predicts "
+            f"others no better than their mean does (cross-validated R² {fit:.2f})."
+        )
+    predict = forest(points, scores)
+    sample, again = (
+        np.array([each.get_array() for each in configspace.sample_configuration(_POINTS)])
+        for _ in range(2)
+    )
+    said = predict(sample)
+    variance = max(float(said.var()), 1e-12)
+    effects = []
+    rows = {row.name: row for row in space.hyperparameters}
+    for column, name in enumerate(configspace.keys()):
+        changed = sample.copy()
+        changed[:, column] = again[:, column]
+        total = float(((said - predict(changed)) ** 2).mean()) / (2 * variance)
+        levels = np.unique(sample[np.isfinite(sample[:, column]), column])
+        if len(levels) > _LEVELS:
+            levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
+        marginal = []
+        for level in levels:
+            changed[:, column] = level
+            marginal.append(float(predict(changed).mean()))
+        values = [rows[name].value(plain(configspace[name].to_value(level))) for level in levels]
+        alone = min(total, float(np.var(marginal)) / variance)  # both are estimates
+        effects.append(Effect(name, alone, total, values, marginal))
+    effects.sort(key=lambda effect: -effect.total)
+    return Importance(effects, fit, len(chosen), epochs)
+
+
+def _comparable(trials: Sequence[Trial]) -> tuple[list[Trial], int]:
+    """Return the trials with the most epochs of which there are enough, and those epochs."""
+    done = [trial for trial in trials if trial.status == SUCCESS]
+    for epochs in sorted({trial.asked_epochs for trial in done}, reverse=True):
+        chosen = [trial for trial in done if trial.asked_epochs >= epochs]
+        if len(chosen) >= FEWEST_TRIALS:
+            return chosen, epochs
+    return [], 0
+
+
+def _cross_validated_r2(forest: Any, points: Floats, scores: Floats) -> float:
+    """Return the R² of predictions by forests that have not seen the trial; 0 for equal scores."""
+    fold = np.arange(len(scores)) % _FOLDS
+    predicted = np.empty_like(scores)
+    for number in range(_FOLDS):
+        held = fold == number
+        predicted[held] = forest(points[~held], scores[~held])(points[held])
+    variance = float(((scores - scores.mean()) ** 2).sum())
+    return 1.0 - float(((scores - predicted) ** 2).sum()) / variance if variance > 0 else 0.0

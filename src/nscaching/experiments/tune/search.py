@@ -15,11 +15,17 @@ from rich.progress import Progress as RichProgress
 from nscaching.artefacts.files import write_text
 from nscaching.errors import NSCachingError, UserError
 from nscaching.experiments.runner import Experiment
-from nscaching.experiments.tune.folder import SearchFolder
 from nscaching.experiments.tune.objective import Config, Objective
 from nscaching.experiments.tune.result import SearchCurve
 from nscaching.experiments.tune.space import SearchSpace
-from nscaching.experiments.tune.trials import FAILED, RUNNING, Proposal, Trial, TrialResult
+from nscaching.experiments.tune.trials import (
+    FAILED,
+    RUNNING,
+    Proposal,
+    SearchFolder,
+    Trial,
+    TrialResult,
+)
 from nscaching.experiments.tune.workers import TrialPlace, Work, train_trial
 from nscaching.training import Progress
 from nscaching.training.progress import duration
@@ -53,6 +59,7 @@ class Search(Experiment[Work, TrialResult]):
         progress: Progress,
     ) -> None:
         self.folder, self.base, self.space, self.objective = folder, base, space, objective
+        self.place = TrialPlace(str(folder.path.resolve()), objective)
         self.metric = objective.metric(folder.base)
         self.optimiser, self.total, self.progress = optimiser, trials, progress
         self.resume_command = f"nscaching tune --resume --out {folder.path}"
@@ -81,6 +88,15 @@ class Search(Experiment[Work, TrialResult]):
                 self._open[proposal.key] = proposal
         self._resumed = list(self._open.values())
         self._write_best()
+
+    def end(self) -> None:
+        """Write SMAC's own files; say so when the time ended the search."""
+        self.optimiser.save()
+        if self.out_of_time:
+            self.progress.say(
+                f"The {self._seconds:g} seconds are used up after {self.finished} of {self.total} "
+                f"trials. Resume with:\n  {self.resume_command}"
+            )
 
     # What the engine asks -------------------------------------------------------------------------
 
@@ -111,7 +127,7 @@ class Search(Experiment[Work, TrialResult]):
 
     def run(self, work: Work) -> TrialResult:
         """Train a trial in this process."""
-        return train_trial(TrialPlace(str(self.folder.path.resolve()), self.objective), work)
+        return train_trial(self.place, work)
 
     def take_in(self, work: Work, result: TrialResult) -> None:
         """Write a result down, tell the optimiser, keep ``best.yaml`` up to date."""
@@ -155,9 +171,8 @@ class Search(Experiment[Work, TrialResult]):
     def _trial(self, proposal: Proposal) -> Trial:
         number = proposal.trial
         if number not in self.trials:
-            run = self.folder.trials / f"{number:03d}"
-            config = self.space.options(proposal.positions)
-            self.trials[number] = Trial(number, config, proposal.positions, str(run))
+            config, run = self.space.options(proposal.positions), str(self.folder.trial(number))
+            self.trials[number] = Trial(number, config, proposal.positions, run)
         return self.trials[number]
 
     def _add(self, proposal: Proposal, result: TrialResult) -> None:

@@ -1,7 +1,7 @@
-"""What is searched: tables of hyperparameters, and the named spaces that are made of them.
+"""What is searched: the options of a search, tables of hyperparameters, and named spaces of them.
 
-To search a new option, add a row to :data:`HYPERPARAMETERS` and its name to a space. The value that
-the configuration being tuned has is always in its range, because the first trial has it.
+To search a new option, add a row to the table of a space. The value that the configuration being
+tuned has is always in its range, because the first trial has it.
 
 Every hyperparameter has a *position*, which the optimiser moves, and a *value*, which training
 takes. They differ for numbers: positions go from 0 to 1. An exact zero is another algorithm for the
@@ -14,16 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from nscaching.errors import UserError
 from nscaching.models import SCORING
-from nscaching.options import Options
+from nscaching.options import Options, option
 from nscaching.training import TrainConfig
 
 #: Share of the positions that mean exactly zero, where zero is a value.
 ZERO_SHARE = 0.2
-#: The smallest batch size in the grid, unless the base has a smaller one.
+#: The smallest batch size in the paper's grid, unless the base has a smaller one.
 _SMALLEST_BATCH = 1024
 
 Position = float | str
@@ -34,7 +34,8 @@ class Hyperparameter:
     """One row of a table: what is searched, over which values, and under which condition."""
 
     name: str  #: of the option
-    scale: str  #: linear or log, between two ends; grid, in order; choice, in no order
+    scale: str  #: linear or log, between two ends; grid, in order; around, factors of the value
+    #: of the base, in order; choice, in no order
     values: tuple[Any, ...]  #: the two ends, or all values
     zero: bool = False  #: for linear and log: whether exactly 0 is a value too
     when: Mapping[str, tuple[Any, ...]] | None = None  #: only where these options have these values
@@ -47,18 +48,19 @@ class Hyperparameter:
 
     def starting_at(self, value: Any) -> Hyperparameter:
         """Return it with the value of the first trial, which is added to the range if need be."""
+        if self.scale == "around":
+            near = set() if value is None else {value, *(_times(value, x) for x in self.values)}
+            return replace(self, scale="grid", values=tuple(sorted(near)), first=value)
         if value is None:  # decided by training
             return replace(self, first=self.values[len(self.values) // 2])
         if not self.is_number:
             values = self.values if value in self.values else (*self.values, value)
-            return replace(
-                self, values=tuple(sorted(values)) if self.scale == "grid" else values, first=value
-            )
-        zero = self.zero or value == 0
+            ordered = tuple(sorted(values)) if self.scale == "grid" else values
+            return replace(self, values=ordered, first=value)
         low, high = self.values
         if value != 0 and math.isfinite(value):
             low, high = min(low, value), max(high, value)
-        return replace(self, values=(low, high), zero=zero, first=value)
+        return replace(self, values=(low, high), zero=self.zero or value == 0, first=value)
 
     def value(self, position: Position) -> Any:
         """Return the value that training takes; numbers have the four digits that matter."""
@@ -94,63 +96,98 @@ class Hyperparameter:
         return share + (1 - share) * above
 
 
-_SIZES = (10, 30, 50, 70, 90)
-_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+def _times(value: Any, factor: float) -> Any:
+    """Return a multiple of a value; of a whole number a whole one, and at least 1."""
+    if isinstance(value, int):
+        return max(1, round(value * factor)) if value else 0
+    return float(f"{value * factor:.4g}")
 
-#: All that can be searched for runs on a knowledge graph; the first five with the paper's ranges.
-HYPERPARAMETERS = (
+
+_SIZES = (10, 30, 50, 70, 90)
+_MARGIN = Hyperparameter("margin", "grid", (1, 2, 3, 4), when={"loss": ("margin",)})
+_L2 = Hyperparameter("l2", "grid", (0.001, 0.01, 0.1), when={"loss": ("logistic",)})
+_SOFTMAX, _CACHED = {"loss": ("softmax",)}, {"sampler": ("nscaching",)}
+_RESCALE = Hyperparameter("rescale", "choice", ("quantile", "none"))
+
+#: The cache, with the paper's ranges.
+CACHE = (
     Hyperparameter("alpha1", "linear", (0.0, 1.0), zero=True),
     Hyperparameter("alpha2", "log", (0.01, 100.0), zero=True),
     Hyperparameter("alpha3", "log", (0.01, 100.0), zero=True),
     Hyperparameter("cache_size", "grid", _SIZES),
     Hyperparameter("candidates", "grid", _SIZES),
-    Hyperparameter("rescale", "choice", ("quantile", "none")),
-    Hyperparameter("known_positives", "choice", ("exclude", "allow")),
-    Hyperparameter("dim", "grid", (50, 100, 200)),
-    Hyperparameter("lr", "grid", _RATES),
-    Hyperparameter("batch_size", "grid", (1024, 2048, 4096)),
-    Hyperparameter("margin", "grid", (1, 2, 3, 4), when={"loss": ("margin",)}),
-    Hyperparameter("l2", "grid", (0.001, 0.01, 0.1), when={"loss": ("logistic",)}),
 )
-#: The same for embeddings of nodes; temperatures above 3 spoil the skip-gram model.
-NODE_HYPERPARAMETERS = (
+CACHE_AND_SCORES = (
+    *CACHE,
+    _RESCALE,
+    Hyperparameter("known_positives", "choice", ("exclude", "allow")),
+)
+#: The model, with the paper's grid.
+MODEL = (
+    Hyperparameter("dim", "grid", (50, 100, 200)),
+    Hyperparameter("lr", "grid", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)),
+    Hyperparameter("batch_size", "grid", (1024, 2048, 4096)),
+    _MARGIN,
+    _L2,
+)
+#: Model, loss and cache around the settings of a recipe.
+RECIPE = (
+    Hyperparameter("lr", "around", (0.1, 0.3, 3.0)),
+    Hyperparameter("dim", "around", (0.5, 2.0)),
+    Hyperparameter("batch_size", "around", (0.5, 2.0)),
+    _MARGIN,
+    _L2,
+    Hyperparameter("n3", "log", (0.001, 0.5), zero=True, when=_SOFTMAX),
+    Hyperparameter("dropout", "linear", (0.0, 0.5), zero=True, when=_SOFTMAX),
+    Hyperparameter("label_smoothing", "linear", (0.0, 0.3), zero=True, when=_SOFTMAX),
+    Hyperparameter("cache_size", "around", (0.5, 2.0), when=_CACHED),
+    Hyperparameter("candidates", "around", (0.5, 2.0), when=_CACHED),
+    Hyperparameter("pool", "around", (0.25, 0.5), when=_CACHED),
+    Hyperparameter("alpha3", "log", (0.01, 100.0), zero=True, when=_CACHED),
+)
+#: Embeddings of nodes; temperatures above 3 spoil the skip-gram model.
+NODES = (
     Hyperparameter("negatives", "grid", (1, 2, 3, 5, 8)),
     Hyperparameter("alpha2", "log", (0.01, 3.0), zero=True),
     Hyperparameter("alpha3", "log", (0.01, 3.0), zero=True),
     Hyperparameter("cache_size", "grid", _SIZES),
     Hyperparameter("candidates", "grid", _SIZES),
+)
+NODES_AND_CACHE = (
+    *NODES,
     Hyperparameter("fresh", "choice", ("frequency", "uniform")),
     Hyperparameter("cached_neighbours", "choice", ("allow", "exclude")),
     Hyperparameter("update_every", "grid", (1, 2, 4, 8)),
-    Hyperparameter("rescale", "choice", ("quantile", "none")),
+    _RESCALE,
 )
 
+
+class Space(NamedTuple):
+    """A named space."""
+
+    sampler: str | None  #: that it is searched under; None: that of the base
+    hyperparameters: tuple[Hyperparameter, ...]
+
+
+#: Stands for the space that fits the recipe until the graph is known.
+AUTO = "auto"
+SPACES: Mapping[str, Space] = {
+    "recipe": Space(None, RECIPE),
+    "sampler": Space("nscaching", CACHE),
+    "sampler+": Space("nscaching", CACHE_AND_SCORES),
+    "model": Space("bernoulli", MODEL),
+}
+NODE_SPACES: Mapping[str, Space] = {
+    "nodes": Space("nscaching", NODES),
+    "nodes+": Space("nscaching", NODES_AND_CACHE),
+}
 #: The first trial of the paper's search: as near to Bernoulli sampling as a cache comes. Searches
-#: of our first version begin with it too.
+#: of our first version, which had the spaces sampler and sampler+, begin with it too.
 PAPERS_FIRST: Mapping[str, Any] = {
-    "alpha1": 0.0,
-    "alpha2": 0.0,
-    "alpha3": 0.0,
-    "cache_size": 50,
-    "candidates": 50,
+    **dict.fromkeys(("alpha1", "alpha2", "alpha3"), 0.0),
+    **dict.fromkeys(("cache_size", "candidates"), 50),
     "rescale": "quantile",
     "known_positives": "exclude",
-}
-
-_CACHE = ("alpha1", "alpha2", "alpha3", "cache_size", "candidates")
-_NODES = ("negatives", "alpha2", "alpha3", "cache_size", "candidates")
-#: The named spaces: the sampler they are searched under, and their hyperparameters.
-SPACES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "sampler": ("nscaching", _CACHE),
-    "sampler+": ("nscaching", (*_CACHE, "rescale", "known_positives")),
-    "model": ("bernoulli", ("dim", "lr", "batch_size", "margin", "l2")),
-}
-NODE_SPACES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "nodes": ("nscaching", _NODES),
-    "nodes+": (
-        "nscaching",
-        (*_NODES, "fresh", "cached_neighbours", "update_every", "rescale"),
-    ),
 }
 
 
@@ -164,31 +201,34 @@ class SearchSpace:
     @classmethod
     def build(cls, name: str, base: Options, fixed: Mapping[str, Any]) -> SearchSpace:
         """Return a named space without the options that are fixed; it starts at the base."""
-        of_nodes = name in NODE_SPACES
-        sampler, names = (NODE_SPACES if of_nodes else SPACES)[name]
-        table = {row.name: row for row in (NODE_HYPERPARAMETERS if of_nodes else HYPERPARAMETERS)}
+        sampler, table = {**SPACES, **NODE_SPACES}[name]
         asked = fixed.get("sampler", sampler)
-        if asked != sampler:
+        if sampler is not None and asked != sampler:
             raise UserError(
                 f"The space '{name}' is searched under the sampler {sampler}, not {asked}. "
                 "Drop --sampler, or choose another --space."
             )
-        open_names = [each for each in names if each not in fixed]
-        free = [table[each] for each in open_names if _applies(table[each], base, open_names)]
-        if not free:
+        searched = [row for row in table if row.name not in fixed]
+        names = [row.name for row in searched]
+        rows = [
+            _fitted(row, base).starting_at(getattr(base, row.name))
+            for row in searched
+            if _applies(row, base, names)
+        ]
+        rows = [row for row in rows if len(row.values) > 1]
+        if not rows:
             raise UserError(
                 f"Every option of the space '{name}' is given a value, so nothing is left to "
                 "search; drop some of them."
             )
-        own = {each.name: getattr(base, each.name) for each in free}
-        return cls(tuple(_fitted(each, own).starting_at(own[each.name]) for each in free), sampler)
+        return cls(tuple(rows), sampler or str(getattr(base, "sampler", "")))
 
     def names(self) -> list[str]:
         """Return the names of the searched options."""
         return [each.name for each in self.hyperparameters]
 
     def options(self, positions: Mapping[str, Position]) -> dict[str, Any]:
-        """Return the training options of a point; what does not apply at it is left out."""
+        """Return the training options of a point, without those that do not apply at it."""
         return {
             each.name: each.value(positions[each.name])
             for each in self.hyperparameters
@@ -202,19 +242,99 @@ def _applies(row: Hyperparameter, base: Options, searched: Sequence[str]) -> boo
     A condition on an option that is itself searched is left to the optimiser.
     """
     for name, values in (row.when or {}).items():
-        if name in searched:
-            continue
         value = getattr(base, name)
-        if name == "loss" and value == "auto" and isinstance(base, TrainConfig):
-            value = SCORING[base.scoring].usual_loss
-        if value not in values:
+        if name == "loss" and isinstance(base, TrainConfig):
+            value = base.loss_name(SCORING[base.scoring].usual_loss)
+        if name not in searched and value not in values:
             return False
     return True
 
 
-def _fitted(row: Hyperparameter, own: Mapping[str, Any]) -> Hyperparameter:
-    """Return the grid of batch sizes that suits the graph: smaller ones for a small graph."""
-    if row.name != "batch_size":
+def _fitted(row: Hyperparameter, base: Options) -> Hyperparameter:
+    """Return the paper's grid of batch sizes as it suits the graph: smaller for a small graph."""
+    if row.name != "batch_size" or row.scale != "grid":
         return row
-    smallest = min(own["batch_size"] or _SMALLEST_BATCH, _SMALLEST_BATCH)
+    smallest = min(getattr(base, row.name) or _SMALLEST_BATCH, _SMALLEST_BATCH)
     return replace(row, values=(smallest, 2 * smallest, 4 * smallest))
+
+
+# What a search is told, apart from the training options ------------------------------------------
+
+METHODS = ("smac", "random", "smac-mf")
+#: What trials on a knowledge graph can be compared by, with their names for people.
+METRICS = {
+    "mrr": "MRR",
+    "hits@1": "Hits@1",
+    "hits@3": "Hits@3",
+    "hits@10": "Hits@10",
+    "accuracy": "accuracy",
+}
+
+
+@dataclass(kw_only=True)
+class CommonOptions(Options):
+    """How a search goes; the seed and the epochs of a trial are the training's own."""
+
+    trials: int = option(50, "Configurations to try.", group="Search", low=1)
+    seconds: float | None = option(
+        None,
+        "Stop after so many seconds; the trial in training then ends with its epoch. By default "
+        "only --trials is a limit.",
+        group="Search",
+        above=0,
+    )
+    method: str = option(
+        "smac",
+        "smac; random, the baseline; or smac-mf, which stops trials that start badly early.",
+        group="Search",
+        choices=METHODS,
+    )
+    min_epochs: int = option(
+        0,
+        "For smac-mf: the fewest epochs of a trial; 0 is as few as the trials allow.",
+        group="Search",
+        low=0,
+    )
+
+
+@dataclass(kw_only=True)
+class SearchOptions(CommonOptions):
+    """How a search on a knowledge graph goes."""
+
+    space: str = option(
+        AUTO,
+        "recipe: what the model, the loss and the cache of the recipe have; sampler: the paper's "
+        "five hyperparameters of the cache; sampler+: rescale and known positives too; model: dim, "
+        "lr, batch size and margin or l2 under Bernoulli; nodes, nodes+: embeddings of nodes (see "
+        "'nscaching nodes tune'); auto: sampler for the paper's recipe, else recipe.",
+        group="Search",
+        choices=(AUTO, *SPACES, *NODE_SPACES),
+    )
+    select: str = option(
+        "mrr", "Validation metric that trials are compared by.", group="Search", choices=METRICS
+    )
+
+
+@dataclass(kw_only=True)
+class NodeSearchOptions(CommonOptions):
+    """How a search for node embeddings goes."""
+
+    space: str = option(
+        "nodes",
+        "nodes: N, N1, N2, alpha2, alpha3; nodes+: also where fresh nodes come from, neighbours in "
+        "the cache, how often it is updated, and rescale.",
+        group="Search",
+        choices=tuple(NODE_SPACES),
+    )
+    seeds: int = option(
+        3, "Trainings of each configuration; their mean score counts.", group="Search", low=1
+    )
+
+
+AnyOptions = SearchOptions | NodeSearchOptions
+
+
+def read_options(given: Mapping[str, Any], source: str) -> AnyOptions:
+    """Return the checked options of a search; what can be said depends on its space."""
+    kind = NodeSearchOptions if given.get("space") in NODE_SPACES else SearchOptions
+    return kind.from_mapping(given, source)

@@ -16,13 +16,15 @@ import torch
 
 from nscaching.errors import UserError
 from nscaching.experiments.runner import Executor, failure
-from nscaching.experiments.tune.folder import base_folder
 from nscaching.experiments.tune.objective import Objective
-from nscaching.experiments.tune.trials import FAILED, Proposal, TrialResult
+from nscaching.experiments.tune.trials import FAILED, Proposal, SearchFolder, TrialResult
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.cuda_graphs import CAPTURE_LOCK
 from nscaching.training.interrupt import interrupts_ignored
 
+#: How workers of this machine are made; auto is threads on a GPU, which they share from one
+#: process, and processes on the CPU.
+WORKERS_AS = ("auto", "processes", "threads")
 #: How long a scheduler may take to answer.
 _CONNECT_SECONDS = 10.0
 
@@ -53,12 +55,12 @@ def train_trial(place: TrialPlace, work: Work) -> TrialResult:
     every trial, and ends the search.
     """
     started = time.monotonic()
-    base = base_folder(Path(place.folder))
-    out = Path(place.folder) / "trials" / f"{work.proposal.trial:03d}"
+    folder = SearchFolder(place.folder)
+    out = folder.trial(work.proposal.trial)
     options = {**work.options, "epochs": work.proposal.epochs}
     try:
         with _threads(place.threads), _stream(place.own_stream):
-            result = place.objective.train(base, out, options, work.seconds)
+            result = place.objective.train(folder.base, out, options, work.seconds)
     except Exception as error:
         fatal = isinstance(error, UserError)
         result = TrialResult(FAILED, error=failure(error), fatal=fatal)
@@ -120,8 +122,7 @@ class DaskExecutor(Executor[Work, TrialResult]):
 
     def submit(self, work: Work) -> None:
         """Send a trial to a worker."""
-        future = self._client.submit(self._run, work, pure=False)
-        self._running[future] = work
+        self._running[self._client.submit(self._run, work, pure=False)] = work
 
     def results(self) -> Iterator[tuple[Work, TrialResult]]:
         """Wait for a trial; yield those that are finished."""
@@ -137,33 +138,41 @@ class DaskExecutor(Executor[Work, TrialResult]):
                 yield work, TrialResult(FAILED, error=error)
 
 
-@contextlib.contextmanager
-def make_executor(
-    folder: Path,
-    objective: Objective,
-    *,
-    workers: int,
-    dask: str | None,
-    workers_as: str,
-    device: str,
-) -> Iterator[Executor[Work, TrialResult]]:
-    """Yield what trains the trials of a search; its workers end with it."""
-    place = TrialPlace(str(folder.resolve()), objective)
-    if dask is not None:
-        with _scheduler(dask) as client:
-            yield DaskExecutor(client, place)
-    elif workers == 1:
-        yield Executor(functools.partial(train_trial, place))
-    else:
-        threads = workers_as == "threads" or (workers_as == "auto" and device == "cuda")
-        if threads and device == "cpu":
-            raise UserError(
-                "Workers as threads need a GPU: the CPU kernels use threads of their own. "
-                "Drop --workers-as."
-            )
-        share = max(1, (os.cpu_count() or 1) // workers)
-        place = replace(place, threads=0 if threads else share, own_stream=threads)
-        with _local_client(workers, threads) as client:
+@dataclass(frozen=True)
+class Workers:
+    """How many trials are trained at once, and by whom."""
+
+    count: int = 1
+    made_as: str = "auto"  #: one of :data:`WORKERS_AS`
+    dask: str | None = None  #: address of a scheduler, or its scheduler file
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if self.count < 1:
+            raise UserError(f"workers must be at least 1, not {self.count}.")
+        if self.made_as not in WORKERS_AS:
+            choices = ", ".join(WORKERS_AS)
+            raise UserError(f"workers_as must be one of {choices}, not '{self.made_as}'.")
+
+    @contextlib.contextmanager
+    def executor(self, place: TrialPlace, device: str) -> Iterator[DaskExecutor | None]:
+        """Yield what trains trials, None for this process; its workers end with it."""
+        if self.dask is None and self.count == 1:
+            yield None
+            return
+        if self.dask is not None:
+            connected = _scheduler(self.dask)
+        else:
+            threads = self.made_as == "threads" or (self.made_as == "auto" and device == "cuda")
+            if threads and device == "cpu":
+                raise UserError(
+                    "Workers as threads need a GPU: the CPU kernels use threads of their own. "
+                    "Drop --workers-as."
+                )
+            share = max(1, (os.cpu_count() or 1) // self.count)
+            place = replace(place, threads=0 if threads else share, own_stream=threads)
+            connected = _local_client(self.count, threads)
+        with connected as client:
             yield DaskExecutor(client, place)
 
 

@@ -18,13 +18,15 @@ from nscaching.extras import need
 
 need("pykeen", "pykeen", "nscaching.interop.pykeen")
 
-from nscaching.interop.pykeen.callback import NSCachingTrainingCallback  # noqa: E402
 from nscaching.interop.pykeen.conversion import (  # noqa: E402
     from_pykeen,
     to_pykeen,
     to_pykeen_model,
 )
-from nscaching.interop.pykeen.sampler import NSCachingNegativeSampler  # noqa: E402
+from nscaching.interop.pykeen.sampler import (  # noqa: E402
+    NSCachingNegativeSampler,
+    NSCachingTrainingCallback,
+)
 
 __all__ = [
     "NSCachingNegativeSampler",

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from nscaching import TrainConfig
-from nscaching.experiments.tune.importance import FEWEST_TRIALS, measure
 from nscaching.experiments.tune.optimiser import configuration_space
-from nscaching.experiments.tune.result import SearchCurve
+from nscaching.experiments.tune.result import FEWEST_TRIALS, SearchCurve, measure
 from nscaching.experiments.tune.space import SearchSpace
 from nscaching.experiments.tune.trials import Proposal, Trial, TrialResult
 from nscaching.report.search_pictures import importance_picture

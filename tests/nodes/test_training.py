@@ -4,8 +4,8 @@ import torch
 from torch.nn.functional import softplus
 
 from nscaching.nodes.plain import LOSS_EVERY
-from nscaching.nodes.skipgram import SkipGram, SkipGramStep
-from nscaching.nodes.windows import Windows
+from nscaching.nodes.training import SkipGram, SkipGramStep
+from nscaching.nodes.walks import Windows
 
 from ..conftest import seeded
 

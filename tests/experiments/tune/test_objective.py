@@ -8,7 +8,7 @@ import pytest
 
 import nscaching as ns
 from nscaching import NodeConfig, TrainingInterrupted, UserError
-from nscaching.experiments.tune import nodes
+from nscaching.experiments.tune import objective
 from nscaching.nodes.graph import Labels
 from nscaching.nodes.tasks import classification_scores, hold_out_edges
 
@@ -99,7 +99,7 @@ def test_without_classes_held_out_edges_are_asked_and_those_for_the_end_are_not(
 
 def test_a_stopped_search_goes_on_with_the_next_seed(communities, tmp_path, monkeypatch):
     unbroken = search(communities, tmp_path / "whole")
-    real, calls = nodes.embed_nodes, []
+    real, calls = objective.embed_nodes, []
 
     def stop_after(count):
         def embed(graph, **options):
@@ -108,7 +108,7 @@ def test_a_stopped_search_goes_on_with_the_next_seed(communities, tmp_path, monk
             calls.append(options["seed"])
             return real(graph, **options)
 
-        monkeypatch.setattr(nodes, "embed_nodes", embed)
+        monkeypatch.setattr(objective, "embed_nodes", embed)
 
     stop_after(5)
     with pytest.raises(TrainingInterrupted, match="tune --resume --out"):

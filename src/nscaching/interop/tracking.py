@@ -1,4 +1,4 @@
-"""The trackers by name: TensorBoard, MLflow, Weights & Biases, and a CSV file.
+"""Trackers: what a run writes for TensorBoard, MLflow, Weights & Biases or a spreadsheet.
 
 Each imports its library when it is made.
 """
@@ -11,19 +11,54 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nscaching.artefacts.files import explained_writes, write_text
 from nscaching.errors import UserError, nearest_names
 from nscaching.extras import need
-from nscaching.interop.tracking.base import RunStart, Tracker
 
 #: The project of W&B, and the experiment of MLflow.
 PROJECT = "nscaching"
 HEADER = ("epoch", "split", "metric", "value")
 #: MLflow has its own words for how a run ended.
 _MLFLOW_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+#: What a line of ``metrics.jsonl`` holds besides numbers.
+_NOT_VALUES = ("event", "epoch", "split")
+
+
+@dataclass(frozen=True)
+class RunStart:
+    """What is known when training begins."""
+
+    name: str  #: of the run
+    config: Mapping[str, Any]  #: every option, as in ``config.yaml``
+    epochs_done: int = 0  #: above 0 where a stopped run is resumed
+
+
+class Tracker:
+    """Told of a run as it trains; a subclass overrides the methods it needs.
+
+    By default ``on_epoch`` and ``on_evaluation`` both call ``log_values``.
+    """
+
+    def on_start(self, start: RunStart) -> None:
+        """Training is about to begin."""
+
+    def on_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
+        """An epoch is done: the loss, and the seconds so far; epochs count from 1."""
+        self.log_values("train", epoch, values)
+
+    def on_evaluation(self, epoch: int, split: str, values: Mapping[str, float]) -> None:
+        """A split was evaluated; ``epoch`` is that of the model."""
+        self.log_values(split, epoch, values)
+
+    def on_end(self, status: str) -> None:
+        """The run is ``finished``, was ``stopped`` by a signal, or has ``failed``."""
+
+    def log_values(self, split: str, epoch: int, values: Mapping[str, float]) -> None:
+        """Write values; those of training have the split ``train``."""
 
 
 class TensorBoardTracker(Tracker):
@@ -209,3 +244,52 @@ def make_tracker(wanted: str | Tracker) -> Tracker:
         place = "a file" if kind == "csv" else "a folder"
         raise UserError(f"Say where {kind} should write: {kind}:PATH, with {place} as PATH.")
     return TRACKERS[kind](target)
+
+
+class Tracking:
+    """Passes what a run records to its trackers; one that fails does not fail the run."""
+
+    def __init__(
+        self,
+        wanted: str | Tracker | Iterable[str | Tracker] = (),
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        several = [wanted] if isinstance(wanted, str | Tracker) else list(wanted)
+        self._trackers = [make_tracker(one) for one in several]
+        self._say = say
+        #: Every line that was recorded, for :attr:`nscaching.Run.history`.
+        self.lines: list[dict[str, Any]] = []
+
+    def begin(self, start: RunStart) -> None:
+        """Start all; one that cannot start is an error, before anything is trained."""
+        for tracker in self._trackers:
+            tracker.on_start(start)
+
+    def record(self, line: Mapping[str, Any]) -> None:
+        """Pass on a line of ``metrics.jsonl``, and keep it."""
+        self.lines.append(dict(line))
+        epoch = int(line["epoch"])
+        values = {
+            name: float(value)
+            for name, value in line.items()
+            if name not in _NOT_VALUES and value is not None
+        }
+        if line["event"] == "epoch":
+            self._tell(lambda tracker: tracker.on_epoch(epoch, values))
+        else:
+            self._tell(lambda tracker: tracker.on_evaluation(epoch, str(line["split"]), values))
+
+    def end(self, status: str) -> None:
+        """End all, once."""
+        self._tell(lambda tracker: tracker.on_end(status))
+        self._trackers = []
+
+    def _tell(self, tell: Callable[[Tracker], None]) -> None:
+        """Tell each; an error in a tracker ends that tracker, not hours of training."""
+        for tracker in list(self._trackers):
+            try:
+                tell(tracker)
+            except Exception as error:
+                self._trackers.remove(tracker)
+                what = str(error) if isinstance(error, UserError) else repr(error)
+                self._say(f"{type(tracker).__name__} failed and is not used any more: {what}")

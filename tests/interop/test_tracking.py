@@ -10,7 +10,7 @@ import pytest
 from nscaching import TrainingDiverged, TrainingInterrupted, UserError, extras
 from nscaching.interop.tracking import RunStart, Tracker, Tracking, make_tracker
 
-from ...training.helpers import ring, train
+from ..training.helpers import ring, train
 
 OPTIONS = {"epochs": 4, "dim": 4, "valid_every": 2, "checkpoint_seconds": 0}
 

@@ -3,8 +3,14 @@
 import pytest
 
 from nscaching.errors import UserError
-from nscaching.experiments.paper.cells import Cell, Results, blank_row
-from nscaching.experiments.paper.report import beside, same_cell, write_report
+from nscaching.experiments.paper.definitions import Cell
+from nscaching.experiments.paper.results import (
+    Results,
+    beside,
+    blank_row,
+    same_cell,
+    write_report,
+)
 
 
 def row(mrr, seed=0, **changes):
