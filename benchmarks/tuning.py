@@ -21,7 +21,7 @@ import torch
 
 import nscaching as ns
 from nscaching.experiments.tune.result import CurvePoint
-from nscaching.report.search_pictures import curves_picture
+from nscaching.report.pictures import curves_chart, write_svg
 from nscaching.training.benchmarking import describe_machine
 
 METHODS = ("smac", "random", "smac-mf")
@@ -97,7 +97,7 @@ def report(asked: argparse.Namespace) -> None:
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     for over in ("trials", "epochs"):
         picture = asked.out.with_name(f"{asked.out.stem}-{over}.svg")
-        curves_picture(curves, picture, over=over, reference=reference)
+        write_svg(picture, [curves_chart(curves, over=over, reference=reference)])
     tests = asked.work / "tests.json"
     result = {
         "machine": describe_machine("cuda" if torch.cuda.is_available() else "cpu"),

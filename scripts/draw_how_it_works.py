@@ -14,10 +14,8 @@ from typing import Any, ClassVar
 import nscaching as ns
 from nscaching.interop.tracking import Tracker
 from nscaching.report.charts import Chart, Series
-from nscaching.report.markup import Html, tag
-from nscaching.report.numbers import percent
-from nscaching.report.pictures import write_svg
-from nscaching.report.trace_pictures import ccdf_chart
+from nscaching.report.markup import Html, percent, tag
+from nscaching.report.pictures import ccdf_chart, write_svg
 
 ROW, TRIPLE = "France|neighbour of|?", "France|neighbour of|Spain"
 SETTINGS: dict[str, Any] = {"scoring": "transd", "dim": 50, "margin": 4, "lr": 3e-3, "epochs": 30}

@@ -10,11 +10,15 @@ import torch
 
 import nscaching.report.explorer as explorer
 from nscaching.errors import UserError
-from nscaching.report.explorer import embedded_json, estimated_bytes, explorer_page, write_explorer
-from nscaching.report.explorer_answers import ExplorerAnswers, single_answers
-from nscaching.report.explorer_find import NameIndex, fold
-from nscaching.report.explorer_map import entity_degrees, entity_places, entity_types
-from nscaching.report.explorer_model import int8_table
+from nscaching.report.entity_map import entity_degrees, entity_places, entity_types
+from nscaching.report.explorer import (
+    embedded_json,
+    estimated_bytes,
+    explorer_page,
+    int8_table,
+    write_explorer,
+)
+from nscaching.report.explorer_answers import ExplorerAnswers, NameIndex, fold, single_answers
 
 from .conftest import NASTY, clubs
 

@@ -18,7 +18,7 @@ from nscaching.cli.option_flags import (
 from nscaching.cli.output import print_json, say, table
 from nscaching.cli.train import resumable
 from nscaching.errors import UserError
-from nscaching.report.numbers import thinned
+from nscaching.report.markup import thinned
 from nscaching.runs.api import make_config, make_trainer
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.folder import default_out
@@ -75,7 +75,7 @@ def trace_command(
         folder = _train(run, options, out, overwrite, Progress("none" if quiet else "auto"))
     lines = _chosen(folder, row or [], triple or [])
     if plot is not None:
-        from nscaching.report.trace_pictures import draw_trace
+        from nscaching.report.pictures import draw_trace
 
         draw_trace(lines, plot)
     if as_json:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nscaching.graph import KnowledgeGraph
-from nscaching.report.comparison_page import Band
+from nscaching.report.experiment_pages import Band
 from nscaching.runs.api import resumed_config, train
 from nscaching.runs.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig

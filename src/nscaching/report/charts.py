@@ -11,12 +11,20 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
-from nscaching.report.markup import Html, breakable, tag
-from nscaching.report.numbers import log_ticks, share, thinned, tick_text, ticks
+from nscaching.report.markup import (
+    Html,
+    breakable,
+    log_ticks,
+    share,
+    tag,
+    thinned,
+    tick_text,
+    ticks,
+)
 
 WIDTH, HEIGHT = 360, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 10, 38
@@ -31,22 +39,23 @@ Scale = Literal["linear", "log", "symlog"]
 Points = Sequence[tuple[float, float]]
 
 
-class Picture(Protocol):
+class Picture:
     """What can be put into a page or a file."""
 
-    @property
-    def title(self) -> str:
-        """What it shows."""
-
-    def parts(self) -> list[Html]:
-        """Return the elements that are drawn, within ``size``."""
-
-    def legend(self) -> list[tuple[Html, str]]:
-        """Return swatches (32 x 12) with their labels; none where nothing needs telling apart."""
+    title: str
 
     @property
     def size(self) -> tuple[int, int]:
         """Width and height."""
+        return WIDTH, HEIGHT
+
+    def parts(self) -> list[Html]:
+        """Return the elements that are drawn, within ``size``."""
+        raise NotImplementedError
+
+    def legend(self) -> list[tuple[Html, str]]:
+        """Return swatches (32 x 12) with their labels; none where nothing needs telling apart."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Chart:
+class Chart(Picture):
     """Lines over two axes; ``say`` writes a value of y for the person who points at it."""
 
     title: str
@@ -77,11 +86,6 @@ class Chart:
     marks: bool = True  #: whether points have marks
     x_scale: Scale = "linear"
     y_scale: Scale = "linear"
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height."""
-        return WIDTH, HEIGHT
 
     def lines(self) -> list[Series]:
         """Return the lines that have points which can be drawn."""
@@ -106,7 +110,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Bars:
+class Bars(Picture):
     """Numbers as bars, one below the other: label, value, the value in words."""
 
     title: str
@@ -133,13 +137,9 @@ class Bars:
             found.append(tag("text", said, x=140 + long, y=y + 11))
         return found
 
-    def legend(self) -> list[tuple[Html, str]]:
-        """Return nothing: every bar has its label."""
-        return []
-
 
 @dataclass(frozen=True)
-class Scatter:
+class Scatter(Picture):
     """Points by group."""
 
     title: str

@@ -1,7 +1,4 @@
-"""A map of the entities: the two directions in which their embeddings differ most, as a figure.
-
-Dots by role, names of the entities with the most facts, the other names on hover.
-"""
+"""Maps of the entities: by principal directions for a page, by t-SNE for the explorer."""
 
 from __future__ import annotations
 
@@ -10,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from threadpoolctl import threadpool_limits
 
 from nscaching.graph import KnowledgeGraph
 from nscaching.report.charts import Scatter, html_legend
-from nscaching.report.markup import Html, tag
-from nscaching.report.numbers import plural
+from nscaching.report.markup import Html, plural, tag
 from nscaching.runs.run import Run
 
 #: Entities on a map, those with the most training facts first.
@@ -89,13 +86,9 @@ def roles_of(graph: KnowledgeGraph, ids: np.ndarray) -> tuple[np.ndarray, list[s
     chosen = found[np.argsort(-frequency, kind="stable")][:MOST_ROLES]
     index = np.full(sides + 1, len(chosen))
     index[chosen] = np.arange(len(chosen))
-    names = [_role_name(graph, int(role)) for role in chosen]
+    names = [f"{('head', 'tail')[role % 2]} of {graph.relations[role // 2]}" for role in chosen]
     left = len(found) - len(chosen)
-    return index[mine], [*names, f"{plural(left, 'other role')}"] if left else names
-
-
-def _role_name(graph: KnowledgeGraph, role: int) -> str:
-    return f"{('head', 'tail')[role % 2]} of {graph.relations[role // 2]}"
+    return index[mine], [*names, plural(left, "other role")] if left else names
 
 
 # The figure --------------------------------------------------------------------------------------
@@ -119,7 +112,9 @@ def draw_map(found: EntityMap, entities: Sequence[str]) -> Html:
     }
     packed = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     legend = html_legend(dots, width=12)
-    return tag("figure", _finder(), svg, legend, class_="map", data_points=packed)
+    box = tag("input", type="search", placeholder="part of a name", autocomplete="off")
+    finder = tag("label", "Find", box, tag("output"), class_="find", hidden="hidden")  # by script
+    return tag("figure", finder, svg, legend, class_="map", data_points=packed)
 
 
 def _labels(places: np.ndarray, names: Sequence[str]) -> list[Html]:
@@ -147,7 +142,143 @@ def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _finder() -> Html:
-    """Return the box that finds an entity by name; the script shows it."""
-    box = tag("input", type="search", placeholder="part of a name", autocomplete="off")
-    return tag("label", "Find", box, tag("output"), class_="find", hidden="hidden")
+#: Entities that t-SNE places itself, those with the most facts; the others go to their neighbours.
+LANDMARKS = 1000
+#: Landmarks that place another entity, entities compared at once, and rounds of t-SNE.
+_NEAREST, _BLOCK, _ROUNDS = 2, 4096, 400
+_COMPONENTS, _PERPLEXITY = 32, 25
+#: Types of entities, each with a colour of its own.
+MOST_TYPES = 7
+#: Distinct profiles that are clustered; the others are assigned.
+_MOST_PROFILES = 1500
+#: Percent at each end that do not set the scale of the map.
+_OUTLIERS = 0.2
+FULL = 65535
+
+Places = npt.NDArray[np.uint16]
+
+
+def entity_degrees(graph: KnowledgeGraph) -> npt.NDArray[np.int64]:
+    """Return how many facts of all splits each entity has. Shape: (n,)."""
+    ends = [graph.split(name)[:, [0, 2]].ravel() for name in ("train", "valid", "test")]
+    return np.bincount(np.concatenate(ends), minlength=graph.num_entities)
+
+
+def entity_places(table: np.ndarray, degree: np.ndarray, seed: int = 0) -> Places:
+    """Return a place per entity, 0 to 65535 in each direction. Shapes: (n, w), (n,) -> (n, 2).
+
+    t-SNE of the cosine similarity for the entities with the most facts; the others lie between the
+    landmarks that they resemble most, so a map of 100,000 entities takes seconds, not hours.
+    """
+    rows = table.astype(np.float32)
+    rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    chosen = np.sort(np.argsort(-degree, kind="stable")[:LANDMARKS])
+    with threadpool_limits(1):
+        landmarks = _embedded(rows[chosen], seed)
+        places = _between(rows, rows[chosen], landmarks, seed)
+    places[chosen] = landmarks
+    low, high = np.percentile(places, [_OUTLIERS, 100 - _OUTLIERS], axis=0)
+    middle, half = (low + high) / 2, max(float((high - low).max()) / 2, 1e-12) * 1.04
+    inside = np.clip((places - middle) / half, -1, 1)
+    scaled: Places = np.round((inside + 1) / 2 * FULL).astype(np.uint16)
+    return scaled
+
+
+def _embedded(rows: np.ndarray, seed: int) -> np.ndarray:
+    """Place rows of length one by t-SNE, or by their principal plane where they are very few."""
+    centred = rows - rows.mean(0)
+    _, _, directions = np.linalg.svd(centred, full_matrices=False)
+    reduced = centred @ directions[:_COMPONENTS].T
+    plane = np.zeros((len(rows), 2))
+    plane[:, : min(2, reduced.shape[1])] = reduced[:, :2]
+    if len(rows) < 3 * _PERPLEXITY:
+        return plane
+    from sklearn.manifold import TSNE
+
+    start = plane / max(float(plane[:, 0].std()), 1e-12) * 1e-4
+    method = TSNE(perplexity=_PERPLEXITY, init=start, max_iter=_ROUNDS, random_state=seed)
+    return np.asarray(method.fit_transform(reduced.astype(np.float32)), dtype=np.float64)
+
+
+def _between(
+    rows: np.ndarray, landmarks: np.ndarray, places: np.ndarray, seed: int
+) -> npt.NDArray[np.float64]:
+    """Place each row among its most similar landmarks, a little apart from the others there."""
+    nearest = min(_NEAREST, len(landmarks))
+    spread = np.random.default_rng(seed).normal(size=(len(rows), 2))
+    spread *= 0.012 * (np.ptp(places, axis=0).max() or 1.0)
+    made = np.empty((len(rows), 2))
+    for start in range(0, len(rows), _BLOCK):
+        similarity = rows[start : start + _BLOCK] @ landmarks.T
+        best = np.argpartition(-similarity, nearest - 1, axis=1)[:, :nearest]
+        weight = np.exp(12 * np.take_along_axis(similarity, best, axis=1))
+        weight /= weight.sum(1, keepdims=True)
+        made[start : start + _BLOCK] = (weight[:, :, None] * places[best]).sum(1)
+    return made + spread
+
+
+def entity_types(graph: KnowledgeGraph) -> tuple[npt.NDArray[np.uint8], list[str]]:
+    """Return a type per entity and the names of the types. Shape: (n,).
+
+    Entities that stand at the same places, as the head or tail of the same relations, have one
+    type: clusters of these places, named by the place that tells a cluster from the others. The
+    last type is that of entities without training facts.
+    """
+    # Where each entity stands: as the head of each relation, then as the tail; (n, 2 m).
+    profile = np.zeros((graph.num_entities, 2 * graph.num_relations), dtype=bool)
+    profile[graph.train[:, 0], graph.train[:, 1]] = True
+    profile[graph.train[:, 2], graph.num_relations + graph.train[:, 1]] = True
+    known = np.flatnonzero(profile.any(1))
+    types = np.full(graph.num_entities, 0, dtype=np.uint8)
+    names: list[str] = []
+    if len(known):
+        label = _clusters(profile[known])
+        by_size = np.argsort(-np.bincount(label), kind="stable")
+        place = np.empty(len(by_size), dtype=np.uint8)
+        place[by_size] = np.arange(len(by_size))
+        types[known] = place[label]
+        names = _type_names(graph, profile[known], types[known], len(by_size))
+    if len(known) < graph.num_entities:
+        types[~profile.any(1)] = len(names)
+        names.append("no training facts")
+    return types, names
+
+
+def _clusters(profile: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return a cluster per row: average linkage of the most frequent profiles, by cosine.
+
+    The other profiles go to the cluster whose mean is nearest.
+    """
+    distinct, of_row = np.unique(profile, axis=0, return_inverse=True)
+    of_row = of_row.reshape(-1)
+    if len(distinct) <= MOST_TYPES:
+        return np.asarray(of_row, dtype=np.int64)
+    from scipy.cluster.hierarchy import fcluster, linkage
+
+    rows = distinct.astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    frequent = np.argsort(-np.bincount(of_row), kind="stable")[:_MOST_PROFILES]
+    joined = linkage(rows[frequent], method="average", metric="cosine")
+    found = fcluster(np.maximum(joined, 0), MOST_TYPES, criterion="maxclust") - 1
+    with threadpool_limits(1):
+        means = np.stack([rows[frequent[found == each]].mean(0) for each in range(found.max() + 1)])
+        label = np.argmax(rows @ (means / np.linalg.norm(means, axis=1, keepdims=True)).T, axis=1)
+    label[frequent] = found
+    return np.asarray(label[of_row], dtype=np.int64)
+
+
+def _type_names(
+    graph: KnowledgeGraph, profile: npt.NDArray[np.bool_], types: np.ndarray, size: int
+) -> list[str]:
+    """Name each type by the place that most of its entities and few others stand at."""
+    names: list[str] = []
+    overall = profile.mean(0)
+    for each in range(size):
+        inside = profile[types == each].mean(0)
+        for role in np.argsort(-(inside * (inside - overall)), kind="stable").tolist():
+            side, relation = divmod(role, graph.num_relations)
+            name = f"{('head', 'tail')[side]} of {graph.relations[relation]}"
+            if name not in names:
+                break
+        names.append(name)
+    return names

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
 
 import numpy as np
+import torch
 
 from nscaching._version import __version__
 from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
+from nscaching.evaluation.evidence import ENTITY_FEATURES, SCORE_FEATURES, Evidence
+from nscaching.evaluation.positions import Positions
+from nscaching.models import Side
 from nscaching.report.explorer_answers import ExplorerAnswers
-from nscaching.report.explorer_model import int8_table, packed, packed_calibration
 from nscaching.report.markup import asset, text
 from nscaching.runs.run import Run
 from nscaching.training import Progress
@@ -29,7 +32,7 @@ _QUEUE_WORK = 1e9
 SCORED_IN_PAGE = frozenset(
     ("transe", "transh", "transd", "distmult", "complex", "simple", "rotate", "quate")
 )
-_SCRIPTS = (
+_SCRIPTS = [
     "base",
     "find",
     "model",
@@ -41,15 +44,12 @@ _SCRIPTS = (
     "map",
     "review",
     "main",
-)
+]
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
 def write_explorer(
-    run: Run,
-    path: Path | None = None,
-    report: str | None = None,
-    progress: Progress | None = None,
+    run: Run, path: Path | None = None, report: str | None = None, progress: Progress | None = None
 ) -> Path:
     """Write the explorer of a run as one file, into its folder unless a path is given.
 
@@ -146,19 +146,69 @@ def _contents(answers: ExplorerAnswers, progress: Progress | None) -> dict[str, 
             for head, relation, tail in sorted(run.rejected)
             if {head, tail} <= graph.entity_ids.keys() and relation in graph.relation_ids
         ],
-        "queue": _queue(answers, progress),
+        # Plain rows: the page knows names, flags and reasons by itself.
+        "queue": [
+            [f["head"]["id"], f["relation"], f["tail"]["id"], f["probability"], f["score"]]
+            for f in answers.queue(work=_QUEUE_WORK, progress=progress)
+        ],
     }
 
 
-def _queue(answers: ExplorerAnswers, progress: Progress | None) -> Sequence[Sequence[Any]]:
-    """Return the queue as plain rows: the page knows names, flags and reasons by itself."""
-    return [
-        [
-            fact["head"]["id"],
-            fact["relation"],
-            fact["tail"]["id"],
-            fact["probability"],
-            fact["score"],
+#: Terms of entities that a page may hold, one byte each; beyond it a page shows raw scores.
+MOST_TERMS = 6_000_000
+
+
+def packed(array: np.ndarray, kind: str) -> str:
+    """Return numbers as base64 of their bytes."""
+    return base64.b64encode(np.ascontiguousarray(array, dtype=kind).tobytes()).decode("ascii")
+
+
+def int8_table(table: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return a table as int8 rows and one scale per row. Shapes: (n, w) -> (n, w), (n,)."""
+    rows = table.detach().float().cpu().numpy()
+    scale = np.maximum(np.abs(rows).max(1), 1e-30) / 127
+    return np.round(rows / scale[:, None]).astype(np.int8), scale.astype(np.float32)
+
+
+def packed_calibration(run: Run) -> dict[str, Any] | None:
+    """Return what turns scores into log-odds in the page, or None where it is not held there.
+
+    The log-odds of an answer are linear in the log-softmax and the deviation of its score, plus a
+    term of the answer and a term of the entity that is asked about; those two depend on the
+    relation and the side only and are worked out here.
+    """
+    graph = run.graph
+    terms = 4 * graph.num_entities * graph.num_relations  # two of each entity, for each side
+    if terms > MOST_TERMS or (calibration := run.calibration) is None:
+        return None
+    evidence = Evidence(run.model, graph, calibration.temperature)
+    positions = Positions.of(graph, whole=True)  # new facts are judged by all that are known
+    parts = np.cumsum([len(SCORE_FEATURES), len(ENTITY_FEATURES)])
+    sides = {}
+    for name, side, other in (("tail", Side.TAIL, Side.HEAD), ("head", Side.HEAD, Side.TAIL)):
+        fit = calibration.answers[side]
+        weights = np.stack([fit.of_relation(r) for r in range(graph.num_relations)])
+        of_score, of_answer, of_anchor = np.split(weights, parts, axis=1)
+        tables = [
+            (
+                evidence.entity_table(side, r, positions) @ of_answer[r],
+                evidence.entity_table(other, r, positions) @ of_anchor[r],
+            )
+            for r in range(graph.num_relations)
         ]
-        for fact in answers.queue(work=_QUEUE_WORK, progress=progress)
-    ]
+        sides[name] = {
+            "softmax": of_score[:, 0].tolist(),
+            "deviations": of_score[:, 1].tolist(),
+            "intercept": np.asarray(fit.intercepts, dtype=float).tolist(),
+            "answer": _in_bytes(np.stack([answer for answer, _ in tables])),
+            "anchor": _in_bytes(np.stack([anchor for _, anchor in tables])),
+        }
+    return {"temperature": calibration.temperature, "sides": sides}
+
+
+def _in_bytes(terms: np.ndarray) -> dict[str, Any]:
+    """Return terms as a byte each, with where they begin and their step per relation. (m, n)."""
+    low, high = terms.min(1), terms.max(1)
+    step = np.maximum(high - low, 1e-9) / 255
+    values = np.round((terms - low[:, None]) / step[:, None])
+    return {"low": low.tolist(), "step": step.tolist(), "values": packed(values, "u1")}

@@ -98,12 +98,8 @@ def _flag(name: str, value: Any, default: Any) -> list[str]:
 
 def repeating(*lines: str) -> list[Html]:
     """Return the section about it: commands that do the same, and what they were run with."""
-    return [*map(command, lines), versions_line()]
-
-
-def versions_line() -> Html:
-    """Return what is installed, in a sentence."""
     there = {name: version for name, version in versions().items() if version is not None}
     system = there.pop("system")
     listed = ", ".join(f"{name} {version}" for name, version in there.items())
-    return paragraph(f"Versions when this page was written: {listed}; {system}.", class_="quiet")
+    said = f"Versions when this page was written: {listed}; {system}."
+    return [*map(command, lines), paragraph(said, class_="quiet")]

@@ -1,15 +1,20 @@
-"""Charts as files: SVG that stands alone, in light and dark, with its colours inside."""
+"""Charts as files: SVG that stands alone, in light and dark; those of a search and of a trace."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
-from nscaching.report.charts import STYLES, Picture, Scatter, shortened
-from nscaching.report.markup import Html, asset, tag
+from nscaching.report.charts import STYLES, Bars, Chart, Picture, Scatter, Series, shortened
+from nscaching.report.markup import Html, asset, percent, share, short, tag
+from nscaching.training.tracing.gradients import GradientNorms
+
+if TYPE_CHECKING:
+    from nscaching.experiments.tune.result import CurvePoint, Importance, SearchResult
 
 _GAP, _MARGIN, _CAPTION, _LEGEND_LINE = 28, 18, 26, 18
 #: Rules of a picture; a name of style.css in braces stands for its colour.
@@ -106,3 +111,137 @@ def _style() -> str:
         return "\n".join(lines)
 
     return f"{rules(light)}\n@media (prefers-color-scheme: dark) {{\n{rules(dark)}\n}}"
+
+
+_AXES = {"epochs": "training epochs, all trials", "seconds": "training seconds, all trials"}
+
+
+# A search ----------------------------------------------------------------------------------------
+
+
+def draw_search(result: SearchResult) -> list[str]:
+    """Write the pictures of a search into its folder."""
+    folder, metric = result.folder.path, result.metric.name
+    curves = {result.method: result.curve}
+    drawn = [write_svg(folder / "curve.svg", [curves_chart(curves, metric=metric)])]
+    if result.importance is not None:
+        path = folder / "importance.svg"
+        drawn.append(importance_picture(result.importance, path, metric=metric))
+    return [str(path) for path in drawn]
+
+
+def curves_chart(
+    curves: Mapping[str, Sequence[CurvePoint]],
+    *,
+    over: str = "trials",
+    metric: str = "MRR",
+    reference: tuple[str, float] | None = None,
+) -> Chart:
+    """Return the best trial (top1) and the mean of the best three (top3) of some searches.
+
+    ``over`` is trials, epochs or seconds; ``reference`` a level to compare with.
+    """
+    lines, last = [], 1.0
+    for name, curve in curves.items():
+        for top in ("top1", "top3"):
+            points = [point for point in curve if getattr(point, top) is not None]
+            x = [float(getattr(point, over)) for point in points]
+            last = max([last, *x])
+            lines.append(Series(f"{name}, {top}", x, [getattr(point, top) for point in points]))
+    if reference is not None:
+        lines.append(Series(reference[0], [0.0, last], [reference[1]] * 2))
+    title = f"{metric} on valid, against {over}"
+    x_name = _AXES.get(over, over)
+    return Chart(title, lines, x_name, whole=over != "seconds", steps=True, zero=False, marks=False)
+
+
+def importance_picture(importance: Importance, path: Path, *, metric: str = "MRR") -> Path:
+    """Write the share of each hyperparameter, and what each does to the score."""
+    effects = importance.effects
+    pictures: list[Picture] = [
+        Bars(
+            f"Share of the variance, {what}",
+            [(each.name, getattr(each, what), share(getattr(each, what))) for each in effects],
+        )
+        for what in ("total", "alone")
+    ]
+    pictures += effect_charts(importance, metric)
+    said = f"{importance.trials} trials; cross-validated R² {importance.fit:.2f}"
+    return write_svg(path, pictures, title=said)
+
+
+def effect_charts(importance: Importance, metric: str) -> list[Chart]:
+    """Return the effect of each over its range, often logarithmic; all on one scale, to compare."""
+    drawable = [each for each in importance.effects if len(each.score) > 1]
+    scores = [score for each in drawable for score in each.score]
+    charts = []
+    for each in drawable:
+        places = [place / (len(each.score) - 1) for place in range(len(each.score))]
+        charts.append(
+            Chart(
+                f"Predicted {metric} over {each.name}",
+                [Series(each.name, places, each.score)],
+                x_name=f"from {short(each.values[0])} to {short(each.values[-1])}",
+                x_numbers=False,
+                whole=False,
+                zero=False,
+                also=(min(scores), max(scores)),
+            )
+        )
+    return charts
+
+
+# A trace -----------------------------------------------------------------------------------------
+
+#: Title of a chart, and the counters in it with their labels.
+_CHARTS: dict[str, dict[str, str]] = {
+    "Negatives that have a loss": {"nonzero_loss": "share"},
+    "Negatives seen before": {"repeated": "share"},
+    "False negatives": {"false_cached": "in the cache", "false_sampled": "sampled"},
+    "Recall of the hardest": {"recall": "share"},
+    "Norm of the batch gradient": {"gradient_norm": "l2"},
+}
+
+
+def counter_charts(lines: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """Return the counters of a trace over epochs, those that it has."""
+    epochs = [line for line in lines if line["event"] == "epoch"]
+    charts = []
+    for title, counters in _CHARTS.items():
+        series = []
+        for name, label in counters.items():
+            there = [line for line in epochs if line.get(name) is not None]
+            x, y = ([line[key] for line in there] for key in ("epoch", name))
+            series.append(Series(label, x, y))
+        shares = "gradient_norm" not in counters
+        charts.append(Chart(title, series, say=percent if shares else short, percent=shares))
+    return [chart for chart in charts if chart.lines()]
+
+
+def draw_trace(lines: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    """Write the counters over epochs, and a chart for each side of each traced triple."""
+    norms: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        if line["event"] == "gradients":
+            title = f"{line['triple']}, {line['side']} replaced"
+            norms.setdefault(title, {})[f"epoch {line['epoch']}"] = zip(*line["ccdf"], strict=True)
+    ccdfs = [ccdf_chart(title, curves) for title, curves in norms.items()]
+    return write_svg(path, [*counter_charts(lines), *ccdfs])
+
+
+def draw_ccdf(norms: Mapping[str, GradientNorms], path: str | Path) -> Path:
+    """Write P(norm >= x) of some triples, or of one at several epochs, by label."""
+    curves = {label: each.ccdf() for label, each in norms.items()}
+    return write_svg(path, [ccdf_chart("", curves)])
+
+
+def ccdf_chart(title: str, curves: Mapping[str, Any]) -> Chart:
+    """Return the share of norms from x on, over x, one line per label."""
+    series = []
+    for label, (x, y) in curves.items():
+        values, shares = list(x), list(y)
+        # The share at x holds from the norm before it on, which is a step at that norm.
+        series.append(Series(label, [0.0, *values[:-1]], shares))
+    name = f"{title}: share with norm ≥ x" if title else "Share with norm ≥ x"
+    form: dict[str, Any] = {"whole": False, "steps": True, "marks": False, "y_scale": "log"}
+    return Chart(name, series, "gradient norm x", short, **form)

@@ -18,14 +18,20 @@ from nscaching.report.explorer import too_large, write_explorer
 from nscaching.report.markup import (
     Column,
     Html,
+    count,
     facts,
     join,
     paragraph,
+    percent,
+    plural,
+    rank,
+    share,
+    short,
     table,
     tag,
+    thinned,
     tiles,
 )
-from nscaching.report.numbers import count, percent, plural, rank, share, short, thinned
 from nscaching.report.page import (
     FILE_NAME,
     Section,

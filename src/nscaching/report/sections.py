@@ -18,13 +18,17 @@ from nscaching.report.markup import (
     bar,
     breakable,
     command,
+    count,
     join,
     paragraph,
+    percent,
+    rank,
+    share,
     table,
     tag,
+    thinned,
 )
-from nscaching.report.numbers import count, percent, rank, share, thinned
-from nscaching.report.trace_pictures import counter_charts
+from nscaching.report.pictures import counter_charts
 from nscaching.runs.run import Run
 from nscaching.training.tracing.counters import LEAST_LOSS
 from nscaching.training.tracing.snapshots import Line
@@ -116,10 +120,7 @@ def calibration(run: Run) -> list[Html]:
     if split is None or len(run.graph.valid) == 0:
         return [paragraph("Probabilities are fitted on valid, and this graph has no valid split.")]
     if not _affordable(run):
-        return [
-            paragraph("Fitting probabilities on this graph takes a while."),
-            _later(),
-        ]
+        return [paragraph("Fitting probabilities on this graph takes a while."), _later()]
     try:
         report = run.calibration_report(split)
     except UserError as error:

@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from nscaching.errors import UserError
-from nscaching.report.explorer import render
+from nscaching.report.explorer import packed, render
 from nscaching.report.explorer_answers import ExplorerAnswers
-from nscaching.report.explorer_model import packed
 from nscaching.runs.run import Run
 
 try:
@@ -121,23 +120,29 @@ def explorer_app(run: Run, port: int) -> Any:
 
         return answer
 
+    def entity(given: object) -> int:
+        return _within(given, run.graph.entities, "entity")
+
+    def named(request: Request, part: str) -> int:
+        given = request.path_params[part]
+        if part == "relation":
+            return _within(given, run.graph.relations, part)
+        return entity(given)
+
     def numbers(request: Request) -> list[int]:
         given = [part for part in request.query_params.get("ids", "").split(",") if part]
         if len(given) > _MOST_IDS:
             raise ValueError(f"Ask for at most {_MOST_IDS} entities at once.")
-        return [_entity(run, part) for part in given]
+        return [entity(part) for part in given]
 
     def ask(request: Request) -> Any:
-        anchor, relation = request.path_params["anchor"], request.path_params["relation"]
         side = request.path_params["side"]
         if side not in ("head", "tail"):
             raise ValueError(f"There is no side '{side}'.")
-        return answers.ask(side, _entity(run, anchor), _relation(run, relation))
+        return answers.ask(side, named(request, "anchor"), named(request, "relation"))
 
     def explain(request: Request) -> Any:
-        given = request.path_params
-        head, tail = _entity(run, given["head"]), _entity(run, given["tail"])
-        return answers.explain(head, _relation(run, given["relation"]), tail)
+        return answers.explain(*(named(request, part) for part in ("head", "relation", "tail")))
 
     def places(_: Request) -> Any:
         return {
@@ -146,15 +151,12 @@ def explorer_app(run: Run, port: int) -> Any:
             "degree": packed(answers.degree, "<i4"),
         }
 
-    def one(request: Request) -> int:
-        return _entity(run, request.path_params["entity"])
-
     calls: dict[str, Callable[[Request], Any]] = {
         "find": lambda request: answers.find(request.query_params.get("text", "")[:200]),
         "names": lambda request: answers.refs(numbers(request)),
         "links": lambda request: answers.links(numbers(request)),
-        "entity/{entity:int}": lambda request: answers.entity(one(request)),
-        "new/{entity:int}": lambda request: answers.fresh(one(request)),
+        "entity/{entity:int}": lambda request: answers.entity(named(request, "entity")),
+        "new/{entity:int}": lambda request: answers.fresh(named(request, "entity")),
         "ask/{side}/{anchor:int}/{relation:int}": ask,
         "explain/{head:int}/{relation:int}/{tail:int}": explain,
         "map": places,
@@ -163,14 +165,6 @@ def explorer_app(run: Run, port: int) -> Any:
     routes = [Route(f"/api/{path}", answering(work)) for path, work in calls.items()]
     routes.append(Route("/", lambda _: HTMLResponse(page, headers=_HEADERS)))
     return OnlyThisComputer(Starlette(routes=routes), port)
-
-
-def _entity(run: Run, given: object) -> int:
-    return _within(given, run.graph.entities, "entity")
-
-
-def _relation(run: Run, given: object) -> int:
-    return _within(given, run.graph.relations, "relation")
 
 
 def _within(given: object, names: Sequence[str], what: str) -> int:

@@ -8,7 +8,7 @@ from nscaching.experiments.tune.optimiser import configuration_space
 from nscaching.experiments.tune.result import FEWEST_TRIALS, SearchCurve, measure
 from nscaching.experiments.tune.space import SearchSpace
 from nscaching.experiments.tune.trials import Proposal, Trial, TrialResult
-from nscaching.report.search_pictures import importance_picture
+from nscaching.report.pictures import importance_picture
 
 
 def test_curve_has_top1_and_top3_of_trials_not_of_answers():

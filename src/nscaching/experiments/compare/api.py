@@ -39,8 +39,9 @@ from nscaching.experiments.runs import (
 )
 from nscaching.graph import GraphSource, KnowledgeGraph, load_graph
 from nscaching.graph.datasets import known_dataset
-from nscaching.report.comparison_page import Band, draw_comparison, write_comparison_page
+from nscaching.report.experiment_pages import Band, comparison_charts, write_comparison_page
 from nscaching.report.page import try_to_write
+from nscaching.report.pictures import write_svg
 from nscaching.runs.api import load_run, make_config, merged_options, refuse_both, resumed_config
 from nscaching.sampling import SAMPLERS
 from nscaching.sampling.presets import with_preset
@@ -332,7 +333,7 @@ class CompareSweep(Sweep[Entry]):
         if not bands:
             return None
         title = f"{_stem(self.configurations[0].settings.data)}, {made.scoring}"
-        draw_comparison(made.out / "compare.svg", title, bands)
+        write_svg(made.out / "compare.svg", comparison_charts(bands), title=title)
         return "compare.svg"
 
 

@@ -12,9 +12,7 @@ from nscaching.experiments.paper.definitions import Cell, Definition
 from nscaching.experiments.paper.results import Row, identity, is_smoke
 from nscaching.experiments.tune.result import CurvePoint
 from nscaching.report.charts import Chart, Series
-from nscaching.report.pictures import write_svg
-from nscaching.report.search_pictures import curves_picture
-from nscaching.report.trace_pictures import ccdf_chart
+from nscaching.report.pictures import ccdf_chart, curves_chart, write_svg
 
 #: A cell with its row; a panel is a list of them under a title.
 Pair = tuple[Cell, Row]
@@ -76,7 +74,7 @@ def _searches(panels: Panels, stem: str, out: Path) -> list[Path]:
         reference = ("NSCaching as set", plain[0]["valid"]["mrr"]) if plain else None
         if curves:
             file = out / f"{stem}-{pairs[0][0].dataset}.svg"
-            pictures.append(curves_picture(curves, file, reference=reference))
+            pictures.append(write_svg(file, [curves_chart(curves, reference=reference)]))
     return pictures
 
 

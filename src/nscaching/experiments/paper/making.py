@@ -31,7 +31,7 @@ from nscaching.models import Side
 from nscaching.nodes import NodeGraph
 from nscaching.nodes.api import method_scores
 from nscaching.nodes.tasks import SHARES
-from nscaching.report.numbers import thinned
+from nscaching.report.markup import thinned
 from nscaching.runs.api import decided, make_config, make_trainer
 from nscaching.sampling.cache import PADDING
 from nscaching.sampling.nscaching import NSCachingSampler

@@ -22,9 +22,9 @@ from nscaching.experiments.tune.space import (
 )
 from nscaching.experiments.tune.trials import RUNNING, SearchFolder
 from nscaching.experiments.tune.workers import Workers
-from nscaching.report import search_pictures
+from nscaching.report.experiment_pages import write_search_page
 from nscaching.report.page import try_to_write
-from nscaching.report.search_page import write_search_page
+from nscaching.report.pictures import draw_search
 from nscaching.runs.api import refuse_both
 from nscaching.training import Progress, TrainConfig
 
@@ -153,7 +153,7 @@ def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResul
         gain=Gain.measure(search.objective, best, trials[0]),
         seconds=seconds,
     )
-    result = replace(result, pictures=search_pictures.draw(result))
+    result = replace(result, pictures=draw_search(result))
     page = try_to_write(lambda: write_search_page(result), search.progress.say)
     result = replace(result, report=None if page is None else str(page))
     result.write()

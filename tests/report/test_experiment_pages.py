@@ -4,7 +4,7 @@ import pytest
 
 import nscaching as ns
 from nscaching.experiments.compare import Comparison, RunResult
-from nscaching.report.comparison_page import comparison_page
+from nscaching.report.experiment_pages import comparison_page
 
 from ..training.helpers import ring
 from .reading import read

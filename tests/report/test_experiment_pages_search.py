@@ -10,7 +10,7 @@ pytest.importorskip("smac")
 import nscaching as ns
 from nscaching.experiments.tune.result import Effect, Importance
 from nscaching.experiments.tune.trials import SearchFolder
-from nscaching.report.search_page import search_page
+from nscaching.report.experiment_pages import search_page
 
 from ..cli.helpers import invoke
 from ..experiments.tune.helpers import untimed_result

@@ -1,0 +1,295 @@
+"""The pages of experiments: a comparison of samplers, and a search for hyperparameters."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nscaching.models import SCORING
+from nscaching.report.charts import Chart, Series, row
+from nscaching.report.markup import (
+    Column,
+    Html,
+    bar,
+    command,
+    count,
+    facts,
+    paragraph,
+    plural,
+    share,
+    short,
+    table,
+    tag,
+    tiles,
+)
+from nscaching.report.page import FILE_NAME, Section, command_line, render, repeating, write
+from nscaching.report.pictures import curves_chart, effect_charts
+from nscaching.training import TrainConfig
+from nscaching.training.progress import duration
+
+if TYPE_CHECKING:
+    from nscaching.experiments.compare import Comparison
+    from nscaching.experiments.tune.result import SearchResult
+
+METRICS = {"mrr": "MRR on valid", "hits@10": "Hits@10 on valid"}
+AXES = {"seconds": "seconds of training", "epochs": "epochs"}
+_COLUMNS = (
+    Column("sampler", "text"),
+    Column("MRR"),
+    Column("95 % interval", minor=True),
+    Column("to the best", minor=True),
+    Column("Hits@10"),
+    Column("accuracy", minor=True),
+    Column("per epoch"),
+    Column("extra parameters", minor=True),
+    Column("best epoch", minor=True),
+)
+#: Trials in the table of a search, the best ones.
+_MOST_TRIALS = 60
+
+
+# A comparison ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Band:
+    """Several runs as one line: the mean, and the lowest and highest. Shapes: (n,)."""
+
+    label: str
+    epochs: np.ndarray
+    seconds: np.ndarray
+    mean: dict[str, np.ndarray]  #: by metric, ``mrr`` and ``hits@10``
+    low: dict[str, np.ndarray]
+    high: dict[str, np.ndarray]
+
+    def series(self, axis: str, metric: str) -> Series:
+        """Return the line of a metric over seconds or epochs."""
+        parts = (getattr(self, axis), self.mean[metric], self.low[metric], self.high[metric])
+        return Series(self.label, *(part.tolist() for part in parts))
+
+
+def comparison_charts(bands: Sequence[Band]) -> list[Chart]:
+    """Return each metric against seconds and against epochs."""
+    return [
+        Chart(
+            f"{name}, against {axis_name}",
+            [band.series(axis, metric) for band in bands],
+            x_name=axis_name,
+            whole=axis == "epochs",
+        )
+        for metric, name in METRICS.items()
+        for axis, axis_name in AXES.items()
+    ]
+
+
+def write_comparison_page(comparison: Comparison, bands: Sequence[Band]) -> Path:
+    """Write the page into the folder of a comparison."""
+    return write(comparison.out / FILE_NAME, comparison_page(comparison, bands))
+
+
+def comparison_page(comparison: Comparison, bands: Sequence[Band]) -> str:
+    """Return the page of a comparison as HTML; ``bands`` are the validations of its runs."""
+    rows = sorted(comparison.rows, key=lambda each: -(each["mrr"] or 0.0))
+    curves = paragraph("No run validated, so there are no curves.")
+    if bands:
+        curves = tag("div", row(comparison_charts(bands)), class_="large")
+    given = {name: value for name, value in comparison.options.items() if value is not None}
+    own = {"data": comparison.data or "–", "scoring": comparison.scoring}
+    options = [(name.replace("_", " "), short(value)) for name, value in {**own, **given}.items()]
+    sections = [
+        Section("result", "The result", _result(comparison, rows)),
+        Section("curves", "How each got there", [curves]),
+        Section("same", "What was the same for all", [facts(options)]),
+        Section("repeat", "Repeat it", _repeat_comparison(comparison)),
+    ]
+    data = Path(comparison.data).name if comparison.data else "a graph"
+    title = f"{plural(len(rows), 'sampler')} compared on {data}"
+    runs = plural(sum(each["runs"] for each in rows), "finished run")
+    lead = (
+        f"{runs} of {SCORING[comparison.scoring].__name__}, all with the same options and the same "
+        "budget. Every number is of test, with the model that did best on valid."
+    )
+    return render(title, lead, _headline(rows), sections)
+
+
+def _headline(rows: Sequence[dict[str, Any]]) -> Html:
+    """Return who is best at what."""
+    titles = {"mrr": "Best MRR", "hits@10": "Best Hits@10", "accuracy": "Best accuracy"}
+    items = []
+    for name, title in titles.items():
+        if there := [each for each in rows if each[name] is not None]:
+            best = max(there, key=lambda each: each[name])
+            items.append((title, share(best[name]), best["sampler"]))
+    if there := [each for each in rows if each["seconds_per_epoch"] is not None]:
+        fastest = min(there, key=lambda each: each["seconds_per_epoch"])
+        seconds = _seconds(fastest["seconds_per_epoch"])
+        items.append(("Fastest epoch", seconds, fastest["sampler"]))
+    return tiles(items)
+
+
+def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> list[Html]:
+    done = any(each["mrr"] is not None for each in rows)
+    lines = [_line(each) for each in rows]
+    parts = [table("On test, the best first", _COLUMNS, lines, chosen=0 if done else None)]
+    if len(comparison.seeds) > 1:
+        seeds = ", ".join(map(str, comparison.seeds))
+        parts.append(paragraph(f"Mean ± standard deviation over seeds {seeds}.", class_="quiet"))
+    parts.append(
+        paragraph(
+            "Accuracy is that of triplet classification; extra parameters are those trained "
+            "besides the model; the best epoch is that of the model that was kept.",
+            class_="quiet",
+        )
+    )
+    parts += [paragraph(remark) for remark in comparison.remarks]
+    failed = [f"{each['sampler']}, {error}" for each in rows for error in each["errors"]]
+    return [*parts, *(paragraph(tag("b", "Failed: "), reason) for reason in failed)]
+
+
+def _line(each: dict[str, Any]) -> list[object]:
+    """Return a sampler's cells: with the interval of its MRR and the difference to the best."""
+    if not each["runs"]:
+        return [each["sampler"], "failed", *["–"] * (len(_COLUMNS) - 2)]
+    interval = told = "–"
+    if each["mrr_interval"] is not None:
+        interval = " to ".join(map(share, each["mrr_interval"]))
+        told = "best"
+        if (difference := each["difference"]) is not None:
+            told = "within noise" if difference["within_noise"] else f"{difference['mrr']:+.3f}"
+    return [
+        each["sampler"],
+        bar(each["mrr"] or 0.0, _mean(each, "mrr")),
+        interval,
+        told,
+        _mean(each, "hits@10"),
+        _mean(each, "accuracy"),
+        _seconds(each["seconds_per_epoch"]),
+        count(each["extra_parameters"]),
+        ", ".join(map(str, each["best_epoch"])),
+    ]
+
+
+def _mean(each: dict[str, Any], name: str) -> str:
+    spread = each[f"{name}_spread"]
+    return share(each[name]) if spread is None else f"{share(each[name])} ± {share(spread)}"
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f} s"
+
+
+def _repeat_comparison(comparison: Comparison) -> list[Html]:
+    if comparison.data is None:
+        return [paragraph("The graph was made in Python; call nscaching.compare with it again.")]
+    given = {**comparison.options, "scoring": comparison.scoring, "data": comparison.data}
+    own = {"samplers": ",".join(comparison.samplers), "seeds": ",".join(map(str, comparison.seeds))}
+    parts = repeating(command_line("compare", given, [TrainConfig], own))
+    one = next((run.run for run in comparison.runs if run.error is None), None)
+    if one is not None:
+        line = shlex.join(["nscaching", "report", str(comparison.out / one)])
+        parts += [paragraph("Every run has a folder of its own; this writes the page of one:")]
+        parts += [command(line)]
+    return parts
+
+
+# A search ----------------------------------------------------------------------------------------
+
+
+def write_search_page(result: SearchResult) -> Path:
+    """Write the page into the folder of a search."""
+    return write(result.folder.path / FILE_NAME, search_page(result))
+
+
+def search_page(result: SearchResult) -> str:
+    """Return the page of a search as HTML."""
+    line = f"{result.objective.train_command} --config {shlex.quote(str(result.folder.best))}"
+    best = [
+        facts([(name, short(value)) for name, value in result.best.config.items()]),
+        paragraph("This trains it, with the options that were not searched as they were:"),
+        command(line),
+    ]
+    curves, metric = {result.method: result.curve}, result.metric.name
+    charts = [curves_chart(curves, over=over, metric=metric) for over in ("trials", "epochs")]
+    said = "top1 is the best trial so far, top3 the mean of the best three."
+    sections = [
+        Section("best", "The best settings", best),
+        Section("curve", "How the search went", [paragraph(said, class_="quiet"), row(charts)]),
+        Section("importance", "What mattered", _importance(result)),
+        Section("trials", "The trials", [_trials(result)]),
+        Section("repeat", "Repeat it", _repeat_search(result)),
+    ]
+    lead = (
+        f"{plural(len(result.trials), 'trial')} by {result.method} in the space {result.space}, "
+        f"{plural(result.epochs, 'epoch')} in all. Trials are compared by {metric} on valid; test "
+        "stays unseen."
+    )
+    head = tiles(
+        [
+            (f"Best {metric} on valid", share(result.best.score), ""),
+            ("Found in trial", f"{result.best.number} of {len(result.trials)}", ""),
+            ("Epochs trained", count(result.epochs), ""),
+            ("Time of training", duration(result.curve[-1].seconds), ""),
+        ]
+    )
+    return render(f"Search on {Path(result.base.data).name}", lead, head, sections)
+
+
+def _importance(result: SearchResult) -> list[Html]:
+    found = result.importance
+    if found is None:
+        return [paragraph(result.importance_note or "")]
+    columns = [Column("option", "text"), Column("total"), Column("alone")]
+    rows = [
+        [each.name, bar(each.total, share(each.total)), bar(each.alone, share(each.alone))]
+        for each in found.effects
+    ]
+    return [
+        paragraph(
+            f"A model of the {found.trials} longest trials was asked about thousands of settings. "
+            "Alone is the share of its variance that an option explains by itself, total adds what "
+            "it does together with others. Believe it as far as it fits: on trials it had not seen "
+            f"it explains a share of {found.fit:.2f} of the variance (cross-validated R²).",
+            class_="quiet",
+        ),
+        tag("div", table("Share of the variance", columns, rows), class_="narrow"),
+        row(effect_charts(found, result.metric.name)),
+    ]
+
+
+def _trials(result: SearchResult) -> Html:
+    columns = [Column("trial", "text"), Column(result.metric.name), Column("epochs")]
+    columns += [Column(name, minor=True) for name in ("best epoch", *result.searched)]
+    ordered = sorted(result.trials, key=lambda trial: -(trial.score or 0.0))
+    most = result.best.score or 1.0
+    rows: list[list[object]] = []
+    for trial in ordered[:_MOST_TRIALS]:
+        score: object = "failed"
+        if trial.score is not None:
+            score = bar(trial.score / most, share(trial.score))
+        settings = [short(trial.config.get(name)) for name in result.searched]
+        rows.append([trial.number, score, trial.epochs, trial.best_epoch, *settings])
+    caption = "All trials, the best first"
+    if len(rows) < len(ordered):
+        caption = f"The best {len(rows)} of {len(ordered)} trials; trials.csv has all"
+    return table(caption, columns, rows, chosen=0)
+
+
+def _repeat_search(result: SearchResult) -> list[Html]:
+    """Return the command; options that all trials begin with are flags where that says the same."""
+    settings, fixed, _ = result.folder.read()
+    base, searched = result.base.as_dict(), result.searched
+    kinds = (type(settings), type(result.base))
+    verb = result.objective.train_command.removeprefix("nscaching ").replace("train", "tune")
+    defaults = type(result.base)().as_dict()
+    given = {**fixed, **settings.as_dict(), "data": base["data"]}
+    own = {}
+    if any(base[name] != defaults[name] for name in searched):  # where the first trial stands
+        own["base"] = str(result.folder.base)
+    else:
+        given = {**{name: base[name] for name in base if name not in searched}, **given}
+    return repeating(command_line(verb, given, kinds, own))
