@@ -5,9 +5,11 @@ from __future__ import annotations
 from nscaching.evaluation.classification import (
     ClassificationReport,
     RelationAccuracy,
+    Thresholds,
     Verdicts,
     classification_report,
     classify_triples,
+    fit_thresholds,
     labelled_triples,
     learn_thresholds,
     score_triples,
@@ -16,7 +18,6 @@ from nscaching.evaluation.leakage import Leakage, find_leakage
 from nscaching.evaluation.metrics import RankingMetrics, RankingReport
 from nscaching.evaluation.negatives import Drawing, SeededNegatives, seeded_negatives
 from nscaching.evaluation.ranking import Ranks, rank_triples
-from nscaching.evaluation.thresholds import Thresholds, fit_thresholds
 
 __all__ = [
     "ClassificationReport",

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.pairs import triple_keys
+from nscaching.graph.pairs import contained
 
 #: The share of the facts of both relations that must have a counterpart under the other.
 STRONG = 0.5
@@ -66,7 +66,7 @@ def find_leakage(graph: KnowledgeGraph, split: str = "test") -> Leakage:
     for kind, columns in (("duplicate", [0, 2]), ("inverse", [2, 0])):
         partners = _strong_pairs(train, columns, graph.num_relations)
         at, counterparts = _counterparts(facts, columns, partners)
-        found = _contained(counterparts, train, graph)
+        found = contained(counterparts, train, graph.num_entities, graph.num_relations)
         leaked[at[found]] = True
         pairs = np.stack([facts[at[found], 1], counterparts[found, 1]], axis=1)
         for (r, other), count in zip(*np.unique(pairs, axis=0, return_counts=True), strict=True):
@@ -106,10 +106,3 @@ def _counterparts(facts: Ids, columns: list[int], partners: Ids) -> tuple[Ids, I
     relation = partner[np.repeat(start, count) + offset]
     ends = facts[at][:, columns]
     return at, np.stack([ends[:, 0], relation, ends[:, 1]], axis=1)
-
-
-def _contained(triples: Ids, train: Ids, graph: KnowledgeGraph) -> npt.NDArray[np.bool_]:
-    both = np.concatenate([triples, train])
-    keys = triple_keys(both, graph.num_entities, graph.num_relations)
-    found: npt.NDArray[np.bool_] = np.isin(keys[: len(triples)], keys[len(triples) :])
-    return found

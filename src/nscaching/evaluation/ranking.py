@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from nscaching.errors import UserError
+from nscaching.evaluation.answers import Answers, AnswersBySide
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.pairs import SideName, pair_keys, pair_rows
+from nscaching.graph.pairs import distinct
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.models import EmbeddingModel, Side
 
@@ -30,42 +31,25 @@ class Ranks:
     among: np.ndarray  #: int64 (n,) entities left after filtering, the true one included
 
 
-class Filter:
-    """The known positives of every query of one side, in the graph and in what is ranked."""
-
-    def __init__(self, graph: KnowledgeGraph, side: Side, ranked: np.ndarray) -> None:
-        self.num_entities = graph.num_entities
-        triples = np.concatenate([graph.train, graph.valid, graph.test, ranked])
-        name: SideName = "head" if side is Side.HEAD else "tail"
-        rows = pair_rows(triples, name, graph.num_entities, graph.num_relations)
-        self.pairs = pair_keys(rows.relation, rows.anchor, graph.num_entities)
-        self.offsets, self.answers = rows.offsets, rows.answers
-
-    @classmethod
-    def of(cls, graph: KnowledgeGraph, side: Side, ranked: np.ndarray) -> Filter:
-        """Return the filter of a graph; the one of its own splits is made once and kept."""
-        if not any(ranked is split for split in (graph.train, graph.valid, graph.test)):
-            return cls(graph, side, ranked)
-        kept = _FILTERS.setdefault(graph, {})
-        if side not in kept:
-            kept[side] = cls(graph, side, ranked[:0])
-        return kept[side]
-
-    def answers_of(self, triples: np.ndarray, side: Side) -> tuple[np.ndarray, np.ndarray]:
-        """Return the known positives of the triples' queries as (position of triple, entity)."""
-        keys = pair_keys(
-            triples[:, 1], triples[:, 2 if side is Side.HEAD else 0], self.num_entities
-        )
-        row = np.searchsorted(self.pairs, keys, side="left")
-        count = np.searchsorted(self.pairs, keys, side="right") - row  # 0 or 1 pair
-        start, count = self.offsets[row], self.offsets[row + count] - self.offsets[row]
-        position = np.repeat(np.arange(len(triples)), count)
-        first = np.repeat(start - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
-        return position, self.answers[first + np.arange(len(position))]
+#: The known positives of graphs in use: every validation of a run needs the same.
+_KNOWN: WeakKeyDictionary[KnowledgeGraph, AnswersBySide] = WeakKeyDictionary()
 
 
-#: The filters of graphs in use: every validation of a run needs the same.
-_FILTERS: WeakKeyDictionary[KnowledgeGraph, dict[Side, Filter]] = WeakKeyDictionary()
+def known_positives(graph: KnowledgeGraph, ranked: np.ndarray) -> AnswersBySide:
+    """Return what answers the queries of each side, in the graph and in what is ranked.
+
+    Those of a graph's own splits are made once and kept.
+    """
+    splits = (graph.train, graph.valid, graph.test)
+    own = any(ranked is split for split in splits)
+    if own and graph in _KNOWN:
+        return _KNOWN[graph]
+    triples = np.concatenate([*splits, *([] if own else [ranked])])
+    sizes = graph.num_entities, graph.num_relations
+    known = AnswersBySide(distinct(triples, *sizes), graph.num_relations)
+    if own:
+        _KNOWN[graph] = known
+    return known
 
 
 def rank_triples(
@@ -86,15 +70,15 @@ def rank_triples(
         raise UserError(f"ties must be one of {', '.join(TIES)}, not '{ties}'.")
     chunk = chunk_rows(graph.num_entities, memory_mb)
     ranks = {}
+    known = known_positives(graph, triples)
     for side in Side:
-        known = Filter.of(graph, side, triples)
         # Queries of one relation come together, so that they share the view of the entities.
         order = np.argsort(triples[:, 1], kind="stable")
         rank = np.empty(len(triples))
         among = np.empty(len(triples), dtype=np.int64)
         for start in range(0, len(triples), chunk):
             part = order[start : start + chunk]
-            rank[part], among[part] = _rank_chunk(model, known, triples[part], side, ties)
+            rank[part], among[part] = _rank_chunk(model, known[side], triples[part], side, ties)
             if progress is not None:
                 progress(len(part))
         ranks[side] = Ranks(rank, among)
@@ -108,14 +92,14 @@ def chunk_rows(num_entities: int, memory_mb: int) -> int:
 
 @torch.no_grad()
 def _rank_chunk(
-    model: EmbeddingModel, known: Filter, triples: np.ndarray, side: Side, ties: str
+    model: EmbeddingModel, known: Answers, triples: np.ndarray, side: Side, ties: str
 ) -> tuple[np.ndarray, np.ndarray]:
     columns = torch.from_numpy(np.ascontiguousarray(triples.T)).to(model.device).long()
     heads, relations, tails = columns
     anchor, target = (tails, heads) if side is Side.HEAD else (heads, tails)
     scores = model.score_all(side, anchor, relations)
     true = scores.gather(1, target.unsqueeze(1))
-    position, entity = known.answers_of(triples, side)
+    position, entity = known.of(triples[:, 2 if side is Side.HEAD else 0], triples[:, 1])
     filtered = np.bincount(position, minlength=len(triples))
     if HAVE_NUMBA and scores.device.type == "cpu":
         better, equal = _count_on_cpu(scores, target, filtered, entity)

@@ -50,11 +50,7 @@ class Curve:
     @classmethod
     def from_dict(cls, given: Mapping[str, Any], features: int, relations: int) -> Curve:
         """Read what :meth:`as_dict` wrote."""
-        shapes = {
-            "weights": (features,),
-            "intercepts": (relations,),
-            "own": (relations, features),
-        }
+        shapes = {"weights": (features,), "intercepts": (relations,), "own": (relations, features)}
         parts = {name: np.array(given[name], dtype=np.float64) for name in shapes}
         if any(parts[name].shape != shape for name, shape in shapes.items()):
             raise ValueError("its curves are of another graph")

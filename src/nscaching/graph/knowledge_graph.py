@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from nscaching.errors import UserError, nearest_names, shown
 from nscaching.graph.names import SPLITS, Ids, NamedTriples, checked_names, encode
-from nscaching.graph.pairs import SideName, TrainingRows, pair_rows, triple_keys
+from nscaching.graph.pairs import SideName, TrainingRows, distinct, pair_rows
 from nscaching.graph.statistics import RelationStatistics, relation_statistics
 
 
@@ -258,15 +258,3 @@ class KnowledgeGraph:
             f"{self.num_relations:,} relations, {len(self.train):,} train, "
             f"{len(self.valid):,} valid, {len(self.test):,} test)"
         )
-
-
-def distinct(triples: Ids, num_entities: int, num_relations: int) -> Ids:
-    """Drop repeated triples, keeping the first of each and their order."""
-    keys = triple_keys(triples, num_entities, num_relations)
-    ordered = np.sort(keys)
-    if not (ordered[1:] == ordered[:-1]).any():
-        return triples
-    del ordered
-    first = np.unique(keys, return_index=True)[1]
-    first.sort()
-    return np.ascontiguousarray(triples[first])

@@ -16,6 +16,7 @@ import numpy.typing as npt
 SideName = Literal["head", "tail"]
 Keys = npt.NDArray[np.int64]
 _Integers = npt.NDArray[np.integer[Any]]
+_Triples = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -110,3 +111,24 @@ def triple_keys(triples: _Integers, num_entities: int, num_relations: int) -> Ke
     """Return the :func:`fact_keys` of triples, the tail completing head and relation; (n, 3)."""
     pairs = pair_keys(triples[:, 0], triples[:, 1], num_relations)
     return fact_keys(pairs, triples[:, 2], num_entities, num_relations)
+
+
+def contained(
+    triples: _Integers, among: _Integers, num_entities: int, num_relations: int
+) -> npt.NDArray[np.bool_]:
+    """Tell which triples are among others. Shapes: (n, 3), (m, 3) -> (n,)."""
+    keys = triple_keys(np.concatenate([triples, among]), num_entities, num_relations)
+    found: npt.NDArray[np.bool_] = np.isin(keys[: len(triples)], keys[len(triples) :])
+    return found
+
+
+def distinct(triples: _Triples, num_entities: int, num_relations: int) -> _Triples:
+    """Drop repeated triples, keeping the first of each and their order."""
+    keys = triple_keys(triples, num_entities, num_relations)
+    ordered = np.sort(keys)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return triples
+    del ordered
+    first = np.unique(keys, return_index=True)[1]
+    first.sort()
+    return np.ascontiguousarray(triples[first])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.graph.names import SPLITS, Ids
-from nscaching.graph.pairs import PairRows, TrainingRows, triple_keys
+from nscaching.graph.pairs import PairRows, TrainingRows, contained
 
 if TYPE_CHECKING:
     from nscaching.graph.knowledge_graph import KnowledgeGraph
@@ -78,17 +78,9 @@ def with_remarks(graph: KnowledgeGraph) -> KnowledgeGraph:
         if unseen:
             word, verb = (one, "does") if unseen == 1 else (many, "do")
             notes.append(f"{unseen:,} {word} of valid and test {verb} not occur in train.")
-    leaked = _leaked(graph, held_out)
+    sizes = graph.num_entities, graph.num_relations
+    leaked = int(contained(held_out, graph.train, *sizes).sum())
     if leaked:
         triples = "1 triple" if leaked == 1 else f"{leaked:,} triples"
         notes.append(f"{triples} of valid and test {'is' if leaked == 1 else 'are'} also in train.")
     return graph
-
-
-def _leaked(graph: KnowledgeGraph, held_out: Ids) -> int:
-    """Count the held-out triples that are training triples too."""
-    if len(held_out) == 0:
-        return 0
-    both = np.concatenate([held_out, graph.train])
-    keys = triple_keys(both, graph.num_entities, graph.num_relations)
-    return int(np.isin(keys[: len(held_out)], keys[len(held_out) :]).sum())

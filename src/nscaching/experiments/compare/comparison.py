@@ -21,7 +21,7 @@ import yaml
 
 from nscaching.artefacts import ArtefactFolder
 from nscaching.errors import UserError, nearest_names
-from nscaching.evaluation.intervals import (
+from nscaching.evaluation.metrics import (
     METRICS,
     fact_values,
     metric_intervals,

@@ -27,8 +27,8 @@ from nscaching.artefacts.files import (
     write_json_lines,
 )
 from nscaching.errors import UserError
-from nscaching.evaluation.intervals import METRICS as RANKING
-from nscaching.evaluation.intervals import Floats, fact_values
+from nscaching.evaluation.metrics import METRICS as RANKING
+from nscaching.evaluation.metrics import Floats, fact_values
 from nscaching.experiments.tune.space import AUTO, METRICS, SPACES, AnyOptions, NodeSearchOptions
 from nscaching.experiments.tune.trials import SUCCESS, TrialResult
 from nscaching.graph import KnowledgeGraph, as_graph

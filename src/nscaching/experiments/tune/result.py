@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from nscaching.artefacts.files import write_text
-from nscaching.evaluation.intervals import (
+from nscaching.evaluation.metrics import (
     Floats,
     Interval,
     bootstrap_means,
