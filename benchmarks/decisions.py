@@ -1,7 +1,6 @@
-"""From scores to decisions, measured: answers out of range, calibration, hide and find, updates.
+"""From scores to decisions, measured: answers out of range, calibration, updates, rejections.
 
     python benchmarks/decisions.py answers --out benchmarks/results/decisions-world.json
-    NSCACHING_DATA=... python benchmarks/decisions.py hide world FB15K-237 WN18RR
     python benchmarks/decisions.py update world
     python benchmarks/decisions.py reject world
 
@@ -13,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
 import statistics
 import tempfile
 import time
@@ -27,14 +24,9 @@ import numpy as np
 import yaml
 
 from nscaching.evaluation.positions import Positions
-from nscaching.graph import KnowledgeGraph, split_triples
-from nscaching.graph.pairs import triple_keys
+from nscaching.graph import KnowledgeGraph
 from nscaching.models import Side
 from nscaching.training.benchmarking import describe_machine
-
-
-def peak_mb():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def trained(graph, options):
@@ -72,7 +64,8 @@ def out_of_range(run, heads_per_relation):
     graph, positions = run.graph, Positions.of(run.graph)
     kinds = {
         "probability": {},
-        "probability_with_contradictions": {"contradictions": True},
+        "probability_with_unlikely": {"unlikely": True},
+        "probability_with_contradictions": {"contradictions": True, "unlikely": True},
         "score": {"by": "score"},
     }
     counts = {kind: {} for kind in kinds}
@@ -157,101 +150,6 @@ def explanations(run, count=200):
         "median_ms": 1000 * statistics.median(seconds),
         "longest_ms": 1000 * max(seconds),
     }
-
-
-# Hide and find ------------------------------------------------------------------------------------
-
-
-def hidden_graph(graph, share=0.1, seed=0):
-    """Return the graph with a share of all its facts hidden, the rest split anew, and those."""
-    everything = np.concatenate([graph.train, graph.valid, graph.test])
-    sizes = graph.num_entities, graph.num_relations
-    kept, hidden, _ = split_triples(everything, *sizes, share, seed)
-    rest = np.concatenate([kept, _])
-    train, valid, test = split_triples(rest, *sizes, 0.05, seed + 1)
-    visible = KnowledgeGraph(
-        graph.entities, graph.relations, train, valid, test, name=f"{graph.name}, a tenth hidden"
-    )
-    return visible, hidden
-
-
-def hide_and_find(name, options, pykeen):
-    visible, hidden = hidden_graph(ns.load_graph(name))
-    run, training = trained(visible, options)
-    count = min(len(hidden), 10_000)
-    sizes = visible.num_entities, visible.num_relations
-    result = {
-        "hidden": len(hidden),
-        "asked_for": count,
-        "training_seconds": training,
-        "mrr": run.summary["test"]["mrr"],
-    }
-
-    def share(triples):
-        keys = triple_keys(np.concatenate([hidden, triples]), *sizes)
-        return float(np.isin(keys[len(hidden) :], keys[: len(hidden)]).mean())
-
-    def ids(facts):
-        e, r = visible.entity_ids, visible.relation_ids
-        return np.array([(e[f.head], r[f.relation], e[f.tail]) for f in facts], dtype=np.int64)
-
-    started = time.perf_counter()
-    assert run.calibration is not None
-    result["calibration_seconds"] = time.perf_counter() - started
-    for limit in (None, 3):
-        started = time.perf_counter()
-        found = run.discover(count, per_question=limit)
-        result["discover" if limit is None else f"discover_{limit}_per_question"] = {
-            "found": share(ids(found)),
-            "mean_probability": float(np.mean([f.probability for f in found])),
-            "first_100": share(ids(found[:100])),
-            "seconds": time.perf_counter() - started,
-            "peak_mb": peak_mb(),
-        }
-    started = time.perf_counter()
-    best = by_raw_score(run, count)
-    result["raw_score_same_questions"] = {
-        "found": share(best),
-        "seconds": time.perf_counter() - started,
-        "peak_mb": peak_mb(),
-    }
-    if pykeen:
-        result["pykeen_predict_all"] = pykeen_predict_all(run, count, share)
-    return result
-
-
-def by_raw_score(run, count, per_question=100):
-    """Return the facts of highest raw score among the questions that discover asks."""
-    asker, parts = run._asker, []
-    for relation in range(run.graph.num_relations):
-        heads = np.flatnonzero(asker.evidence.positions.column(Side.HEAD, relation).plausible)
-        for start in range(0, len(heads), asker.evidence.chunk()):
-            block = heads[start : start + asker.evidence.chunk()]
-            k = min(per_question, run.graph.num_entities)
-            found = asker.ask(Side.TAIL, relation, block, k, by_score=True)
-            triples = np.column_stack(
-                [block[found.row], np.full(len(found.row), relation), found.entity]
-            )
-            parts.append(np.column_stack([triples, found.score]))
-        best = np.concatenate(parts)
-        parts = [best[np.argsort(-best[:, 3], kind="stable")[:count]]]
-    return parts[0][:, :3].astype(np.int64)
-
-
-def pykeen_predict_all(run, count, share):
-    """PyKEEN's list of the best of all triples, by raw score, with what is known taken out."""
-    os.environ["TQDM_DISABLE"] = "1"
-    from pykeen.predict import predict_all
-
-    graph = run.graph
-    known = np.concatenate([graph.train, graph.valid, graph.test])
-    started = time.perf_counter()
-    pack = predict_all(model=run.to_pykeen(), k=count + len(known), batch_size=64)
-    triples = pack.result.numpy()[np.argsort(-pack.scores.numpy(), kind="stable")]
-    keys = triple_keys(np.concatenate([known, triples]), graph.num_entities, graph.num_relations)
-    new = triples[~np.isin(keys[len(known) :], keys[: len(known)])][:count]
-    seconds = time.perf_counter() - started
-    return {"found": share(new), "seconds": seconds, "peak_mb": peak_mb()}
 
 
 # Updates ------------------------------------------------------------------------------------------
@@ -355,11 +253,10 @@ def reject(name, options, count=10):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["answers", "hide", "update", "reject"])
+    parser.add_argument("what", choices=["answers", "update", "reject"])
     parser.add_argument("data", nargs="*", default=["world"])
     parser.add_argument("--set", action="append", default=[], help="option=value of train")
     parser.add_argument("--run", help="a run folder for answers, instead of training one")
-    parser.add_argument("--pykeen", action="store_true", help="PyKEEN's predict_all beside it")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     options = {}
@@ -371,8 +268,6 @@ def main():
         if given.what == "answers":
             run = ns.load_run(given.run) if given.run else trained(ns.load_graph(name), options)[0]
             result[name] = answers(run)
-        elif given.what == "hide":
-            result[name] = hide_and_find(name, options, given.pykeen)
         else:
             result[name] = {"update": update, "reject": reject}[given.what](name, options)
     text = json.dumps(result, indent=1)

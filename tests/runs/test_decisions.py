@@ -42,7 +42,7 @@ def test_a_list_of_heads_is_answered_in_order(towns):
     both = towns.predict_tails(["town1.1", "town2.2"], "near", k=3)
     one, two = (towns.predict_tails(head, "near", k=3) for head in ("town1.1", "town2.2"))
     assert [answer.triple for answer in both] == [answer.triple for answer in [*one, *two]]
-    heads = towns.predict_heads("in country", ["land1", "land2"], k=2)
+    heads = towns.predict_heads("in country", ["land1", "land2"], k=2, unlikely=True)
     assert [answer.tail for answer in heads] == ["land1", "land1", "land2", "land2"]
 
 
@@ -52,13 +52,13 @@ def test_many_questions_at_once(towns, tmp_path):
         ("?", "in country", "land2"),
         ("town1.1", "near", "land1"),
     ]
-    found = towns.ask(questions, k=2)
+    found = towns.ask(questions, k=2, unlikely=True)
     assert found[:2] == towns.predict_tails("town1.1", "near", k=2)
-    assert found[2:4] == towns.predict_heads("in country", "land2", k=2)
+    assert found[2:4] == towns.predict_heads("in country", "land2", k=2, unlikely=True)
     assert found[4] == towns.judge("town1.1", "near", "land1")
     file = tmp_path / "questions.tsv"
     file.write_text("town1.1\tnear\t?\n?\tin country\tland2\ntown1.1\tnear\tland1\n")
-    assert towns.ask(file, k=2) == found
+    assert towns.ask(file, k=2, unlikely=True) == found
     for wrong, said in (
         ([("?", "near", "?")], "Question 1: a question names"),
         ([("x", "near", None)], "Question 1: .*no entity 'x'"),
@@ -91,15 +91,32 @@ def test_second_answers_are_left_out_unless_asked_for(towns):
     assert towns.predict_tails(town, "in country") == []
     (known,) = towns.predict_tails(town, "in country", known=True)
     assert known.tail == land
-    kept = towns.predict_tails(town, "in country", contradictions=True)
+    kept = towns.predict_tails(town, "in country", contradictions=True, unlikely=True)
     assert len(kept) == 10
     assert all(answer.contradicts == (town, "in country", land) for answer in kept)
     raw = towns.predict_tails(town, "in country", by="score")
     assert len(raw) == 10
-    heads = {answer.head for answer in towns.predict_heads("in country", land, k=200)}
+    answers = towns.predict_heads("in country", land, k=200, unlikely=True)
+    heads = {answer.head for answer in answers}
     homes = {h for h, r, t in known_triples(graph) if r == "in country"}
     assert heads
     assert not heads & homes
+
+
+def test_an_answer_that_was_never_seen_there_must_be_likely(towns):
+    everything = towns.predict_heads("in country", "land1", k=500, unlikely=True)
+    assert any(not answer.seen and answer.probability < 0.01 for answer in everything)
+    shown = towns.predict_heads("in country", "land1", k=500)
+    assert shown == [a for a in everything if a.seen or a.probability >= 0.01]
+    with_facts = towns.predict_heads("in country", "land1", k=500, known=True)
+    facts = [answer for answer in with_facts if answer.known]
+    assert len(facts) == len(towns.graph.answers("head", *_ids(towns, "land1", "in country")))
+    by_score = towns.predict_heads("in country", "land1", k=500, by="score")
+    assert len(by_score) > len(everything)
+
+
+def _ids(run, entity, relation):
+    return run.graph.entity_id(entity), run.graph.relation_id(relation)
 
 
 def test_answers_out_of_range_are_rarer_than_by_score(towns):
@@ -161,7 +178,7 @@ def every_candidate(run):
         plausible = run._asker.evidence.positions.column(Side.HEAD, relation).plausible
         for head in np.flatnonzero(plausible).tolist():
             found += run.predict_tails(
-                head, relation, k=run.graph.num_entities, contradictions=True
+                head, relation, k=run.graph.num_entities, contradictions=True, unlikely=True
             )
     return found
 

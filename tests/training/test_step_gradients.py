@@ -288,3 +288,28 @@ def test_dropout_of_the_queries_reaches_the_gradients(name):
     torch.testing.assert_close(value, expected.detach())
     torch.testing.assert_close(gradients["entity"], found[0])
     torch.testing.assert_close(gradients["relation"], found[1])
+
+
+@pytest.mark.parametrize("name", ["transe", "transd", "complex"])
+@pytest.mark.parametrize(("loss", "shape"), SHAPES)
+def test_rejected_facts_add_a_loss_of_their_own(name, loss, shape):
+    """The true entity against the rejected ones; questions without any add nothing."""
+    model, batch = model_of(name, False), batch_of()
+    candidates = candidates_of(batch, shape)
+    count = len(candidates.ids)
+    refused = torch.full((count, 2), -1)
+    refused[::3, 0], refused[3::3, 1] = 4, 7
+
+    class Rejected:
+        def of_questions(self, batch, replaces_head):
+            return refused
+
+    asked = (refused >= 0).any(1).float()
+    ids = torch.cat([candidates.targets.unsqueeze(1), refused], dim=1)
+    weights = (refused >= 0).float() * (1 if loss in ("margin", "logistic") else ENTITIES)
+    alone = Candidates(candidates.replaces_head, ids, weights, asked)
+    plain = by_definition(model, batch, candidates, LOSSES[loss])
+    added = step_of(model, batch, alone, LOSSES[loss])[2].values()
+    gradients = [one + other for one, other in zip(plain[2], added, strict=True)]
+    found = step_of(model, batch, candidates, LOSSES[loss], rejected=Rejected())
+    assert_same(found, (*plain[:2], gradients), 2e-4)

@@ -36,6 +36,10 @@ def predict_command(
     contradictions: Annotated[
         bool, flag("Show second answers where the relation has one, marked.", "--contradictions")
     ] = False,
+    unlikely: Annotated[
+        bool,
+        flag("Show answers never seen with the relation and below 1 %, marked.", "--unlikely"),
+    ] = False,
     by: Annotated[str, flag("What answers are ordered by: probability or score.")] = "probability",
     explain: Annotated[
         bool, flag("Say what speaks for each answer and against it.", "--explain")
@@ -54,7 +58,7 @@ def predict_command(
     if neighbours is not None:
         _neighbours(loaded, neighbours, k, as_json)
         return
-    options = {"known": known, "contradictions": contradictions}
+    options = {"known": known, "contradictions": contradictions, "unlikely": unlikely}
     side = None
     if file is not None:
         answers = loaded.ask(file, k, by=by, **options)
@@ -109,7 +113,10 @@ def _show(answers: Predictions, title: str, side: str | None = None) -> None:
         rows.append([name, *([chance] if with_chance else []), f"{answer.score:.3f}", notes])
     say(table(title, columns, rows, texts=(0, len(columns) - 1)))
     if side is not None and all(answer.known for answer in answers):
-        say("No new answer that does not contradict the graph; --contradictions shows others.")
+        say(
+            "No new answer that is likely; --contradictions shows those that contradict the graph, "
+            "and --unlikely those that were never seen with the relation."
+        )
 
 
 def _neighbours(run: Run, entity: str, k: int, as_json: bool) -> None:

@@ -9,7 +9,8 @@ collections of triples:
   is calibrated on a sample of all plausible questions with all their candidates, weighted to stand
   for the whole, under the assumption that the graph lacks as many facts as valid holds.
 
-Test triples serve for nothing but to be left out of the negatives, as in filtered ranking.
+Facts that people rejected are negatives of both. Test triples serve for nothing but to be left out
+of the negatives, as in filtered ranking.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from nscaching.evaluation.answers import Answers
 from nscaching.evaluation.evidence import Evidence, Features
 from nscaching.evaluation.regression import Curve, fit_curve
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.names import SPLITS
+from nscaching.graph.names import REJECTED, SPLITS
 from nscaching.graph.pairs import triple_keys
 from nscaching.models import EmbeddingModel, Side
 
@@ -95,15 +96,18 @@ def fit_calibration(
             "train on data with a valid split, or on a single file with --split above 0."
         )
     evidence = Evidence(model, graph, memory_mb=memory_mb)
+    refused = graph.labelled.get(REJECTED, np.zeros((0, 4)))[:, :3].astype(np.int64)
     facts = _some(graph.valid, _sample_size(graph), np.random.default_rng([seed, 0]))
     triples, true, _ = claims_of(graph, facts, seed=seed)
+    triples = np.concatenate([triples, refused])
+    true = np.concatenate([true, np.zeros(len(refused), dtype=bool)])
     # As many facts as negatives.
     weights = np.where(true, (~true).sum() / max(1, true.sum()), 1.0)
     features = evidence.of_triples(triples)
     relations = graph.num_relations
     about = _OWN_OF_CLAIMS, _EXPECTED_OF_CLAIMS
     claims = fit_curve(features, triples[:, 1], true, weights, relations, *about)
-    answers = [_fit_answers(evidence, facts, side, seed) for side in Side]
+    answers = [_fit_answers(evidence, facts, refused, side, seed) for side in Side]
     return Calibration(digest_of(model), evidence.temperature, claims, (answers[0], answers[1]))
 
 
@@ -161,16 +165,23 @@ def _of_right_type(
     return drawn
 
 
-def _fit_answers(evidence: Evidence, facts: Ids, side: Side, seed: int) -> Curve:
-    """Fit the probability that an answer to a question for this side is a missing fact."""
+def _fit_answers(evidence: Evidence, facts: Ids, refused: Ids, side: Side, seed: int) -> Curve:
+    """Fit the probability that an answer to a question for this side is a missing fact.
+
+    A rejected fact weighs as much as a fact of valid.
+    """
     graph = evidence.graph
     random = np.random.default_rng([seed, 2 + side])
-    triples, weights = [facts], [np.full(len(facts), len(graph.valid) / len(facts))]
+    each = len(graph.valid) / len(facts)
+    triples = [facts, refused]
+    weights = [np.full(len(facts), each), np.full(len(refused), each)]
+    everything = np.concatenate([graph.split(split) for split in SPLITS])
+    known = Answers(everything, side, graph.num_relations)
     for anchors, relations, weight in _question_sample(evidence, side, random):
         chunk = evidence.chunk()
         for start in range(0, len(anchors), chunk):
             block = slice(start, start + chunk)
-            found = _candidates(evidence, side, anchors[block], relations[block], random)
+            found = _candidates(evidence, known, side, (anchors[block], relations[block]), random)
             triples.append(found[0])
             weights.append(found[1] * weight)
     rows = np.concatenate(triples)
@@ -219,13 +230,17 @@ def _question_sample(
 
 
 def _candidates(
-    evidence: Evidence, side: Side, anchors: Ids, relations: Ids, random: np.random.Generator
+    evidence: Evidence,
+    answers: Answers,
+    side: Side,
+    questions: tuple[Ids, Ids],
+    random: np.random.Generator,
 ) -> tuple[Ids, npt.NDArray[np.float64]]:
     """Return negatives of questions and how many each stands for: best, typed and any others."""
     graph = evidence.graph
+    anchors, relations = questions
     scores = evidence.ask(side, anchors, relations).scores
-    everything = np.concatenate([graph.split(split) for split in SPLITS])
-    known = Answers(everything, side, graph.num_relations).of(anchors, relations)
+    known = answers.of(anchors, relations)
     scores[torch.from_numpy(known[0]), torch.from_numpy(known[1])] = -torch.inf
     count = min(_BEST, graph.num_entities)
     best = scores.topk(count, dim=1).indices.cpu().numpy()

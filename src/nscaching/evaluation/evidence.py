@@ -31,6 +31,8 @@ ENTITY_FEATURES = ("seen", "facts", "fit", "taken")
 _TEMPERATURE_QUESTIONS = 256
 #: A relation's share of single answers is raised to this power before it speaks against a second.
 _SHARPNESS = 8
+#: Bytes of the scores that a CPU works on at once, and the fewest questions.
+_CACHE_BYTES, _FEWEST_ROWS = 1 << 23, 8
 
 Features = npt.NDArray[np.float64]
 
@@ -74,8 +76,11 @@ class Evidence:
             self.temperature = self._best_temperature()
 
     def chunk(self) -> int:
-        """Return how many questions are scored at once."""
-        return chunk_rows(self.graph.num_entities, self.memory_mb)
+        """Return how many questions are scored at once; on a CPU no more than its caches hold."""
+        rows = chunk_rows(self.graph.num_entities, self.memory_mb)
+        if self.model.device.type != "cpu":
+            return rows
+        return min(rows, max(_FEWEST_ROWS, _CACHE_BYTES // (4 * max(1, self.graph.num_entities))))
 
     @torch.no_grad()
     def ask(
@@ -89,7 +94,9 @@ class Evidence:
             torch.from_numpy(np.asarray(relations, dtype=np.int64)).to(device),
         )
         scores = torch.nan_to_num(scores.float(), nan=-1e30, posinf=1e30, neginf=-1e30)
-        spread, mean = torch.std_mean(scores, dim=1)
+        mean = scores.mean(dim=1)
+        spread = torch.linalg.vector_norm(scores - mean[:, None], dim=1)
+        spread /= max(1, scores.shape[1] - 1) ** 0.5
         row, known = self.known_answers(side, anchors, relations)
         kept = scores[row, known]
         scores[row, known] = -torch.inf

@@ -20,6 +20,8 @@ from nscaching.errors import UserError, shown
 
 Ids = npt.NDArray[np.int32]
 SPLITS = ("train", "valid", "test")
+#: The name in ``graph.labelled`` of the facts that people rejected.
+REJECTED = "rejected"
 #: A column of names in which Arrow numbers the names of each block.
 CODED = pa.dictionary(pa.int32(), pa.string())
 _BLOCK = 1 << 18

@@ -159,12 +159,13 @@ class ExplorerAnswers:
         return {"known": known, "answers": self._new(side, anchor, relation, most, True)}
 
     def _new(
-        self, side: str, anchor: int, relation: int, most: int, contradictions: bool = False
+        self, side: str, anchor: int, relation: int, most: int, everything: bool = False
     ) -> list[Shown]:
+        options: Any = {"contradictions": everything, "unlikely": everything}
         if side == "head":
-            found = self.run.predict_heads(relation, anchor, most, contradictions=contradictions)
+            found = self.run.predict_heads(relation, anchor, most, **options)
         else:
-            found = self.run.predict_tails(anchor, relation, most, contradictions=contradictions)
+            found = self.run.predict_tails(anchor, relation, most, **options)
         return [self.shown(prediction) for prediction in found]
 
     def _triple(self, side: str, anchor: int, relation: int, other: int) -> Shown:

@@ -293,7 +293,10 @@ def _resumed_graph(
 
 
 def _finished(trainer: Trainer, shown: Progress) -> Run:
-    """Look at the test split, once, with the best model; sum the run up."""
+    """Look at the test split, once, with the best model; sum the run up.
+
+    The probabilities of a run with a folder are fitted now, so that the first question is quick.
+    """
     counters = trainer.counters
     run = Run(
         trainer.config,
@@ -317,4 +320,6 @@ def _finished(trainer: Trainer, shown: Progress) -> Run:
         "valid": counters.best_valid,
         "test": test.overall() if test is not None else None,
     }
+    if run.folder is not None:
+        _ = run.calibration
     return run

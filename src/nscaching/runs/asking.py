@@ -23,6 +23,11 @@ from nscaching.models import EmbeddingModel, Side
 from nscaching.runs.predictions import Named, Prediction
 
 Ids = npt.NDArray[np.integer]
+#: Log-odds that an answer must have which was never seen on its side of the relation: 1 %. Below it
+#: not one of a thousand such answers is a fact of valid (docs/discovering.md).
+LEAST_LOGIT = float(np.log(0.01 / 0.99))
+#: Bytes of what is kept of relations that have been asked.
+_KEPT_BYTES = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Asker:
         #: What all known facts say of entities: new facts are judged by it, known ones by training.
         self.whole = Positions.of(graph, whole=True)
         self._refused = AnswersBySide(rejected, graph.num_relations)
+        self._terms: dict[tuple[Side, int], tuple[Tensor, Tensor]] = {}
 
     @torch.no_grad()
     def ask(
@@ -66,14 +72,18 @@ class Asker:
         known: bool = False,
         by_score: bool = False,
         contradictions: bool = True,
+        unlikely: bool = True,
         among: Tensor | None = None,
+        above: float = -np.inf,
     ) -> Ranked:
         """Return the k best answers of each question for one side of a relation; anchors: (b,).
 
         Rejected facts are left out, known ones unless ``known`` is set, and so is the anchor
         itself, unless the relation holds between something and itself somewhere. Without
-        ``contradictions`` so are second answers where the relation has one. ``among`` marks the
-        entities that may answer; shape: (entities,).
+        ``contradictions`` so are second answers where the relation has one, and without
+        ``unlikely`` answers that were never seen there and have hardly a chance. ``among`` marks
+        the entities that may answer; shape: (entities,). Answers whose rank is decided by a number
+        that is not ``above`` another one are left out.
         """
         relations = np.full(len(anchors), relation)
         questions = self.evidence.ask(side, anchors, relations)
@@ -92,15 +102,20 @@ class Asker:
         kept = ranked[facts]
         if not contradictions:
             self._leave_out_contradictions(ranked, side, relation, facts)
-            ranked[facts] = kept
+        if not unlikely and self.calibration is not None:
+            unseen = torch.from_numpy(~self.evidence.positions.column(side, relation).seen)
+            ranked[(logits < LEAST_LOGIT) & unseen.to(device)] = -torch.inf
+        ranked[facts] = kept
         ranked[row, entity] = -torch.inf
         if not known:
             ranked[facts] = -torch.inf
         if among is not None:
             ranked[:, ~among] = -torch.inf
-        best = ranked.topk(min(k, ranked.shape[1]), dim=1)
-        place, rank = torch.nonzero(best.values > -torch.inf, as_tuple=True)
-        entities = best.indices[place, rank]
+        # Most questions of a whole graph have no answer that is good enough: they are not sorted.
+        worth = torch.nonzero(ranked.amax(dim=1) > above)[:, 0]
+        best = ranked[worth].topk(min(k, ranked.shape[1]), dim=1)
+        place, rank = torch.nonzero(best.values > above, as_tuple=True)
+        place, entities = worth[place], best.indices[place, rank]
         return Ranked(
             place.cpu().numpy(),
             entities.cpu().numpy(),
@@ -144,20 +159,27 @@ class Asker:
 
         def terms(positions: Positions | None) -> tuple[Tensor, Tensor]:
             answers = self.evidence.entity_table(side, relation, positions) @ of_answer
-            asked = self.evidence.entity_table(other, relation, positions)[anchors] @ of_anchor
+            asked = self.evidence.entity_table(other, relation, positions) @ of_anchor
             device = scores.device
             return (
                 torch.from_numpy(answers).float().to(device),
-                torch.from_numpy(asked).float().to(device) + base,
+                torch.from_numpy(asked).float().to(device),
             )
 
-        answer, anchor = terms(self.whole)
+        if (side, relation) not in self._terms:
+            if 8 * (len(self._terms) + 1) * scores.shape[1] > _KEPT_BYTES:
+                self._terms.clear()
+            self._terms[side, relation] = terms(self.whole)
+        answer, asked = self._terms[side, relation]
+        rows = torch.from_numpy(np.asarray(anchors, dtype=np.int64)).to(scores.device)
+        anchor = asked[rows] + base
         logits: Tensor = scores * slope[:, None]
         logits += anchor[:, None]
         logits += answer
         if facts is not None:
             row, entity = facts
-            answer, anchor = terms(None)
+            answer, asked = terms(None)
+            anchor = asked[rows] + base
             logits[row, entity] = scores[row, entity] * slope[row] + anchor[row] + answer[entity]
         return logits
 

@@ -53,6 +53,7 @@ class Decisions:
         *,
         known: bool = False,
         contradictions: bool = False,
+        unlikely: bool = False,
         by: str = "probability",
     ) -> Predictions:
         """Return the k best tails of a head, or of each of a list of heads.
@@ -63,8 +64,10 @@ class Decisions:
             k: Answers per head.
             known: Whether facts of the graph are among the answers, marked with their split.
             contradictions: Whether second answers are kept, flagged, where the relation has one.
+            unlikely: Whether answers are kept, flagged, that were never seen with the relation and
+                have a probability below 1 %.
             by: What answers are ordered by: ``"probability"``, or the raw ``"score"``, which keeps
-                contradictions.
+                both.
 
         Returns:
             A list that shows itself in notebooks and has ``to_frame()`` and ``write(path)``. The
@@ -72,7 +75,7 @@ class Decisions:
             somewhere; rejected facts never are.
 
         """
-        return self._predict(Side.TAIL, head, relation, k, (known, contradictions), by)
+        return self._predict(Side.TAIL, head, relation, k, (known, contradictions, unlikely), by)
 
     def predict_heads(
         self,
@@ -82,10 +85,11 @@ class Decisions:
         *,
         known: bool = False,
         contradictions: bool = False,
+        unlikely: bool = False,
         by: str = "probability",
     ) -> Predictions:
         """Return the k best heads of a tail, or of each of a list; as :meth:`predict_tails`."""
-        return self._predict(Side.HEAD, tail, relation, k, (known, contradictions), by)
+        return self._predict(Side.HEAD, tail, relation, k, (known, contradictions, unlikely), by)
 
     def ask(
         self,
@@ -94,6 +98,7 @@ class Decisions:
         *,
         known: bool = False,
         contradictions: bool = False,
+        unlikely: bool = False,
         by: str = "probability",
     ) -> Predictions:
         """Answer many questions: (head, relation, None) or (None, relation, tail).
@@ -104,7 +109,7 @@ class Decisions:
         if isinstance(questions, str | Path):
             questions = read_triples(questions)
         found = Predictions()
-        options = {"known": known, "contradictions": contradictions}
+        options = {"known": known, "contradictions": contradictions, "unlikely": unlikely}
         for place, question in enumerate(questions, 1):
             if isinstance(question, str) or len(question) != 3:
                 raise UserError(f"A question is (head, relation, None); {question!r} is none.")
@@ -351,7 +356,7 @@ class Decisions:
         anchor: Reference | Sequence[Reference],
         relation: Reference,
         k: int,
-        kept: tuple[bool, bool],
+        kept: tuple[bool, bool, bool],
         by: str,
     ) -> Predictions:
         if k < 1:
@@ -373,6 +378,7 @@ class Decisions:
                 k,
                 known=kept[0],
                 contradictions=kept[1] or by == "score",
+                unlikely=kept[2] or by == "score",
                 by_score=by == "score",
             )
             triples = np.empty((len(ranked.row), 3), dtype=np.int64)

@@ -43,7 +43,8 @@ class Best:
 
     def _shrink(self) -> None:
         triples, numbers = np.concatenate(self._triples), np.concatenate(self._numbers)
-        best = np.argsort(-numbers[:, 0], kind="stable")[: self._limit]
+        # Of equal facts the order does not depend on when they were found.
+        best = np.lexsort((*triples.T, -numbers[:, 0]))[: self._limit]
         self._triples, self._numbers = [triples[best]], [numbers[best]]
         self._held = len(best)
         if len(best) == self._limit:
@@ -81,32 +82,49 @@ def discover(
         among = torch.zeros(graph.num_entities, dtype=torch.bool)
         among[torch.from_numpy(tails)] = True
         among = among.to(asker.evidence.model.device)
-    chosen = None if heads is None else np.unique(heads)
     best = Best(count)
-    total = sum(len(_anchors(asker, relation, chosen)) for relation in wanted)
+    blocks = _blocks(asker, wanted, None if heads is None else np.unique(heads), contradictions)
     shown = progress or Progress("none")
-    with shown.work("asking", total) as advance:
-        for relation in wanted:
-            anchors = _anchors(asker, relation, chosen)
-            chunk = asker.evidence.chunk()
-            for start in range(0, len(anchors), chunk):
-                block = anchors[start : start + chunk]
-                found = asker.ask(
-                    Side.TAIL, relation, block, k, contradictions=contradictions, among=among
-                )
-                triples = np.column_stack(
-                    [block[found.row], np.full(len(found.row), relation), found.entity]
-                )
-                best.add(triples.astype(np.int64), found.logit, found.score)
-                advance(len(block))
+    with shown.work("asking", sum(len(block) for _, block in blocks)) as advance:
+        for relation, block in blocks:
+            found = asker.ask(
+                Side.TAIL,
+                relation,
+                block,
+                k,
+                contradictions=contradictions,
+                among=among,
+                above=best.least,
+            )
+            triples = np.column_stack(
+                [block[found.row], np.full(len(found.row), relation), found.entity]
+            )
+            best.add(triples.astype(np.int64), found.logit, found.score)
+            advance(len(block))
     triples, numbers = best.ordered()
     return _chosen(asker, triples, numbers, count, per_question, per_answer)
 
 
-def _anchors(asker: Asker, relation: int, heads: Ids | None) -> Ids:
-    """Return the heads that are asked: those seen with the relation, and those that fit."""
-    plausible = np.flatnonzero(asker.evidence.positions.column(Side.HEAD, relation).plausible)
-    return plausible if heads is None else np.intersect1d(plausible, heads)
+def _blocks(
+    asker: Asker, relations: Iterable[int], heads: Ids | None, contradictions: bool
+) -> list[tuple[int, Ids]]:
+    """Return what is asked at once: relations with some of their heads, in random order.
+
+    Asked are heads that were seen with the relation and those that fit; where the relation has one
+    answer, and contradictions are not wanted, those without an answer. In random order the best of
+    the first blocks soon tell which of the others are not good enough.
+    """
+    positions, chunk, found = asker.evidence.positions, asker.evidence.chunk(), []
+    for relation in relations:
+        marks = positions.column(Side.HEAD, relation).plausible
+        if not contradictions and positions.has_one_answer(Side.TAIL, relation):
+            marks = marks & ~asker.whole.column(Side.HEAD, relation).seen
+        asked = np.flatnonzero(marks)
+        if heads is not None:
+            asked = np.intersect1d(asked, heads)
+        found += [(relation, asked[at : at + chunk]) for at in range(0, len(asked), chunk)]
+    order = np.random.default_rng(0).permutation(len(found))
+    return [found[place] for place in order.tolist()]
 
 
 def _chosen(

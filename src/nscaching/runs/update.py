@@ -25,7 +25,7 @@ from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
 from nscaching.evaluation.answers import AnswersBySide
 from nscaching.graph import KnowledgeGraph, read_triples
-from nscaching.graph.names import SPLITS
+from nscaching.graph.names import REJECTED, SPLITS
 from nscaching.graph.pairs import triple_keys
 from nscaching.models import Side
 from nscaching.runs.predictions import Named, Prediction
@@ -122,10 +122,10 @@ def grown_graph(
     added = np.array(rows, dtype=np.int32).reshape(-1, 3)
     held = np.concatenate([splits["valid"], splits["test"], refused])
     splits["train"] = np.concatenate([splits["train"], _without(added, held, sizes)])
-    labelled = {name: rows for name, rows in graph.labelled.items() if name != "rejected"}
+    labelled = {name: rows for name, rows in graph.labelled.items() if name != REJECTED}
     if len(refused):
         against = np.full((len(refused), 1), -1, dtype=np.int32)
-        labelled["rejected"] = np.hstack([refused, against])
+        labelled[REJECTED] = np.hstack([refused, against])
     return KnowledgeGraph(
         entities,
         relations,

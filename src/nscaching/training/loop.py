@@ -23,6 +23,7 @@ from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.models import EmbeddingModel, HalfTable, Int8Table
 from nscaching.optim import Adagrad, Adam, Copy, Optimizer
 from nscaching.sampling import SAMPLERS, BernoulliSampler, Sampler, triple_columns
+from nscaching.sampling.rejected import RejectedFacts
 from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
@@ -106,6 +107,7 @@ class Trainer:
             self.generator,
             n3=self.config.n3,
             dropout=self.config.dropout,
+            rejected=RejectedFacts.of(self.graph, self.device),
         )
         return make_executor(step, self.columns, self.batch_size, self.tracer)
 

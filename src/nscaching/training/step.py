@@ -20,6 +20,7 @@ from nscaching.models import BatchQueries, EmbeddingModel
 from nscaching.models.matches import MatchGradients, Query
 from nscaching.optim import Gradients, Optimizer, RowGradients
 from nscaching.sampling import Batch, Candidates, Sampler
+from nscaching.sampling.rejected import RejectedFacts
 from nscaching.training.penalties import N3
 
 #: With more candidates than this their gradients are added up by entity, not kept one by one.
@@ -54,11 +55,13 @@ class TrainingStep:
         *,
         n3: float = 0.0,
         dropout: float = 0.0,
+        rejected: RejectedFacts | None = None,
     ) -> None:
         self.model, self.sampler, self.loss, self.optimizer = model, sampler, loss, optimizer
         self.generator = generator
         self.n3 = N3(n3, model.scoring.is_complex) if n3 > 0 else None
         self.dropout = dropout
+        self.rejected = rejected
         self.observer: Observer | None = None
 
     def __call__(
@@ -68,14 +71,19 @@ class TrainingStep:
     ) -> Tensor:
         """Take a step; return the loss, summed over the batch."""
         candidates = self.sampler.sample(batch, self.generator)
-        self._catch_up(batch, candidates)
+        refused = self._rejected_answers(batch, candidates)
+        self._catch_up(batch, candidates, refused)
         queries = self.model.queries(batch.heads, batch.relations, batch.tails)
         with beside(self.sampler.update_jobs(batch, queries, self.generator)):
             query, kept = self._query(queries, candidates)
             loss, scores, found, ids = self._learn(query, candidates)
+            more: list[RowGradients] = []
+            if refused is not None:
+                found, more = self._reject(query, refused, found)
             if kept is not None:
                 found = found._replace(query=found.query * kept)
             gradients = self._gradients(queries, candidates, found, ids)
+            gradients["entity"].extend(more)
             self.optimizer.accumulate(gradients)
             if self.observer is not None:
                 self.observer.observe(candidates, scores, gradients)
@@ -83,11 +91,41 @@ class TrainingStep:
         self.sampler.learn(batch, candidates, scores, queries)
         return loss
 
-    def _catch_up(self, batch: Batch, candidates: Candidates) -> None:
+    def _catch_up(self, batch: Batch, candidates: Candidates, refused: Tensor | None) -> None:
         """Bring the entity rows that the step reads to the present step."""
         if self.optimizer.is_deferred("entity"):
-            ids = torch.cat([batch.heads, batch.tails, candidates.ids.reshape(-1).clamp_min(0)])
-            self.optimizer.catch_up("entity", ids)
+            ids = [batch.heads, batch.tails, candidates.ids.reshape(-1).clamp_min(0)]
+            if refused is not None:
+                ids.append(refused.reshape(-1).clamp_min(0))
+            self.optimizer.catch_up("entity", torch.cat(ids))
+
+    def _rejected_answers(self, batch: Batch, candidates: Candidates) -> Tensor | None:
+        """Return the true entity of each question and what was rejected; (q, 1 + m), or None."""
+        if self.rejected is None:
+            return None
+        refused = self.rejected.of_questions(batch, candidates.replaces_head)
+        return torch.cat([candidates.targets.unsqueeze(1), refused], dim=1)
+
+    def _reject(
+        self, query: Query, ids: Tensor, found: MatchGradients
+    ) -> tuple[MatchGradients, list[RowGradients]]:
+        """Add the gradients of the loss of true entities against rejected ones; (q, 1 + m).
+
+        The loss that the step returns is that of its own candidates. In a softmax a rejected one
+        counts as often as all entities together: to be below the true one is not enough.
+        """
+        match, table = self.model.match, self.model.entity
+        there = ids[:, 1:] >= 0
+        weight = len(table) if isinstance(self.loss, SoftmaxCrossEntropy) else 1
+        _, d_scores = self.loss(match.forward(query, table, ids), weight * there.to(table.dtype))
+        # Of a question without rejected answers the true entity must not learn twice.
+        more = match.backward(query, table, ids, d_scores * there.any(1, keepdim=True))
+        context = found.context
+        if context is not None and more.context is not None:
+            context = context + more.context
+        found = MatchGradients(found.query + more.query, context, found.rows)
+        rows = torch.where(ids < 0, ids[:, :1], ids).reshape(-1)
+        return found, [RowGradients(rows, more.rows)]
 
     def _query(self, queries: BatchQueries, candidates: Candidates) -> tuple[Query, Tensor | None]:
         """Return the queries of the step's questions, and what dropout multiplied them with."""

@@ -1,0 +1,200 @@
+"""Hide and find: a tenth of the facts of a graph is hidden; ``discover`` looks for them.
+
+    python benchmarks/hide_and_find.py world FB15K-237 WN18RR --runs runs/hidden --pykeen \
+        --out benchmarks/results/hide-and-find.json
+
+For each data set: 10 % of all facts are hidden, the rest is split anew and trained (with the
+default recipe; ``--set epochs=5 --set dim=64`` changes it), and ``discover`` is asked for as many
+facts as are hidden, at most 10,000. Beside it: the raw score over the same questions, and PyKEEN's
+``predict_all`` of the same model over all triples (``--pykeen``; ``--pykeen world`` for some data
+sets only, where it would take too long). Found is the share of a list that are hidden facts. With
+``--runs`` a trained run is kept in a folder and used again. One JSON object on stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import nscaching as ns  # before torch: it sets up threads
+
+# isort: split
+import numpy as np
+import psutil
+import torch
+import yaml
+
+from nscaching.graph import KnowledgeGraph, split_triples
+from nscaching.graph.pairs import triple_keys
+from nscaching.models import Side
+from nscaching.training.benchmarking import describe_machine
+
+
+class Cost:
+    """Seconds and the highest memory of this process while a ``with`` block runs."""
+
+    def __init__(self):
+        self.seconds = self.peak_mb = self.gpu_mb = 0.0
+
+    def as_dict(self):
+        """Return plain values."""
+        found = {"seconds": round(self.seconds, 2), "peak_mb": round(self.peak_mb)}
+        return found | ({"gpu_mb": round(self.gpu_mb)} if torch.cuda.is_available() else {})
+
+
+@contextmanager
+def measured():
+    cost, process, stop = Cost(), psutil.Process(), threading.Event()
+
+    def watch():
+        while not stop.wait(0.02):
+            cost.peak_mb = max(cost.peak_mb, process.memory_info().rss / 2**20)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    watcher.start()
+    started = time.perf_counter()
+    yield cost
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        cost.gpu_mb = torch.cuda.max_memory_allocated() / 2**20
+    cost.seconds = time.perf_counter() - started
+    stop.set()
+    watcher.join()
+
+
+def hidden_graph(graph, share=0.1, seed=0):
+    """Return the graph with a share of all its facts hidden, the rest split anew, and those."""
+    everything = np.concatenate([graph.train, graph.valid, graph.test])
+    sizes = graph.num_entities, graph.num_relations
+    kept, hidden, others = split_triples(everything, *sizes, share, seed)
+    rest = np.concatenate([kept, others])
+    train, valid, test = split_triples(rest, *sizes, 0.05, seed + 1)
+    visible = KnowledgeGraph(
+        graph.entities, graph.relations, train, valid, test, name=f"{graph.name}, a tenth hidden"
+    )
+    return visible, hidden
+
+
+def trained(visible, name, options, runs):
+    """Return a run of the visible graph, read back where it was trained before, and its time."""
+    out = None if runs is None else runs / name
+    if out is not None and (out / "model.safetensors").is_file():
+        run = ns.load_run(out)
+        assert run.graph.fingerprint == visible.fingerprint, f"{out} is of another graph"
+        return run, run.summary.get("seconds")
+    run = ns.train(visible, out=out, progress="lines", **options)
+    return run, run.summary["seconds"]
+
+
+def hide_and_find(name, options, runs, pykeen):
+    visible, hidden = hidden_graph(ns.load_graph(name))
+    run, training = trained(visible, name, options, runs)
+    count = min(len(hidden), 10_000)
+    sizes = visible.num_entities, visible.num_relations
+    secret = triple_keys(hidden, *sizes)
+
+    def share(triples):
+        return float(np.isin(triple_keys(triples, *sizes), secret).mean())
+
+    def ids(facts):
+        e, r = visible.entity_ids, visible.relation_ids
+        return np.array([(e[f.head], r[f.relation], e[f.tail]) for f in facts], dtype=np.int64)
+
+    result = {
+        "scoring": run.config.scoring,
+        "dim": run.config.dim,
+        "epochs": run.summary.get("epochs"),
+        "training_seconds": training,
+        "mrr": run.evaluate("test").mrr,
+        "hidden": len(hidden),
+        "asked_for": count,
+    }
+    with measured() as cost:
+        assert run.calibration is not None
+    result["calibration"] = cost.as_dict()
+    for limit in (None, 3):
+        with measured() as cost:
+            found = run.discover(count, per_question=limit)
+        result["discover" if limit is None else f"discover_{limit}_per_question"] = {
+            "found": share(ids(found)),
+            "mean_probability": float(np.mean([f.probability for f in found])),
+            "first_100": share(ids(found[:100])),
+            **cost.as_dict(),
+        }
+    with measured() as cost:
+        best = by_raw_score(run, count)
+    result["raw_score_same_questions"] = {"found": share(best), **cost.as_dict()}
+    if pykeen:
+        with measured() as cost:
+            best = pykeen_predict_all(run, count)
+        result["pykeen_predict_all"] = {"found": share(best), **cost.as_dict()}
+    return result
+
+
+def by_raw_score(run, count, per_question=100):
+    """Return the facts of highest raw score among the questions that discover asks."""
+    asker, parts = run._asker, []
+    for relation in range(run.graph.num_relations):
+        heads = np.flatnonzero(asker.evidence.positions.column(Side.HEAD, relation).plausible)
+        for start in range(0, len(heads), asker.evidence.chunk()):
+            block = heads[start : start + asker.evidence.chunk()]
+            k = min(per_question, run.graph.num_entities)
+            found = asker.ask(Side.TAIL, relation, block, k, by_score=True)
+            triples = np.column_stack(
+                [block[found.row], np.full(len(found.row), relation), found.entity]
+            )
+            parts.append(np.column_stack([triples, found.score]))
+        best = np.concatenate(parts)
+        parts = [best[np.argsort(-best[:, 3], kind="stable")[:count]]]
+    return parts[0][:, :3].astype(np.int64)
+
+
+def pykeen_predict_all(run, count):
+    """PyKEEN's list of the best of all triples, by raw score, with what is known taken out."""
+    os.environ["TQDM_DISABLE"] = "1"
+    from pykeen.predict import predict_all
+
+    graph = run.graph
+    known = np.concatenate([graph.train, graph.valid, graph.test])
+    pack = predict_all(model=run.to_pykeen(), k=count + len(known), batch_size=64)
+    triples = pack.result.cpu().numpy()[np.argsort(-pack.scores.cpu().numpy(), kind="stable")]
+    keys = triple_keys(np.concatenate([known, triples]), graph.num_entities, graph.num_relations)
+    return triples[~np.isin(keys[len(known) :], keys[: len(known)])][:count]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="*", default=["world"])
+    parser.add_argument("--set", action="append", default=[], help="option=value of train")
+    parser.add_argument("--runs", type=Path, help="where trained runs are kept and looked for")
+    parser.add_argument(
+        "--pykeen",
+        nargs="*",
+        metavar="DATA",
+        help="PyKEEN's predict_all beside it, for all data sets or for some",
+    )
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    options = {}
+    for pair in given.set:
+        name, _, value = pair.partition("=")
+        options[name] = yaml.safe_load(value)
+    result = {"machine": describe_machine(), "options": options}
+    for name in given.data:
+        pykeen = given.pykeen is not None and (not given.pykeen or name in given.pykeen)
+        result[name] = hide_and_find(name, options, given.runs, pykeen)
+        text = json.dumps(result, indent=1)
+        if given.out:
+            given.out.write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
