@@ -50,7 +50,7 @@ import pyoxigraph
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, load_graph
-from nscaching.graph.download import DownloadError, extract, sha256_of
+from nscaching.graph.datasets import DownloadError, extract, sha256_of
 
 Triples = list[tuple[str, str, str]]
 Files = dict[str, bytes]

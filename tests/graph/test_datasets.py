@@ -17,7 +17,7 @@ from nscaching.graph import (
     load_graph,
     verify_dataset,
 )
-from nscaching.graph.download import Mirror
+from nscaching.graph.datasets import Mirror
 
 from .server import serving
 

@@ -8,8 +8,8 @@ import zipfile
 
 import pytest
 
-from nscaching.graph import download
-from nscaching.graph.download import DownloadError, Mirror, extract
+from nscaching.graph import datasets
+from nscaching.graph.datasets import DownloadError, Mirror, extract
 
 from .server import serving
 
@@ -70,7 +70,7 @@ def test_a_wrong_checksum_leaves_the_old_file(server, tmp_path):
 def test_a_missing_file_and_a_dead_server(server, tmp_path, monkeypatch):
     del server.files["/x"]
     assert "404" in failing(server, tmp_path, sha(DATA))
-    monkeypatch.setattr(download, "TIMEOUT", 2)
+    monkeypatch.setattr(datasets, "TIMEOUT", 2)
     failures = Mirror("http://127.0.0.1:9").fetch({"x": sha(DATA)}, tmp_path)
     assert "refused" in failures["x"]
 
@@ -176,12 +176,12 @@ def test_a_truncated_lzma_archive_is_one_failure(server, tmp_path):
 
 @pytest.mark.parametrize(("name", "pack"), [("g.tar.gz", tar_of), ("g.zip", zip_of)])
 def test_an_archive_of_too_many_bytes_is_refused(tmp_path, monkeypatch, name, pack):
-    monkeypatch.setattr(download, "LARGEST_MEMBER", 1000)
+    monkeypatch.setattr(datasets, "LARGEST_MEMBER", 1000)
     (tmp_path / name).write_bytes(pack(("train.txt", b"0" * 1001)))
     with pytest.raises(DownloadError, match="unpacks to more than"):
         extract(tmp_path / name, {"train.txt": "train.txt"}, tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
-    monkeypatch.setattr(download, "LARGEST_ARCHIVE", 3000)
+    monkeypatch.setattr(datasets, "LARGEST_ARCHIVE", 3000)
     (tmp_path / name).write_bytes(pack(*((f"file{i}", b"0" * 900) for i in range(4))))
     with pytest.raises(DownloadError, match="unpacks to more than"):
         extract(tmp_path / name, {"train.txt": "train.txt"}, tmp_path)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from nscaching.artefacts.showing import frame, html_table
 from nscaching.evaluation.ranking import Ranks
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.statistics import CARDINALITIES
+from nscaching.graph.pairs import CARDINALITIES
 from nscaching.models import Side
 
 Floats = npt.NDArray[np.float64]

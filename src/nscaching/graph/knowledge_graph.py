@@ -13,8 +13,14 @@ import pyarrow as pa
 
 from nscaching.errors import UserError, nearest_names, shown
 from nscaching.graph.names import SPLITS, Ids, NamedTriples, checked_names, encode
-from nscaching.graph.pairs import SideName, TrainingRows, distinct, pair_rows
-from nscaching.graph.statistics import RelationStatistics, relation_statistics
+from nscaching.graph.pairs import (
+    RelationStatistics,
+    SideName,
+    TrainingRows,
+    distinct,
+    pair_rows,
+    relation_statistics,
+)
 
 
 class KnowledgeGraph:

@@ -1,4 +1,4 @@
-"""Graphs from every kind of source: a data set's name, a folder, a file, or what is in memory."""
+"""Graphs from every kind of source, and valid and test held out so that the test is fair."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nscaching.errors import NSCachingError, UserError, nearest_names, shown
 from nscaching.graph.datasets import fetch_dataset, known_dataset, list_datasets
-from nscaching.graph.delimited import fast_columns, read_delimited
 from nscaching.graph.files import Source, folder_files, kind_of, stem_of, unreadable
 from nscaching.graph.knowledge_graph import KnowledgeGraph
-from nscaching.graph.names import SPLITS, NamedTriples, Reading, encode
+from nscaching.graph.names import SPLITS, Ids, NamedTriples, Reading, encode
 from nscaching.graph.openke import load_openke
+from nscaching.graph.pairs import contained, pair_keys
 from nscaching.graph.rdf import RDF_KINDS, read_ntriples, read_rdf
-from nscaching.graph.splitting import split_triples
-from nscaching.graph.statistics import with_remarks
-from nscaching.graph.tables import read_parquet
+from nscaching.graph.tables import fast_columns, read_delimited, read_parquet
 
 
 class Frame(Protocol):
@@ -67,14 +66,14 @@ def as_graph(source: Any) -> KnowledgeGraph:
             "a graph with KnowledgeGraph.from_triples, from_dataframe, from_networkx or another "
             "of its from_ methods."
         )
-    return with_remarks(KnowledgeGraph.from_triples([_with_names(row) for row in source]))
-
-
-def _with_names(row: Any) -> Any:
-    """Write whole numbers as names, as in a data frame; other values are checked later."""
-    if not isinstance(row, list | tuple):
-        return row
-    return tuple(str(name) if type(name) is int else name for name in row)
+    # Whole numbers are names, as in a data frame; other values are checked later.
+    rows = [
+        tuple(str(name) if type(name) is int else name for name in row)
+        if isinstance(row, list | tuple)
+        else row
+        for row in source
+    ]
+    return with_remarks(KnowledgeGraph.from_triples(rows))
 
 
 def _load(source: str | Path) -> KnowledgeGraph:
@@ -90,8 +89,10 @@ def _load(source: str | Path) -> KnowledgeGraph:
                 f"'{source}' is the data set, not the {'folder' if path.is_dir() else 'file'} of "
                 f"that name here; write ./{source} for that."
             )
+    elif there and path.is_dir():
+        graph = _load_folder(path, path.resolve().name)
     elif there:
-        graph = _load_folder(path, path.resolve().name) if path.is_dir() else _load_file(path)
+        graph = assemble({"train": _read(path)}, {}, stem_of(path))  # all of it is for training
     else:
         near = nearest_names(str(source), [known.name for known in list_datasets()]) or "."
         raise UserError(
@@ -139,11 +140,6 @@ def _load_folder(folder: Path, name: str) -> KnowledgeGraph:
         split: read_delimited(path, labelled=True) for split, path in files.labelled.items()
     }
     return assemble(plain, labelled, name)
-
-
-def _load_file(path: Path) -> KnowledgeGraph:
-    """Load a single file: all of it is training triples."""
-    return assemble({"train": _read(path)}, {}, stem_of(path))
 
 
 def _load_world(path: Path) -> KnowledgeGraph:
@@ -202,3 +198,130 @@ def _held_out(graph: KnowledgeGraph, share: float, seed: int) -> KnowledgeGraph:
         duplicates=graph.duplicates,
         notes=notes,
     )
+
+
+def with_remarks(graph: KnowledgeGraph) -> KnowledgeGraph:
+    """Add sentences on duplicates, unseen entities and leaked triples to the notes of a graph."""
+
+    def remark(count: int, one: str, many: str) -> None:
+        if count:
+            graph.notes.append(f"{count:,} {one if count == 1 else many}.")
+
+    for split in SPLITS:
+        copies = graph.duplicates[split]
+        one = f"duplicate line of {split} was dropped"
+        remark(copies, one, f"duplicate lines of {split} were dropped")
+    held_out = np.concatenate([graph.valid, graph.test])
+    for one, many, columns, count in (
+        ("entity", "entities", [0, 2], graph.num_entities),
+        ("relation", "relations", [1], graph.num_relations),
+    ):
+        missing = np.zeros(count, dtype=bool)
+        missing[held_out[:, columns]] = True
+        for column in columns:
+            missing[graph.train[:, column]] = False
+        absent = "not occur in train"
+        one, many = (
+            f"{one} of valid and test does {absent}",
+            f"{many} of valid and test do {absent}",
+        )
+        remark(int(missing.sum()), one, many)
+    leaked = contained(held_out, graph.train, graph.num_entities, graph.num_relations)
+    one, many = "triple of valid and test is", "triples of valid and test are"
+    remark(int(leaked.sum()), f"{one} also in train", f"{many} also in train")
+    return graph
+
+
+# Holding out ------------------------------------------------------------------------------------
+
+Wide = npt.NDArray[np.int64]
+PASSES = 12
+"""Bound on the vectorised passes; each leaves far less to do than the one before."""
+
+
+def split_triples(
+    triples: Ids, num_entities: int, num_relations: int, share: float, seed: int
+) -> tuple[Ids, Ids, Ids]:
+    """Return train, valid and test, with ``share`` of the triples in each of the last two.
+
+    A held-out triple is no test when its entities never occur in training, and no test when its
+    mirror image does. So every entity and relation keeps a training triple, and all triples over
+    one unordered pair of entities (symmetric, inverse and parallel ones alike) stay together.
+    Fewer are held out when the graph is too small or too sparse to spare that many.
+    """
+    if not 0 <= share < 0.5:
+        raise ValueError(f"share must be at least 0 and less than 0.5, not {share}")
+    wanted = round(share * len(triples))
+    if wanted == 0:
+        return triples, triples[:0], triples[:0]
+    rng = np.random.default_rng(seed)
+    low, high = np.sort(triples[:, ::2], axis=1).T
+    pairs, pair = np.unique(pair_keys(low, high, num_entities), return_inverse=True)
+    count = len(pairs)
+    group = rng.permutation(count).astype(np.int32)[pair.reshape(-1)]
+    del pairs, pair  # large, and not needed any more
+    sizes = np.bincount(group, minlength=count)
+    free = _spare_groups(triples, group, num_entities, num_relations, sizes, 2 * wanted, rng)
+    spare = int(sizes[free].sum())
+    valid = _fill(free, sizes, min(wanted, spare - spare // 2))
+    rest = free[~np.isin(free, valid)]
+    test = _fill(rest, sizes, min(wanted, int(sizes[rest].sum())))
+    where = np.zeros(count, dtype=np.int8)
+    where[valid], where[test] = 1, 2
+    place = where[group]
+    train, held, last = (np.ascontiguousarray(triples[place == at]) for at in range(3))
+    return train, held, last
+
+
+def _spare_groups(
+    triples: Ids,
+    group: Ids,
+    num_entities: int,
+    num_relations: int,
+    sizes: Wide,
+    wanted: int,
+    rng: np.random.Generator,
+) -> Wide:
+    """Return, in random order, groups that training can do without, all at the same time.
+
+    Walking the groups in a random order, those that show some entity or relation for the first time
+    cover everything, so the others are spare. Walking the cover itself in another order makes it
+    smaller, which is repeated while more spare groups are wanted.
+    """
+    parts = np.concatenate([triples[:, 0], triples[:, 2], triples[:, 1] + np.int32(num_entities)])
+    owner = np.tile(group, 3)
+    free: list[Wide] = []
+    needed = np.ones(len(sizes), dtype=bool)
+    found = 0
+    for _ in range(PASSES):
+        if not needed.all():
+            inside = needed[owner]
+            parts, owner = parts[inside], owner[inside]
+        rank = rng.permutation(len(sizes)).astype(np.int32)
+        first = np.full(num_entities + num_relations, len(sizes), dtype=np.int32)
+        np.minimum.at(first, parts, rank[owner])
+        covers = np.zeros(len(sizes) + 1, dtype=bool)
+        covers[first] = True
+        cover = covers[rank]  # groups that show something first, back from their rank
+        freed = np.flatnonzero(needed & ~cover)
+        free.append(rng.permutation(freed))
+        needed = cover
+        found += int(sizes[freed].sum())
+        if found >= wanted:
+            break
+    return np.concatenate(free)
+
+
+def _fill(groups: Wide, sizes: Wide, capacity: int) -> Wide:
+    """Take groups in order while they fit into ``capacity`` triples, skipping what does not."""
+    taken: list[Wide] = [groups[:0]]
+    left = groups
+    for _ in range(PASSES):
+        left = left[sizes[left] <= capacity]
+        if capacity == 0 or len(left) == 0:
+            break
+        count = int(np.searchsorted(np.cumsum(sizes[left]), capacity, side="right"))
+        taken.append(left[:count])
+        capacity -= int(sizes[left[:count]].sum())
+        left = left[count:]
+    return np.concatenate(taken)

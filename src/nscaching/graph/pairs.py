@@ -2,7 +2,7 @@
 
 A cache keeps one row per pair (r, t) and one per pair (h, r). Numbering the pairs once turns every
 later look-up into a gather: a training triple knows its two rows by index, and a row knows the
-entities that complete it to a training triple.
+entities that complete it to a training triple. Tails per head and heads per tail are counted here.
 """
 
 from __future__ import annotations
@@ -23,16 +23,11 @@ _Triples = npt.NDArray[np.int32]
 class PairRows:
     """The distinct pairs on one side, ordered by relation and then by anchor."""
 
-    of_triple: npt.NDArray[np.int32]
-    """Row of each triple; shape: (triples,)."""
-    anchor: npt.NDArray[np.int32]
-    """The fixed entity of each pair: the tail for head rows, the head for tail rows."""
-    relation: npt.NDArray[np.int32]
-    """The relation of each pair; shape: (rows,)."""
-    offsets: npt.NDArray[np.int64]
-    """Row i owns ``answers[offsets[i]:offsets[i + 1]]``; shape: (rows + 1,)."""
-    answers: npt.NDArray[np.int32]
-    """Entities that complete a pair to a triple, ascending within a row."""
+    of_triple: npt.NDArray[np.int32]  #: (triples,) row of each triple
+    anchor: npt.NDArray[np.int32]  #: (rows,) the tail for head rows, the head for tail rows
+    relation: npt.NDArray[np.int32]  #: (rows,)
+    offsets: npt.NDArray[np.int64]  #: (rows + 1,) row i has ``answers[offsets[i]:offsets[i + 1]]``
+    answers: npt.NDArray[np.int32]  #: entities that complete a pair, ascending within a row
 
     def __len__(self) -> int:
         """How many distinct pairs there are."""
@@ -53,12 +48,15 @@ def pair_rows(
     """Number the distinct pairs that are left when ``side`` is taken out of each triple."""
     if side not in ("head", "tail"):
         raise ValueError(f"side must be 'head' or 'tail', not {side!r}")
-    anchors, answers = (
-        triples[:, 2 if side == "head" else 0],
-        triples[:, 0 if side == "head" else 2],
-    )
+    anchors, answers = triples[:, ::2].T[::-1] if side == "head" else triples[:, ::2].T
     pairs = pair_keys(triples[:, 1], anchors, num_entities)
-    order, new_pair, new_fact = _sorted_facts(pairs, answers, num_entities, num_relations)
+    keys = fact_keys(pairs, answers, num_entities, num_relations)
+    order = np.argsort(keys)
+    keys = keys[order]
+    new_fact, new_pair = np.ones((2, len(keys)), dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=new_fact[1:])
+    keys //= max(num_entities, 1)
+    np.not_equal(keys[1:], keys[:-1], out=new_pair[1:])
     of_triple = np.empty(len(triples), dtype=np.int32)
     of_triple[order] = np.cumsum(new_pair, dtype=np.int32) - 1
     first = order[new_pair]  # one triple per pair
@@ -70,21 +68,6 @@ def pair_rows(
         offsets=np.append(np.flatnonzero(new_pair[new_fact]), len(facts)).astype(np.int64),
         answers=answers[facts].astype(np.int32),
     )
-
-
-def _sorted_facts(
-    pairs: Keys, answers: _Integers, num_entities: int, num_relations: int
-) -> tuple[Keys, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Sort by pair, then by answer; say where a new pair and where a new fact begins."""
-    keys = fact_keys(pairs, answers, num_entities, num_relations)
-    order = np.argsort(keys)
-    keys = keys[order]
-    new_fact = np.ones(len(keys), dtype=bool)
-    np.not_equal(keys[1:], keys[:-1], out=new_fact[1:])
-    keys //= max(num_entities, 1)
-    new_pair = np.ones(len(keys), dtype=bool)
-    np.not_equal(keys[1:], keys[:-1], out=new_pair[1:])
-    return order, new_pair, new_fact
 
 
 def pair_keys(first: _Integers, second: _Integers, num_second: int) -> Keys:
@@ -132,3 +115,43 @@ def distinct(triples: _Triples, num_entities: int, num_relations: int) -> _Tripl
     first = np.unique(keys, return_index=True)[1]
     first.sort()
     return np.ascontiguousarray(triples[first])
+
+
+MANY = 1.5
+"""From this average on, a side of a relation counts as N (the paper's threshold)."""
+
+CARDINALITIES = ("1-1", "1-N", "N-1", "N-N", "no training fact")
+"""Classes of relations: heads first, tails second; the last where there is nothing to count."""
+
+
+@dataclass(frozen=True)
+class RelationStatistics:
+    """Averages over the distinct training triples; one entry per relation."""
+
+    tails_per_head: npt.NDArray[np.float64]  #: 0 for a relation that training does not have
+    heads_per_tail: npt.NDArray[np.float64]  #: likewise
+    #: Bernoulli sampling: how often to replace the head; 0.5 for a relation without triples.
+    head_probability: npt.NDArray[np.float32]
+    cardinality: list[str]  #: of :data:`CARDINALITIES`
+
+
+def relation_statistics(rows: TrainingRows, num_relations: int) -> RelationStatistics:
+    """Count from the numbered pairs: triples of a relation over its distinct pairs."""
+    tails_per_head = _answers_per_pair(rows.tail, num_relations)
+    heads_per_tail = _answers_per_pair(rows.head, num_relations)
+    total = tails_per_head + heads_per_tail
+    share = np.full(num_relations, 0.5)
+    np.divide(tails_per_head, total, out=share, where=total > 0)
+    number = 2 * (heads_per_tail >= MANY) + (tails_per_head >= MANY)
+    number[total == 0] = len(CARDINALITIES) - 1
+    cardinality = [CARDINALITIES[each] for each in number]
+    return RelationStatistics(tails_per_head, heads_per_tail, share.astype(np.float32), cardinality)
+
+
+def _answers_per_pair(rows: PairRows, num_relations: int) -> npt.NDArray[np.float64]:
+    """Average the number of answers of a relation's pairs."""
+    pairs = np.bincount(rows.relation, minlength=num_relations).astype(np.float64)
+    answers = np.bincount(rows.relation, weights=np.diff(rows.offsets), minlength=num_relations)
+    average = np.zeros(num_relations)
+    np.divide(answers, pairs, out=average, where=pairs > 0)
+    return average

@@ -13,9 +13,9 @@ from typing import Any
 
 from nscaching.errors import UserError, shown
 from nscaching.extras import need
-from nscaching.graph.delimited import text_lines
 from nscaching.graph.files import Source, kind_of, no_triples, read_bytes
 from nscaching.graph.names import ColumnBuilder, NamedTriples, Reading
+from nscaching.graph.tables import text_lines
 
 #: Extensions read through pyoxigraph, with its name for the format.
 RDF_KINDS = {

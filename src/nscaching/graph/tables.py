@@ -1,19 +1,274 @@
-"""Tables with three columns of names: Parquet files, and the frames of other libraries."""
+"""Tables of triples: tab- and comma-separated files, Parquet, and the frames of other libraries.
+
+Arrow parses text on several cores but says little about what is wrong. Whenever it fails, or
+returns something a triple file cannot hold, the file is read again line by line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from nscaching.errors import UserError, shown
-from nscaching.graph.delimited import column_order
-from nscaching.graph.files import no_triples, unreadable
-from nscaching.graph.names import NamedTriples, Reading
+from nscaching.graph.files import (
+    Source,
+    arrow_reader,
+    kind_of,
+    no_triples,
+    not_utf8,
+    reported,
+    unreadable,
+)
+from nscaching.graph.names import CODED, ColumnBuilder, NamedTriples, Reading
+
+ROLES = (
+    frozenset({"head", "h", "subject", "s", "source", "from"}),
+    frozenset({"relation", "r", "predicate", "p", "rel", "edge", "label"}),
+    frozenset({"tail", "t", "object", "o", "target", "to"}),
+)
+"""Names that a column of heads, of relations and of tails goes by."""
+LETTERS_ARE_NAMES = frozenset({".csv", ".tsv"})
+"""Kinds in which even ``h r t`` is a header; in a .txt file it is more likely a triple."""
+COLUMNS = ("head", "relation", "tail", "label")
+SEPARATORS = {"\t": "tabs", ",": "commas"}
+#: What a file may have between its names in place of what it should.
+_SEEN = {";": "semicolons", **SEPARATORS, "|": "vertical bars"}
+
+
+def column_order(names: Sequence[str], *, single_letters: bool = True) -> list[int] | None:
+    """Return where head, relation and tail are, or None when the names are not such a header.
+
+    Without ``single_letters``, a row such as ``h r t`` is taken for a triple.
+    """
+    folded = [name.strip().casefold() for name in names]
+    if not single_letters and any(len(name) == 1 for name in folded):
+        return None
+    places = [[at for at, name in enumerate(folded) if name in role] for role in ROLES]
+    if any(len(found) != 1 for found in places):
+        return None
+    return [found[0] for found in places]
+
+
+def read_delimited(path: Path, *, labelled: bool = False) -> Reading:
+    """Read head, relation, tail (and a label 1 or -1) from a .txt, .tsv or .csv file."""
+    delimiter = "," if kind_of(path) == ".csv" else "\t"
+    source = Source(path)
+    width = 4 if labelled else 3
+    header = [] if labelled else _header(source, delimiter)
+    chosen = column_order(header) if len(header) > width else None
+    found = len(header) if chosen else width
+    columns = None
+    if delimiter != "," or _quotes_fit(source):
+        columns = fast_columns(source, delimiter, found, chosen, coded=3)
+    if columns is None or (labelled and not _are_labels(columns[3])):
+        columns = _read_lines(source, delimiter, found, chosen)
+    notes = []
+    if chosen is not None:
+        others = [shown(name) or "(no name)" for at, name in enumerate(header) if at not in chosen]
+        notes.append(f"Other columns of {path.name} were ignored: {', '.join(others)}.")
+    first = [column[0].as_py() for column in columns[:3]]
+    letters = chosen is not None or kind_of(path) in LETTERS_ARE_NAMES
+    order = column_order(first, single_letters=letters)
+    if order is not None:
+        notes.append(
+            f"The first line of {path.name} ({', '.join(first)}) was taken as column names."
+        )
+        columns = [columns[at].slice(1) for at in order] + [c.slice(1) for c in columns[3:]]
+        if len(columns[0]) == 0:
+            raise no_triples(path)
+    return Reading(NamedTriples(*columns[:3]), columns[3] if labelled else None, notes)
+
+
+def _header(source: Source, delimiter: str) -> list[str]:
+    """Return the fields of the first line, where this kind of file may have column names there."""
+    if kind_of(source.path) not in LETTERS_ARE_NAMES:
+        return []
+    line = re.search(rb"[^\r\n]+", source.read(1 << 16))
+    first = line.group().decode("utf-8", errors="replace") if line else ""
+    try:
+        return next(csv.reader([first])) if delimiter == "," else first.split(delimiter)
+    except csv.Error:  # no header is that long
+        return []
+
+
+def _quotes_fit(source: Source) -> bool:
+    """Say whether quotes open and close only at the edges of fields; Arrow takes any quote."""
+    edge = np.zeros(256, dtype=bool)
+    edge[list(b',\r\n"')] = True
+    inside = 0
+    with source.open() as stream:
+        last, block = b"\n", stream.read(1 << 24)
+        while block:
+            following = stream.read(1 << 24)
+            text = np.frombuffer(last + block + (following[:1] or b"\n"), dtype=np.uint8)
+            quotes = np.flatnonzero(text[1:-1] == ord('"')) + 1
+            opening, closing = quotes[inside::2], quotes[1 - inside :: 2]
+            if not edge[text[opening - 1]].all() or not edge[text[closing + 1]].all():
+                return False
+            inside = (inside + len(quotes)) % 2
+            last, block = block[-1:], following
+    return inside == 0
+
+
+def fast_columns(
+    source: Source | bytes,
+    delimiter: str,
+    width: int,
+    chosen: Sequence[int] | None = None,
+    coded: int = 0,
+) -> list[Any] | None:
+    """Parse with Arrow, all columns or those chosen; None when each line should be looked at.
+
+    Of the columns returned the first ``coded`` ones are :data:`CODED`, the others plain strings.
+    """
+    quoted = delimiter == ","
+    wanted = list(range(width) if chosen is None else chosen)
+    types = {f"f{at}": pa.string() for at in range(width)}
+    types.update({f"f{at}": CODED for at in wanted[:coded]})
+    reader = arrow_reader(source) if isinstance(source, bytes) else source.arrow()
+    name = "" if isinstance(source, bytes) else source.path.name
+    try:
+        with reported(reader, name):
+            table = pacsv.read_csv(
+                reader,
+                read_options=pacsv.ReadOptions(autogenerate_column_names=True, block_size=1 << 22),
+                parse_options=pacsv.ParseOptions(
+                    delimiter=delimiter,
+                    quote_char='"' if quoted else False,
+                    double_quote=quoted,
+                    escape_char=False,
+                    newlines_in_values=quoted,
+                    ignore_empty_lines=True,
+                ),
+                convert_options=pacsv.ConvertOptions(
+                    column_types=types,
+                    null_values=[],
+                    strings_can_be_null=False,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+    except pa.ArrowInvalid:
+        return None
+    if table.num_columns != width or len(table) == 0:
+        return None
+    columns = [table.columns[at] for at in wanted]
+    distinct = [
+        chunk.dictionary if chunk.type == CODED else chunk
+        for column in columns
+        for chunk in column.chunks
+    ]
+    if any((pc.min(pc.binary_length(names)).as_py() or 0) == 0 for names in distinct if len(names)):
+        return None
+    if quoted and any(pc.any(pc.match_substring_regex(n, "[\r\n]")).as_py() for n in distinct):
+        return None
+    return columns
+
+
+def _are_labels(column: Any) -> bool:
+    """Say whether a column holds 1 and -1 only."""
+    return bool(pc.all(pc.is_in(column, pa.array(["1", "-1"]))).as_py())
+
+
+def _read_lines(
+    source: Source, delimiter: str, width: int, chosen: Sequence[int] | None
+) -> list[Any]:
+    """Return the columns of every line, or raise a UserError that names the first bad line.
+
+    Of a file whose header names more columns than are wanted, ``chosen`` are taken. It also reads
+    what Arrow refuses without cause, such as a line longer than its block.
+    """
+    built = ColumnBuilder(width if chosen is None else len(chosen))
+    for number, row in _csv_rows(source) if delimiter == "," else _tab_rows(source):
+        place = f"Line {number} of {source.path}"
+        if chosen is not None:
+            if len(row) != width:
+                raise UserError(f"{place} has {len(row)} columns; the header has {width}.")
+            row = [row[at] for at in chosen]
+        _check_row(row, place, delimiter, width if chosen is None else len(chosen))
+        built.append(row)
+    columns = built.columns()
+    if len(columns[0]) == 0:
+        raise no_triples(source.path)
+    return [*columns[:3], *(column.cast(pa.string()) for column in columns[3:])]
+
+
+def _check_row(row: list[str], place: str, delimiter: str, width: int) -> None:
+    """Raise unless the row has ``width`` usable names."""
+    if len(row) != width:
+        found = "1 column" if len(row) == 1 else f"{len(row)} columns"
+        raise UserError(
+            f"{place} has {found}; expected {width} ({', '.join(COLUMNS[:width])}) "
+            f"separated by {SEPARATORS[delimiter]}{_instead(row, width)}."
+        )
+    for column, name in zip(COLUMNS, row, strict=False):
+        if not name:
+            raise UserError(f"{place} has an empty {column}; give it a name or remove the line.")
+        if "\n" in name or "\r" in name:
+            raise UserError(
+                f"{place} has a line break inside the {column} '{shown(name)}'; replace it with a "
+                "space."
+            )
+    if width == 4 and row[3] not in ("1", "-1"):
+        raise UserError(f"{place} has the label '{shown(row[3])}'; expected 1 or -1.")
+
+
+def _instead(row: list[str], width: int) -> str:
+    """Say what separates the names of a line that seems to have one column."""
+    text = row[0] if len(row) == 1 else ""
+    seen = [name for sign, name in _SEEN.items() if text.count(sign) == width - 1]
+    seen += ["spaces"] if len(text.split()) == width else []
+    return f", where this line has {seen[0]}" if seen else ""
+
+
+def text_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield each line with its number, or name the first that is not UTF-8; CR and LF end lines."""
+    # Latin-1 has one character per byte, so that the line ends can be found before decoding.
+    with io.TextIOWrapper(source.open(), encoding="latin-1", newline=None) as lines:
+        for number, line in enumerate(lines, 1):
+            raw = line.rstrip("\n").encode("latin-1")
+            try:
+                yield number, raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise not_utf8(source.path, number, raw[error.start]) from error
+
+
+def _tab_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and fields; a double quote is an ordinary character."""
+    for number, line in text_lines(source):
+        if line.strip(" "):
+            yield number, line.split("\t")
+
+
+def _csv_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of a row's last line and its fields, with double quotes honoured."""
+    previous_limit = csv.field_size_limit(2**31 - 1)
+    with io.TextIOWrapper(source.open(), encoding="utf-8", newline="") as lines:
+        reader = csv.reader(lines, strict=True)
+        try:
+            for row in reader:
+                if len(row) > 1 or (row and row[0].strip(" ")):
+                    yield reader.line_num, row
+        except csv.Error as error:
+            raise UserError(
+                f"Line {reader.line_num} of {source.path} is not valid CSV ({error}); "
+                "quote a name that holds a comma or a quote, and double the quotes inside it."
+            ) from error
+        except UnicodeDecodeError as error:
+            for _ in text_lines(source):  # the first line that fails on its own gives the number
+                pass
+            raise UserError(f"{source.path} is not UTF-8 text ({error}).") from error
+        finally:
+            csv.field_size_limit(previous_limit)
 
 
 def read_parquet(path: Path) -> Reading:

@@ -17,9 +17,9 @@ import torch
 
 from nscaching.errors import UserError, nearest_names
 from nscaching.graph.datasets import cache_folder
-from nscaching.graph.delimited import ROLES, fast_columns
 from nscaching.graph.files import read_bytes, stem_of
 from nscaching.graph.names import number_names
+from nscaching.graph.tables import ROLES, fast_columns
 from nscaching.nodes.graph import Labels, NodeGraph, graph_of_edges
 
 #: Named graphs: the files of their edges (the first that is there) and of their labels.

@@ -22,8 +22,8 @@ from torch.nn.functional import normalize
 
 from nscaching.errors import UserError
 from nscaching.graph.knowledge_graph import KnowledgeGraph
+from nscaching.graph.loading import with_remarks
 from nscaching.graph.names import SPLITS
-from nscaching.graph.statistics import with_remarks
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
