@@ -72,25 +72,16 @@ def make_run(
     progress: Progress,
 ) -> Run:
     """Train one run, or resume it; ``options`` are those that gave the ``settings``."""
-    resuming = resume and folder.is_run()
-    return train(
-        source,
-        out=folder.path,
-        resume=resuming,
-        overwrite=overwrite,
-        progress=progress,
-        **(changes(folder, settings) if resuming else options),
-    )
+    how: dict[str, Any] = {"out": folder.path, "overwrite": overwrite, "progress": progress}
+    if resume and folder.is_run():
+        return train(source, resume=True, **how, **changes(folder, settings))
+    return train(source, **how, **options)
 
 
 def changes(folder: RunFolder, wanted: TrainConfig) -> dict[str, Any]:
     """Return what is asked for now and differs from what a run was started with."""
-    stored = folder.read_config().as_dict()
-    return {
-        name: value
-        for name, value in wanted.as_dict().items()
-        if name != "data" and value != stored[name]
-    }
+    stored, now = folder.read_config().as_dict(), wanted.as_dict()
+    return {name: now[name] for name in now if name != "data" and now[name] != stored[name]}
 
 
 def digest(config: TrainConfig) -> str:
@@ -102,15 +93,14 @@ def measured(blank: RunResult, run: Run) -> RunResult:
     """Return the numbers of a run that has just been trained."""
     graph, summary, folder = run.graph, run.summary, run.folder
     assert folder is not None
-    accuracy = None
-    if len(graph.valid) and len(graph.test):
-        accuracy = run.classification("test").accuracy
+    splits = len(graph.valid) and len(graph.test)
+    accuracy = run.classification("test").accuracy if splits else math.nan
     return replace(
         blank,
         config=digest(run.config),
         test=summary["test"],
         valid=summary["valid"],
-        accuracy=None if accuracy is None or math.isnan(accuracy) else accuracy,
+        accuracy=None if math.isnan(accuracy) else accuracy,
         seconds_per_epoch=seconds_per_epoch(folder.read_metrics(), run.config.pretrain_epochs),
         graph=graph.fingerprint[:16],
         **{name: summary[name] for name in _SUMMARY},
@@ -132,13 +122,13 @@ class Curve:
 
 def read_curve(lines: Iterable[Mapping[str, Any]]) -> Curve:
     """Read the validations of a run from the lines of its ``metrics.jsonl``."""
-    points, trained = [], dict(training_seconds(lines := list(lines)))
-    for line in lines:
-        if line.get("event") == "evaluation" and line.get("split") == "valid":
-            at = line["epoch"]
-            points.append((at, trained.get(at, 0.0), line["mrr"], line["hits@10"]))
-    columns = np.array(points, dtype=np.float64).reshape(-1, 4).T
-    return Curve(*columns)
+    trained = dict(training_seconds(lines := list(lines)))
+    points = [
+        (line["epoch"], trained.get(line["epoch"], 0.0), line["mrr"], line["hits@10"])
+        for line in lines
+        if line.get("event") == "evaluation" and line.get("split") == "valid"
+    ]
+    return Curve(*np.array(points, dtype=np.float64).reshape(-1, 4).T)
 
 
 def seconds_per_epoch(lines: Iterable[Mapping[str, Any]], pretrain_epochs: int) -> float | None:
@@ -159,17 +149,13 @@ def band(label: str, curves: Sequence[Curve]) -> Band | None:
     common = [set(curve.epochs.tolist()) for curve in curves]
     if not common or not (shared := sorted(set.intersection(*common))):
         return None
-    places = [np.isin(curve.epochs, shared) for curve in curves]
     stacked = {
-        name: np.stack([getattr(c, field)[at] for c, at in zip(curves, places, strict=True)])
+        name: np.stack([getattr(each, field)[np.isin(each.epochs, shared)] for each in curves])
         for name, field in {"mrr": "mrr", "hits@10": "hits_at_10", "seconds": "seconds"}.items()
     }
     seconds = stacked.pop("seconds").mean(0)
-    return Band(
-        label,
-        np.array(shared),
-        seconds,
-        {name: values.mean(0) for name, values in stacked.items()},
-        {name: values.min(0) for name, values in stacked.items()},
-        {name: values.max(0) for name, values in stacked.items()},
+    mean, low, high = (
+        {name: over(values, axis=0) for name, values in stacked.items()}
+        for over in (np.mean, np.min, np.max)
     )
+    return Band(label, np.array(shared), seconds, mean, low, high)

@@ -56,6 +56,8 @@ SEEDS_OF_A_SMALL_GRAPH = 3
 #: A file of so many bytes is not a small graph, and need not be read to know.
 _LARGE_FILE = 20_000_000
 
+Source = KnowledgeGraph | str | Path | None
+
 
 def compare(
     graph: GraphSource | None = None,
@@ -80,22 +82,20 @@ def compare(
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     refuse_both(resume, overwrite)
-    graph = named_or_graph(graph)
+    source = named_or_graph(graph)
     before = _earlier(out) if resume else None
     common = merged_options(config, options)
     if before is not None:
-        if graph is None and not common.get("data"):
-            graph = before.data
-        samplers = samplers or before.samplers
-        seeds = seeds or before.seeds
+        if source is None and not common.get("data"):
+            source = before.data
+        samplers, seeds = samplers or before.samplers, seeds or before.seeds
         common = {**before.options, **common}
     variants = read_variants(samplers or _samplers_for(common.get("loss", "auto")))
     if common.get("max_seconds") is not None:
         common.setdefault("epochs", _NO_LIMIT)
-    named = common.pop("data", None)
-    source = graph if graph is not None else named
-    one = common.pop("seed", None)
+    named, one = common.pop("data", None), common.pop("seed", None)
     common.pop("sampler", None)
+    source = named if source is None else source
     first = make_config(source, {**common, **with_preset(variants[0].options)})
     seeds = list(seeds) if seeds else _default_seeds(source, one, shown)
     entries = [
@@ -128,30 +128,27 @@ def _samplers_for(loss: str) -> list[str]:
     ]
 
 
-def _default_seeds(
-    source: KnowledgeGraph | str | Path | None, seed: int | None, progress: Progress
-) -> list[int]:
+def _default_seeds(source: Source, seed: int | None, progress: Progress) -> list[int]:
     """Return one seed, or three for a small graph."""
     if seed is not None:
         return [seed]
     if _training_triples(source) >= SMALL_GRAPH:
         return [0]
-    seeds = list(range(SEEDS_OF_A_SMALL_GRAPH))
     progress.say(
-        f"The graph is small, so every sampler is trained with {len(seeds)} seeds; --seeds 0 "
-        "(seeds=[0]) trains one."
+        f"The graph is small, so every sampler is trained with {SEEDS_OF_A_SMALL_GRAPH} seeds; "
+        "--seeds 0 (seeds=[0]) trains one."
     )
-    return seeds
+    return list(range(SEEDS_OF_A_SMALL_GRAPH))
 
 
-def _training_triples(source: KnowledgeGraph | str | Path | None) -> float:
+def _training_triples(source: Source) -> float:
     """Count training triples; what is surely large is not read for it."""
     if isinstance(source, KnowledgeGraph):
         return len(source.train)
     if (info := known_dataset(str(source))) is not None:  # a name wins over a path
         return info.train
     path = Path(str(source))
-    files = path.iterdir() if path.is_dir() else [path] if path.is_file() else []
+    files = path.iterdir() if path.is_dir() else [path]
     if sum(file.stat().st_size for file in files if file.is_file()) > _LARGE_FILE:
         return math.inf
     return len(load_graph(str(source)).train)
@@ -191,7 +188,7 @@ class CompareSweep(Sweep[Entry]):
         self,
         comparison: Comparison,
         known: list[RunResult],
-        source: KnowledgeGraph | str | Path | None,
+        source: Source,
         entries: list[Entry],
         resume: bool,
         overwrite: bool,
@@ -210,12 +207,11 @@ class CompareSweep(Sweep[Entry]):
         here = CompareFolder(self.comparison.out)
         here.refuse_occupied(self.overwrite or self.resume)
         for entry in self.configurations:
-            folder = self._folder(entry)
+            folder = self._folder(entry.identity)
             if folder.exists() and not folder.is_run():
                 raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
-            if not folder.is_run() or self.overwrite:
-                continue
-            resumed_config(folder, changes(folder, entry.settings))
+            if folder.is_run() and not self.overwrite:
+                resumed_config(folder, changes(folder, entry.settings))
         with explained_writes(here.path):
             if not self.resume:
                 here.remove_own()
@@ -229,7 +225,7 @@ class CompareSweep(Sweep[Entry]):
     def known(self, entry: Entry) -> Record | None:
         """Return the result of an earlier session."""
         result = self._known.get(entry.identity) if self.resume else None
-        if result is None or not finished(self._folder(entry), entry.settings, result):
+        if result is None or not finished(self._folder(entry.identity), entry.settings, result):
             return None
         self._took.setdefault(entry.variant.label, result.seconds)
         return asdict(result)
@@ -237,14 +233,10 @@ class CompareSweep(Sweep[Entry]):
     def train(self, entry: Entry) -> Record:
         """Train a run, or resume it; keep the ranks of its test facts."""
         started = time.monotonic()
+        how: dict[str, Any] = {"resume": self.resume, "overwrite": self.overwrite}
+        folder = self._folder(entry.identity)
         run = make_run(
-            self.source,
-            self._folder(entry),
-            entry.settings,
-            entry.options,
-            resume=self.resume,
-            overwrite=self.overwrite,
-            progress=self.progress,
+            self.source, folder, entry.settings, entry.options, progress=self.progress, **how
         )
         result = measured(entry.blank, run)
         if "test" in run.evaluations:
@@ -273,68 +265,50 @@ class CompareSweep(Sweep[Entry]):
         """Return what was found, with intervals, a picture and a page."""
         runs = [RunResult.from_mapping(record) for record in self.records.values()]
         made = replace(self.comparison, runs=runs)
-        made = replace(made, intervals=intervals_of(made, self._ranks(runs)))
-        made = replace(made, remarks=self._remarks(runs))
-        bands = self._bands(made)
-        made = replace(made, picture=self._draw(made, bands))
+        done = [run for run in runs if run.error is None]
+        tested = [run for run in done if run.test is not None]
+        ranks = {run.run: self._ranks(run.run) for run in tested}
+        remark = find_leakage(self._folder(tested[0].run).read_graph()).remark if tested else None
+        remarks = [] if remark is None else [remark]
+        made = replace(made, intervals=intervals_of(made, ranks), remarks=remarks)
+        bands = []
+        for label in made.samplers:
+            folders = [self._folder(run.run) for run in done if run.sampler == label]
+            bands.append(band(label, [read_curve(folder.read_metrics()) for folder in folders]))
+        return self._shown(made, [each for each in bands if each is not None])
+
+    def _shown(self, made: Comparison, bands: list[Band]) -> Comparison:
+        """Write the picture, where a run validated, the page, and everything as JSON."""
+        if bands:
+            title = f"{_stem(self.configurations[0].settings.data)}, {made.scoring}"
+            write_svg(made.out / "compare.svg", comparison_charts(bands), title=title)
+            made = replace(made, picture="compare.svg")
         page = try_to_write(lambda: write_comparison_page(made, bands), self.progress.say)
         made = replace(made, report=None if page is None else page.name)
         self._write(made)
         return made
 
-    def _folder(self, entry: Entry) -> RunFolder:
-        return RunFolder(self.comparison.out / entry.identity)
+    def _folder(self, run: str) -> RunFolder:
+        return RunFolder(self.comparison.out / run)
 
     def _write(self, comparison: Comparison) -> None:
         text = json.dumps(comparison.as_dict(), ensure_ascii=False, indent=1, allow_nan=False)
         write_text(comparison.out / "compare.json", text + "\n")
 
+    def _rank_file(self, run: str) -> Path:
+        return self.comparison.out / "ranks" / f"{run}.npy"
+
     def _write_ranks(self, run: str, ranks: np.ndarray) -> None:
-        file = self.comparison.out / "ranks" / f"{run}.npy"
+        file = self._rank_file(run)
         file.parent.mkdir(exist_ok=True)
         write_atomically(file, lambda path: np.save(path, ranks.astype(np.float32)))
 
-    def _ranks(self, runs: list[RunResult]) -> dict[str, np.ndarray]:
+    def _ranks(self, run: str) -> np.ndarray:
         """Return the ranks of test facts; a comparison of an earlier version has to rank again."""
-        found = {}
-        for result in runs:
-            if result.error is not None or result.test is None:
-                continue
-            file = self.comparison.out / "ranks" / f"{result.run}.npy"
-            if not file.is_file():
-                run = load_run(self.comparison.out / result.run)
-                self._write_ranks(result.run, run.evaluate("test").ranks)
-            found[result.run] = np.load(file)
+        if not self._rank_file(run).is_file():
+            self._write_ranks(run, load_run(self._folder(run).path).evaluate("test").ranks)
+        found: np.ndarray = np.load(self._rank_file(run))
         return found
-
-    def _remarks(self, runs: list[RunResult]) -> list[str]:
-        done = next((run for run in runs if run.error is None and run.test is not None), None)
-        if done is None:
-            return []
-        graph = RunFolder(self.comparison.out / done.run).read_graph()
-        remark = find_leakage(graph).remark
-        return [] if remark is None else [remark]
-
-    def _bands(self, made: Comparison) -> list[Band]:
-        """Return the validations of each sampler's finished runs as one line."""
-        bands = []
-        for label in made.samplers:
-            curves = [
-                read_curve(RunFolder(made.out / result.run).read_metrics())
-                for result in made.runs
-                if result.sampler == label and result.error is None
-            ]
-            if (line := band(label, curves)) is not None:
-                bands.append(line)
-        return bands
-
-    def _draw(self, made: Comparison, bands: list[Band]) -> str | None:
-        """Write the picture, where a run validated."""
-        if not bands:
-            return None
-        title = f"{_stem(self.configurations[0].settings.data)}, {made.scoring}"
-        write_svg(made.out / "compare.svg", comparison_charts(bands), title=title)
-        return "compare.svg"
 
 
 def _earlier(out: str | Path | None) -> Comparison | None:
@@ -343,18 +317,15 @@ def _earlier(out: str | Path | None) -> Comparison | None:
     if file is None or not file.is_file():
         return None
     before = read_comparison(file)
-    runs = {result.run: result for result in before.runs}
-    for record in TrialLog(file.with_name("trials.jsonl")).read():
-        result = RunResult.from_mapping(record)
-        runs[result.run] = result
+    logged = map(RunResult.from_mapping, TrialLog(file.with_name("trials.jsonl")).read())
+    runs = {result.run: result for result in (*before.runs, *logged)}
     return replace(before, runs=list(runs.values()))
 
 
 def _plain(value: Any) -> Any:
     """Return a value that JSON can hold; an infinite number as text, which options take."""
-    if isinstance(value, Path) or (isinstance(value, float) and not math.isfinite(value)):
-        return str(value)
-    return value
+    infinite = isinstance(value, float) and not math.isfinite(value)
+    return str(value) if infinite or isinstance(value, Path) else value
 
 
 def _stem(data: str) -> str:

@@ -59,11 +59,10 @@ def read_variants(given: str | Sequence[str | Mapping[str, Any]]) -> list[Varian
 
     A mapping names its ``sampler`` and the options of its own.
     """
-    items: Sequence[str | Mapping[str, Any]] = [given] if isinstance(given, str) else given
-    texts: list[str | Mapping[str, Any]] = []
-    for item in items:
-        texts += [part for part in item.split(",") if part] if isinstance(item, str) else [item]
-    variants = [_variant(text) for text in texts]
+    variants = []
+    for item in [given] if isinstance(given, str) else given:
+        parts = filter(None, item.split(",")) if isinstance(item, str) else [item]
+        variants += [_variant(part) for part in parts]
     if not variants:
         raise UserError(f"Name at least one sampler to compare; there are: {', '.join(SAMPLERS)}.")
     folders = [variant.folder(0) for variant in variants]
@@ -78,8 +77,8 @@ def _variant(given: str | Mapping[str, Any]) -> Variant:
         options = dict(given)
         name = str(options.pop("sampler", ""))
     else:
-        name, *parts = (part.strip() for part in given.split(":"))
-        options = dict(_option(given, part) for part in parts)
+        name, *texts = (part.strip() for part in given.split(":"))
+        options = dict(_option(given, text) for text in texts)
     if name not in SAMPLERS:
         hint = nearest_names(name, SAMPLERS) or f". The samplers are: {', '.join(SAMPLERS)}."
         raise UserError(f"samplers: unknown sampler '{name}'{hint}")
@@ -207,35 +206,27 @@ def intervals_of(comparison: Comparison, ranks: Mapping[str, Ranks]) -> dict[str
     same = len(graphs) == 1 and None not in graphs
     means = {row["sampler"]: row["mrr"] for row in comparison.rows}
     best = max(by_label, key=lambda label: means[label])
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for label, by_seed in by_label.items():
-        of_metric = metric_intervals(_joined(by_seed, list(by_seed), same))
-        found[label] = {
-            "mrr_interval": list(of_metric["mrr"]),
-            "hits@10_interval": list(of_metric["hits@10"]),
-            "difference": None if label == best else _difference(by_label, label, best, same),
-        }
+        ends = metric_intervals(_joined(by_seed, list(by_seed), same))
+        found[label] = {f"{name}_interval": list(ends[name]) for name in ("mrr", "hits@10")}
+        found[label]["difference"] = None
+        if label != best and not by_seed.keys().isdisjoint(by_label[best]):
+            difference = _difference(by_seed, by_label[best], same)
+            found[label]["difference"] = {"to": best, **difference}
     return found
 
 
 def _difference(
-    by_label: Mapping[str, Mapping[int, np.ndarray]], label: str, best: str, same: bool
-) -> dict[str, Any] | None:
-    """Compare a sampler with the best one, on the seeds that both have."""
-    mine, other = by_label[label], by_label[best]
+    mine: Mapping[int, np.ndarray], other: Mapping[int, np.ndarray], same: bool
+) -> dict[str, Any]:
+    """Compare a sampler with another one, on the seeds that both have."""
     seeds = [seed for seed in mine if seed in other]
-    if not seeds:
-        return None
     at = METRICS.index("mrr")
     pair = [_joined(each, seeds, same)[:, at] for each in (mine, other)]
     gap, ends = paired_difference(*pair)
     by_seed = [float((mine[seed] - other[seed])[:, at].mean()) for seed in seeds]
-    return {
-        "to": best,
-        "mrr": gap,
-        "interval": list(ends),
-        "within_noise": within_noise(ends, by_seed),
-    }
+    return {"mrr": gap, "interval": list(ends), "within_noise": within_noise(ends, by_seed)}
 
 
 def _joined(by_seed: Mapping[int, np.ndarray], seeds: list[int], same: bool) -> np.ndarray:

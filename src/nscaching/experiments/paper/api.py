@@ -9,7 +9,7 @@ from typing import Any
 
 from nscaching._version import __version__
 from nscaching.errors import UserError
-from nscaching.experiments.paper.definitions import Definition, definition
+from nscaching.experiments.paper.definitions import Cell, Definition, definition
 from nscaching.experiments.paper.figures import draw
 from nscaching.experiments.paper.making import node_row, search_row, train_row, variance_row
 from nscaching.experiments.paper.plan import (
@@ -82,13 +82,7 @@ def reproduce(
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     wanted = definition(name)
-    cells = wanted.cells(
-        datasets=request.datasets,
-        scoring=request.scoring,
-        samplers=request.samplers,
-        modes=request.modes,
-        seeds=request.seeds,
-    )
+    cells = wanted.cells(**request.filters, seeds=request.seeds)
     results, sources = Results(request.out), Sources(request.on)
     planned = plan(cells, request, results, sources)
     if finished:
@@ -105,9 +99,9 @@ def reproduce(
     _announce(made, shown)
     sweep = CellSweep(name, planned, request, results, sources, hardware, shown)
     run_all(sweep)
-    made = replace(made, rows=list(sweep.records.values()), file=sweep.file)
-    pictures = tuple(draw(wanted, cells, made.rows, made.out))
-    return replace(made, pictures=pictures)
+    rows = list(sweep.records.values())
+    pictures = tuple(draw(wanted, cells, rows, made.out))
+    return replace(made, rows=rows, file=sweep.file, pictures=pictures)
 
 
 def _announce(made: Reproduction, shown: Progress) -> None:
@@ -149,20 +143,19 @@ class CellSweep(Sweep[Planned]):
 
     def train(self, planned: Planned) -> Row:
         """Make the row of a cell."""
-        cell, settings = planned.cell, planned.settings
+        return self._blank(planned) | self._found(planned.cell, planned.settings)
+
+    def _found(self, cell: Cell, settings: dict[str, Any]) -> Row:
         if cell.kind == "nodes":
-            graph = self.sources.nodes(cell.dataset)
-            return self._blank(planned) | node_row(cell, settings, graph, self.progress)
+            return node_row(cell, settings, self.sources.nodes(cell.dataset), self.progress)
         settings = {**settings, "device": self.request.device}
-        place = self.sources.graph(cell.dataset), run_folder(self.request, cell)
+        graph, folder = self.sources.graph(cell.dataset), run_folder(self.request, cell)
+        if cell.kind == "variance":
+            return variance_row(settings, graph, self.progress)
         if cell.kind == "search":
-            found = search_row(cell, settings, *place, self.progress)
-        elif cell.kind == "variance":
-            found = variance_row(settings, place[0], self.progress)
-        else:
-            standing_in = self.request.on is not None
-            found = train_row(cell, settings, *place, self.progress, standing_in=standing_in)
-        return self._blank(planned) | found
+            return search_row(cell, settings, graph, folder, self.progress)
+        stands_in = self.request.on is not None
+        return train_row(cell, settings, graph, folder, self.progress, standing_in=stands_in)
 
     def failed(self, planned: Planned, reason: str) -> Row:
         """Return a row that says why there are no numbers."""
@@ -189,12 +182,13 @@ class CellSweep(Sweep[Planned]):
 
 def _command(name: str, request: Request) -> str:
     """Return the command that asks for the same again."""
-    asked: list[tuple[str, Any]] = [("--dataset", each) for each in request.datasets]
-    asked += [("--scoring", each) for each in request.scoring]
-    asked += [("--sampler", each) for each in request.samplers]
-    asked += [("--mode", each) for each in request.modes]
-    asked += [("--seeds", ",".join(map(str, request.seeds)))]
-    asked += [("--budget", request.budget), ("--trials", request.trials), ("--on", request.on)]
-    asked += [("--device", request.device), ("--out", request.out)]
-    flags = [str(word) for pair in asked if pair[1] is not None for word in pair]
+    asked: list[tuple[str, Any]] = [
+        (name.rstrip("s"), each) for name, names in request.filters.items() for each in names
+    ]
+    asked.append(("seeds", ",".join(map(str, request.seeds))))
+    others = ("budget", "trials", "on", "device", "out")
+    asked += [(name, getattr(request, name)) for name in others]
+    flags = [
+        word for flag, value in asked if value is not None for word in (f"--{flag}", str(value))
+    ]
     return shlex.join(["nscaching", "reproduce", name, *flags])

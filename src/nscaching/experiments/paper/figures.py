@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nscaching.experiments.paper.definitions import Cell, Definition
-from nscaching.experiments.paper.results import Row, identity, is_smoke
+from nscaching.experiments.paper.results import Row, cell_of, is_smoke
 from nscaching.experiments.tune.result import CurvePoint
 from nscaching.report.charts import Chart, Series
 from nscaching.report.pictures import ccdf_chart, curves_chart, write_svg
@@ -46,7 +46,7 @@ def draw(
 
 def panels_of(cells: Iterable[Cell], rows: Iterable[Row]) -> Panels:
     """Bring cells and their rows together, by panel, or by data set and scoring function."""
-    found = {identity(row): row for row in rows if not row["error"]}
+    found = {cell_of(row).identity: row for row in rows if not row["error"]}
     panels: Panels = {}
     for cell in cells:
         row = found.get(cell.identity)

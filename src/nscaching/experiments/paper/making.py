@@ -163,13 +163,8 @@ def _refuse_another(place: SearchFolder, space: str, method: str, each: TrainCon
 def node_row(cell: Cell, settings: Mapping[str, Any], graph: NodeGraph, progress: Progress) -> Row:
     """Train and classify; the numbers are means over five draws of labelled nodes."""
     scores, seconds = method_scores(graph, cell.sampler, cell.seed, progress=progress, **settings)
-    means = scores.mean(axis=1)
-    names = ("micro_f1", "macro_f1")
-    f1 = {
-        f"{share:.0%} {name}": float(means[at, number])
-        for at, share in enumerate(SHARES)
-        for number, name in enumerate(names)
-    }
+    titles = [f"{share:.0%} {name}" for share in SHARES for name in ("micro_f1", "macro_f1")]
+    f1 = dict(zip(titles, scores.mean(axis=1).ravel().tolist(), strict=True))
     return {"f1": f1, "seconds": seconds, "device": "cpu"}
 
 
@@ -209,11 +204,9 @@ def variance_row(settings: dict[str, Any], graph: KnowledgeGraph, progress: Prog
     points: list[dict[str, float]] = []
 
     def observe(epoch: int) -> None:
-        found = {
-            name: running[name].add(score_triples(second.model, triples))
-            for name, triples in followed.items()
-        }
-        points.append({"epoch": epoch, **found})
+        points.append({"epoch": epoch})
+        for name, triples in followed.items():
+            points[-1][name] = running[name].add(score_triples(second.model, triples))
 
     second.after_epoch = observe
     second.run(resume=False)

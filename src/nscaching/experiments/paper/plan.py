@@ -17,7 +17,7 @@ import numpy as np
 from nscaching.errors import UserError
 from nscaching.experiments.paper.definitions import Cell, packaged, settings_of
 from nscaching.experiments.paper.results import Results, Row
-from nscaching.experiments.runner import DONE, FAILED, STOPPED, WAITING, state_of
+from nscaching.experiments.runner import DONE, state_of
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.graph.datasets import find_dataset, known_dataset
 from nscaching.nodes import NodeGraph, load_node_graph
@@ -54,6 +54,12 @@ class Request:
     trials: int | None = None  #: of a search
     device: str = "auto"
     on: str | None = None  #: a graph that stands in for the data sets
+
+    @property
+    def filters(self) -> dict[str, Sequence[str]]:
+        """Which cells are asked for, by what they differ in; an empty list is all of them."""
+        names = ("datasets", "scoring", "samplers", "modes")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -93,19 +99,20 @@ def plan(
     cells: Sequence[Cell], request: Request, results: Results, sources: Sources
 ) -> list[Planned]:
     """Return the cells once each, with their settings, state and expected time."""
-    device = pick_device(request.device)
-    factor = slowness(results.rows, describe_machine(device.type), request.on) or 1.0
-    unique = {cell.identity: cell for cell in reversed(cells)}
-    ordered = [cell for cell in cells if unique[cell.identity] is cell]
-    planned = []
-    for cell in ordered:
+    device = pick_device(request.device).type
+    factor = slowness(results.rows, describe_machine(device), request.on) or 1.0
+    planned: dict[tuple[str, ...], Planned] = {}
+    for cell in cells:
         settings = cell_settings(cell, request)
         sizes = Sizes.of("world" if request.on == "world" else cell.dataset, sources.scale or 1)
-        seconds = expected_seconds(cell, settings, sizes, device.type)
-        state = _state(cell, settings, request, results, sources)
-        left = seconds * factor if state in (WAITING, STOPPED, FAILED) else 0.0
-        planned.append(Planned(cell, settings, state, seconds, left))
-    return planned
+        seconds = expected_seconds(cell, settings, sizes, device)
+        row = results.find(cell, settings, request.on)
+        state = state_of(row, run_folder(request, cell).exists())
+        if state != DONE and not sources.at_hand(cell.dataset):
+            state = MISSING
+        left = 0.0 if state in (DONE, MISSING) else seconds * factor
+        planned.setdefault(cell.identity, Planned(cell, settings, state, seconds, left))
+    return list(planned.values())
 
 
 def cell_settings(cell: Cell, request: Request) -> dict[str, Any]:
@@ -128,14 +135,6 @@ def run_folder(request: Request, cell: Cell) -> Path:
     return request.out / "runs" / "-".join(smoke) / cell.folder
 
 
-def _state(
-    cell: Cell, settings: Mapping[str, Any], request: Request, results: Results, sources: Sources
-) -> str:
-    row = results.find(cell, settings, request.on)
-    state = state_of(row, run_folder(request, cell).exists())
-    return MISSING if state != DONE and not sources.at_hand(cell.dataset) else state
-
-
 # How long it takes --------------------------------------------------------------------------------
 
 
@@ -151,18 +150,16 @@ class Sizes:
     def of(cls, dataset: str, scale: int = 1) -> Sizes | None:
         """Return the sizes of a named data set, or of a shape that is so much smaller."""
         info = known_dataset(dataset)
-        if info is None:
-            return None
-        return cls(info.train // scale, info.valid // scale, info.entities // scale)
+        sizes = (info.train, info.valid, info.entities) if info else None
+        return cls(*(size // scale for size in sizes)) if sizes else None
 
 
 def expected_seconds(
     cell: Cell, settings: Mapping[str, Any], sizes: Sizes | None, device: str
 ) -> float:
     """Return the seconds of a cell by the stored costs alone."""
-    costs = packaged("costs.yaml")
     if cell.kind == "nodes" or sizes is None:
-        return float(costs["nodes"])
+        return float(packaged("costs.yaml")["nodes"])
     device = "cuda" if device.startswith("cuda") else "cpu"
     one = _run_seconds(cell, settings, sizes, device)
     if cell.kind == "search":
@@ -278,9 +275,9 @@ def node_shape(dataset: str, scale: int) -> NodeGraph:
 
 
 def _scale(stand_in: str | None) -> int | None:
-    if stand_in is None or stand_in.partition("/")[0] != SHAPE:
+    shape, slash, divisor = (stand_in or "").partition("/")
+    if shape != SHAPE:
         return None
-    _, slash, divisor = stand_in.partition("/")
     if not slash:
         return 1
     if not divisor.isdigit() or int(divisor) < 1:

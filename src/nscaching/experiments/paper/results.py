@@ -59,11 +59,6 @@ def cell_of(row: Mapping[str, Any]) -> Cell:
     return Cell(**{name: row[name] for name in _FIELDS})
 
 
-def identity(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the identity of the cell that a row belongs to."""
-    return cell_of(row).identity
-
-
 def is_smoke(row: Mapping[str, Any]) -> bool:
     """Tell whether a row was made with a budget or on a stand-in: it is no result."""
     return row.get("on") is not None or row.get("budget") is not None
@@ -89,7 +84,7 @@ class Results:
         """
         failed = None
         for row in self.rows:
-            if identity(row) != cell.identity or row.get("on") != on:
+            if cell_of(row).identity != cell.identity or row.get("on") != on:
                 continue
             longer = row["settings"].get("epochs", 0) > settings.get("epochs", 0)
             if _without_lengths(row["settings"], longer) == _without_lengths(settings, longer):
@@ -116,7 +111,7 @@ class Results:
 
 
 def _slot(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return identity(row), row.get("on"), row.get("budget")
+    return cell_of(row).identity, row.get("on"), row.get("budget")
 
 
 def _without_lengths(settings: Mapping[str, Any], longer: bool) -> dict[str, Any]:
@@ -130,13 +125,11 @@ def _without_lengths(settings: Mapping[str, Any], longer: bool) -> dict[str, Any
 def _read_rows(file: Path) -> list[Row]:
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))
-        for row in rows:
-            identity(row)
+        return [row for row in rows if cell_of(row).identity]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{file} is not a list of results ({error!r}). Restore it, or choose another folder."
         ) from error
-    return list(rows)
 
 
 # Beside the paper ---------------------------------------------------------------------------------
@@ -166,19 +159,17 @@ def same_cell(rows: Iterable[Row]) -> list[list[Row]]:
     """Group rows that differ in their seed only, in order."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault(identity({**row, "seed": 0}), []).append(row)
+        groups.setdefault(cell_of({**row, "seed": 0}).identity, []).append(row)
     return list(groups.values())
 
 
 def beside(draw: str, seeds: Sequence[Row]) -> list[Beside]:
     """Return the measures of a cell, means over its seeds, with the paper's numbers."""
-    found = [measures(draw, row) for row in seeds if not row["error"]]
-    if not found:
+    done = [row for row in seeds if not row["error"]]
+    if not done:
         return []
-    first = next(row for row in seeds if not row["error"])
-    table = _PRINTED_IN.get(draw)
-    paper = printed(table, first) if table else {}
-    shown = []
+    found, table, shown = [measures(draw, row) for row in done], _PRINTED_IN.get(draw), []
+    paper = printed(table, done[0]) if table else {}
     for name in found[0]:
         values = [each[name] for each in found]
         spread = statistics.stdev(values) if len(values) > 1 else None
@@ -231,7 +222,7 @@ def _section(definition: Definition, rows: Sequence[Row], folder: Path, page: Pa
         lines += ["", *_tally(compared), *_table(compared, names)]
     lines += _cache_rows(rows) if definition.draw == "cache-table" else []
     lines += _found_settings(rows) if definition.draw == "search-table" else []
-    failed = {identity(row): row for row in rows if row["error"]}
+    failed = {cell_of(row).identity: row for row in rows if row["error"]}
     lines += [""] if failed else []
     lines += [f"- {_place(row)}: {row['error']}" for row in failed.values()]
     lines += _how(rows)
