@@ -13,7 +13,7 @@ from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.embedding import NodeEmbedding, NodeFolder
 from nscaching.nodes.graph import NodeGraph
 from nscaching.nodes.loading import load_node_graph
-from nscaching.nodes.tasks import SHARES, classification_scores, hold_out_edges
+from nscaching.nodes.tasks import classification_scores, hold_out_edges, means_and_deviations
 from nscaching.nodes.training import train_nodes
 from nscaching.training import Progress
 from nscaching.training.config import read_yaml
@@ -69,9 +69,7 @@ def embed_nodes(
     if out is not None:
         embedding.save(out, overwrite=overwrite)
     if trained.stopped is not None:
-        kept = (
-            f"the embedding as it was then is in {out}" if out is not None else "nothing was kept"
-        )
+        kept = "nothing was kept" if out is None else f"the embedding as it was then is in {out}"
         raise TrainingInterrupted(
             f"Stopped after {len(trained.losses)} whole epochs of {settings.epochs}; {kept}."
         )
@@ -139,18 +137,11 @@ class MethodResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return means, spreads and the paper's numbers as plain values."""
-        names = ("micro_f1", "macro_f1")
-        values: dict[str, Any] = {"seconds": self.seconds}
-        for at, share in enumerate(SHARES):
-            values[f"{share:.0%}"] = {
-                name: {
-                    "mean": float(column.mean()),
-                    "std": float(column.std()),
-                    "paper": None if self.paper is None else self.paper[at][number],
-                }
-                for number, (name, column) in enumerate(zip(names, self.scores[at].T, strict=True))
-            }
-        return values
+        found = means_and_deviations(self.scores)
+        for at, by_name in enumerate(found.values()):
+            for number, values in enumerate(by_name.values()):
+                values["paper"] = None if self.paper is None else self.paper[at][number]
+        return {"seconds": self.seconds, **found}
 
 
 def compare_methods(

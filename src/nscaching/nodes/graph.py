@@ -84,13 +84,8 @@ class NodeGraph:
         if not self.directed:
             once = arcs[:, 0] < arcs[:, 1]
             arcs, weights = arcs[once], None if weights is None else weights[once]
-        kept = graph_of_edges(
-            self.nodes,
-            arcs[keep],
-            None if weights is None else weights[keep],
-            directed=self.directed,
-            name=self.name,
-        )
+        left = None if weights is None else weights[keep]
+        kept = graph_of_edges(self.nodes, arcs[keep], left, directed=self.directed, name=self.name)
         return replace(kept, labels=self.labels, notes=self.notes)
 
     def arcs(self) -> npt.NDArray[np.int64]:
@@ -133,12 +128,14 @@ class NodeGraph:
                 )
             of_node[at] = number[label]
         added = len(all_nodes) - len(self)
-        notes = [*self.notes]
-        if added:
-            notes.append(f"Labelled nodes of {source} without an edge: {added:,}.")
-        offsets = np.concatenate([self.offsets, np.full(added, self.offsets[-1])])
-        labels = Labels(names, of_node)
-        return replace(self, nodes=all_nodes, offsets=offsets, labels=labels, notes=notes)
+        note = [f"Labelled nodes of {source} without an edge: {added:,}."] if added else []
+        return replace(
+            self,
+            nodes=all_nodes,
+            offsets=np.concatenate([self.offsets, np.full(added, self.offsets[-1])]),
+            labels=Labels(names, of_node),
+            notes=[*self.notes, *note],
+        )
 
 
 def graph_of_edges(

@@ -28,6 +28,13 @@ def classify_nodes(
     Returns ``share -> "micro_f1" and "macro_f1" -> "mean" and "std"`` over the draws.
     """
     scores = classification_scores(vectors, labels, shares=shares, draws=draws, seed=seed)
+    return means_and_deviations(scores, shares)
+
+
+def means_and_deviations(
+    scores: npt.NDArray[np.float64], shares: Sequence[float] = SHARES
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return mean and standard deviation over draws. Shape of ``scores``: (shares, draws, 2)."""
     return {
         f"{share:.0%}": {
             name: {"mean": float(values.mean()), "std": float(values.std())}

@@ -15,7 +15,6 @@ from nscaching.experiments.tune.objective import Config, objective_of
 from nscaching.experiments.tune.result import Gain, Importance, SearchResult, measure
 from nscaching.experiments.tune.search import Search, SearchFailed
 from nscaching.experiments.tune.space import (
-    PAPERS_FIRST,
     AnyOptions,
     SearchSpace,
     read_options,
@@ -26,7 +25,7 @@ from nscaching.report.experiment_pages import write_search_page
 from nscaching.report.page import try_to_write
 from nscaching.report.pictures import draw_search
 from nscaching.runs.api import refuse_both
-from nscaching.training import Progress, TrainConfig
+from nscaching.training import Progress
 
 #: What a resumed search may change: its length.
 _MAY_CHANGE = {"trials", "seconds"}
@@ -97,7 +96,7 @@ def tune(
             folder.refuse_occupied(overwrite)
             loaded: Any = objective.open(graph, plan, labels)
             settings = _begin(folder, settings, plan, options, loaded, shown)
-        search = _make_search(folder, settings, shown)
+        search = Search(folder, settings, shown)
         if resume:
             search.resume()
         device = search.objective.device(search.base)  # type: ignore[arg-type]
@@ -105,30 +104,6 @@ def tune(
             run_all(search, executor)
         search.end()
         return _result(search, settings, time.monotonic() - started)
-
-
-def _make_search(folder: SearchFolder, settings: AnyOptions, progress: Progress) -> Search:
-    from nscaching.experiments.tune.optimiser import Optimiser
-
-    _, fixed, planned = folder.read()
-    objective = objective_of(settings)
-    config: Config = objective.read_config(folder.base)
-    first = config
-    if folder.starts_at_the_paper() and settings.space in ("sampler", "sampler+"):
-        assert isinstance(config, TrainConfig)
-        first = replace(config, **PAPERS_FIRST)
-    space = SearchSpace.build(settings.space, first, fixed)
-    optimiser = Optimiser(
-        space,
-        method=settings.method,
-        trials=planned,
-        epochs=config.epochs,
-        min_epochs=settings.min_epochs,
-        seed=config.seed,
-        folder=folder.path,
-    )
-    limits: dict[str, Any] = {"trials": settings.trials, "seconds": settings.seconds}
-    return Search(folder, config, space, objective, optimiser, progress=progress, **limits)
 
 
 def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResult:

@@ -8,16 +8,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.progress import Progress as RichProgress
 
 from nscaching.artefacts.files import write_text
 from nscaching.errors import NSCachingError, UserError
 from nscaching.experiments.runner import Experiment
-from nscaching.experiments.tune.objective import Config, Objective
+from nscaching.experiments.tune.objective import Config, objective_of
 from nscaching.experiments.tune.result import SearchCurve
-from nscaching.experiments.tune.space import SearchSpace
+from nscaching.experiments.tune.space import PAPERS_FIRST, AnyOptions, SearchSpace
 from nscaching.experiments.tune.trials import (
     FAILED,
     RUNNING,
@@ -29,9 +28,6 @@ from nscaching.experiments.tune.trials import (
 from nscaching.experiments.tune.workers import TrialPlace, Work, train_trial
 from nscaching.training import Progress
 from nscaching.training.progress import duration
-
-if TYPE_CHECKING:
-    from nscaching.experiments.tune.optimiser import Optimiser
 
 #: When the first so many trials all fail, something other than the configurations is wrong.
 _HOPELESS = 3
@@ -46,28 +42,33 @@ class Search(Experiment[Work, TrialResult]):
 
     noun = "trial"
 
-    def __init__(
-        self,
-        folder: SearchFolder,
-        base: Config,
-        space: SearchSpace,
-        objective: Objective,
-        optimiser: Optimiser,
-        *,
-        trials: int,
-        seconds: float | None,
-        progress: Progress,
-    ) -> None:
-        self.folder, self.base, self.space, self.objective = folder, base, space, objective
-        self.place = TrialPlace(str(folder.path.resolve()), objective)
-        self.metric = objective.metric(folder.base)
-        self.optimiser, self.total, self.progress = optimiser, trials, progress
+    def __init__(self, folder: SearchFolder, settings: AnyOptions, progress: Progress) -> None:
+        from nscaching.experiments.tune.optimiser import Optimiser
+
+        _, fixed, planned = folder.read()
+        self.folder, self.progress, self.total = folder, progress, settings.trials
         self.resume_command = f"nscaching tune --resume --out {folder.path}"
+        self.objective = objective_of(settings)
+        self.metric = self.objective.metric(folder.base)
+        self.base: Config = self.objective.read_config(folder.base)
+        first = self.base
+        if folder.starts_at_the_paper() and settings.space in ("sampler", "sampler+"):
+            first = replace(first, **PAPERS_FIRST)
+        self.space = SearchSpace.build(settings.space, first, fixed)
+        self.optimiser = Optimiser(
+            self.space,
+            method=settings.method,
+            trials=planned,
+            epochs=first.epochs,
+            min_epochs=settings.min_epochs,
+            seed=first.seed,
+            folder=folder.path,
+        )
+        self.place = TrialPlace(str(folder.path.resolve()), self.objective)
         self.trials: dict[int, Trial] = {}
         self.curve = SearchCurve()
         self.out_of_time = False
-        self._seconds, self._started = seconds, time.monotonic()
-        self._open: dict[tuple[int, int], Proposal] = {}
+        self._seconds, self._started = settings.seconds, time.monotonic()
         self._resumed: list[Proposal] = []  #: those that a stopped search was training
         self._enough = False  #: nothing to propose before another result
         self._rich: RichProgress | None = None
@@ -81,12 +82,14 @@ class Search(Experiment[Work, TrialResult]):
                 "The optimiser here does not repeat the proposals of the stopped search (another "
                 "version or machine?); it learns from the finished trials and continues."
             )
+        waiting = {}
         for proposal, result in events:
-            if result is not None:
-                self._add(proposal, result)
+            if result is None:
+                waiting[proposal.key] = proposal
             else:
-                self._open[proposal.key] = proposal
-        self._resumed = list(self._open.values())
+                del waiting[proposal.key]
+                self._add(proposal, result)
+        self._resumed = list(waiting.values())
         self._write_best()
 
     def end(self) -> None:
@@ -121,7 +124,6 @@ class Search(Experiment[Work, TrialResult]):
         if proposal is None:
             self._enough = True
             return None
-        self._open[proposal.key] = proposal
         self.folder.log.asked(proposal)
         return self._work(proposal)
 
@@ -176,7 +178,6 @@ class Search(Experiment[Work, TrialResult]):
         return self.trials[number]
 
     def _add(self, proposal: Proposal, result: TrialResult) -> None:
-        self._open.pop(proposal.key, None)
         trained = self._trial(proposal).add(proposal, result)
         self.curve.add(proposal, result, trained)
 
