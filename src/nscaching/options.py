@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
+import operator
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -19,6 +20,14 @@ from nscaching.errors import UserError, nearest_names, shown
 
 #: Options that had another name in 0.1.0, whose configurations are still read.
 _RENAMED = {"compact": "int8"}
+
+#: How the bounds of an option read, and when a value breaks them.
+_BOUNDS = {
+    "low": ("at least", operator.lt),
+    "above": ("above", operator.le),
+    "high": ("at most", operator.gt),
+    "below": ("below", operator.ge),
+}
 
 T = TypeVar("T")
 OptionsT = TypeVar("OptionsT", bound="Options")
@@ -42,16 +51,8 @@ def option(
     lets a float be ``inf``. ``choices`` is read when a value is checked: a registry
     that fills later may be given.
     """
-    metadata = {
-        "help": help,
-        "group": group,
-        "choices": choices,
-        "low": low,
-        "above": above,
-        "high": high,
-        "below": below,
-        "infinite": infinite,
-    }
+    bounds = {"low": low, "above": above, "high": high, "below": below, "infinite": infinite}
+    metadata = {"help": help, "group": group, "choices": choices, **bounds}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -85,11 +86,8 @@ class Options:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options as plain values, in order of declaration."""
-        values = {name: getattr(self, name) for name in self.names()}
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in values.items()
-        }
+        values = ((name, getattr(self, name)) for name in self.names())
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
 
     def as_yaml(self) -> str:
         """Return the options as YAML; :meth:`from_mapping` takes back what it says."""
@@ -107,8 +105,7 @@ def _as_named_now(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, source: str) -> Any:
     """Return the value in its declared type, or raise with a sentence about it."""
-    optional = type(None) in get_args(hint)
-    if value is None and optional:
+    if value is None and type(None) in get_args(hint):
         return None
     if get_origin(hint) is tuple:  # an option that may be given several times
         given = value if isinstance(value, list | tuple) else [value]
@@ -127,7 +124,11 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, source: str) 
     if isinstance(value, float) and not math.isfinite(value) and not allowed_infinity:
         raise UserError(f"{source}: {field.name} must be a finite number, not {value}.")
     if isinstance(value, int | float) and not isinstance(value, bool):
-        _check_range(field.name, value, rules, source)
+        for rule, (words, breaks) in _BOUNDS.items():
+            if (bound := rules[rule]) is not None and breaks(value, bound):
+                raise UserError(
+                    f"{source}: {field.name} must be {words} {bound:.10g}, not {_told(value)}."
+                )
     return value
 
 
@@ -161,18 +162,3 @@ def _told(value: Any) -> str:
         return shown(repr(value))
     except (ValueError, RecursionError):  # Python writes no number of thousands of digits
         return f"a value of type {type(value).__name__} that is too large to show"
-
-
-def _check_range(name: str, value: float, rules: Mapping[str, Any], source: str) -> None:
-    low, above, high, below = (rules[rule] for rule in ("low", "above", "high", "below"))
-    broken = None
-    if low is not None and value < low:
-        broken = f"at least {low:.10g}"
-    elif above is not None and value <= above:
-        broken = f"above {above:.10g}"
-    elif high is not None and value > high:
-        broken = f"at most {high:.10g}"
-    elif below is not None and value >= below:
-        broken = f"below {below:.10g}"
-    if broken is not None:
-        raise UserError(f"{source}: {name} must be {broken}, not {_told(value)}.")
