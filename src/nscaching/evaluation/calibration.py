@@ -25,12 +25,12 @@ import numpy.typing as npt
 import torch
 
 from nscaching.errors import UserError
-from nscaching.evaluation.answers import Answers
 from nscaching.evaluation.evidence import Evidence, Features
+from nscaching.evaluation.ranking import Answers
 from nscaching.evaluation.regression import Curve, fit_curve
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import REJECTED, SPLITS
-from nscaching.graph.pairs import triple_keys
+from nscaching.graph.pairs import contained
 from nscaching.models import EmbeddingModel, Side
 
 FORMAT = 1
@@ -131,7 +131,6 @@ def claims_of(
     """
     random = np.random.default_rng([seed, 1])
     known = np.concatenate([graph.split(split) for split in SPLITS])
-    sizes = graph.num_entities, graph.num_relations
     typed, free = facts.copy(), facts.copy()
     for negatives in (typed, free):
         column = np.where(random.random(len(facts)) < 0.5, 0, 2)
@@ -140,15 +139,10 @@ def claims_of(
             drawn = _of_right_type(graph, facts[:, 1], column, random.random(len(facts)), drawn)
         negatives[np.arange(len(facts)), column] = drawn
     made = np.concatenate([typed, free])
-    keys = triple_keys(np.concatenate([known, made]), *sizes)
-    new = ~np.isin(keys[len(known) :], keys[: len(known)])
-    any_type = np.repeat([False, True], [len(facts), len(facts)])[new]
-    true = np.repeat([True, False], [len(facts), int(new.sum())])
-    return (
-        np.concatenate([facts, made[new]]),
-        true,
-        np.concatenate([np.zeros(len(facts), dtype=bool), any_type]),
-    )
+    new = ~contained(made, known, graph.num_entities, graph.num_relations)
+    kept = np.concatenate([np.ones(len(facts), dtype=bool), new])
+    kind = np.repeat(["fact", "typed", "any"], len(facts))[kept]
+    return np.concatenate([facts, made[new]]), kind == "fact", kind == "any"
 
 
 def _of_right_type(
@@ -198,7 +192,7 @@ def _question_sample(
 ) -> list[tuple[Ids, Ids, float]]:
     """Return anchors and relations of plausible questions, and of others, with their weights."""
     graph = evidence.graph
-    anchor_side = Side.HEAD if side is Side.TAIL else Side.TAIL
+    anchor_side = Side(1 - side)
     plausible = [
         np.flatnonzero(evidence.positions.column(anchor_side, relation).plausible)
         for relation in range(graph.num_relations)

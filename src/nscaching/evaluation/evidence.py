@@ -2,27 +2,140 @@
 
 Raw scores do not: a question (h, r, ?) may give all of its candidates high scores and another none.
 So a score is taken relative to its question, in two ways that suit logits and distances alike: the
-log-softmax over all entities, at the temperature that makes valid most likely, and the
-distance from the mean in standard deviations. Beside it stands what the training triples
-say of the two entities: were they seen in their positions, how often, do they fit there, and does a
-relation with one answer have it already.
+log-softmax over all entities, at the temperature that makes valid most likely, and the distance
+from the mean in standard deviations. Beside it stands what the training triples say of the two
+entities: were they seen in their positions, how often, do they fit there, and does a relation with
+one answer have it already.
+
+A *position* is a relation and a side of it, such as "tail of speaks". Entities of one type stand in
+the same positions, so that positions serve as types in a graph that names none: an entity *fits* a
+position if most of the entities that share its other positions stand in it too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.evaluation.answers import AnswersBySide
-from nscaching.evaluation.positions import Positions
-from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, chunk_rows
-from nscaching.graph import KnowledgeGraph
+from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, AnswersBySide, chunk_rows
+from nscaching.graph import KnowledgeGraph, PairRows, pair_rows
+from nscaching.graph.names import SPLITS
 from nscaching.models import EmbeddingModel, Side
+
+#: A relation has one answer where at least this share of its questions has (see ``single``).
+ONE_ANSWER = 0.95
+#: The least fit of an entity that was never seen in a position, for it to be plausible there.
+PLAUSIBLE = 0.05
+#: Added to every share before its logarithm is taken.
+_FLOOR = 1e-3
+#: Bytes of columns that are kept once they have been computed.
+_KEPT_BYTES = 1 << 27
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Column:
+    """All entities in one position."""
+
+    counts: Floats  #: (entities,) training facts in which each stands there
+    fit: Floats  #: (entities,) log of the mean share of its other positions' entities found there
+
+    @property
+    def seen(self) -> npt.NDArray[np.bool_]:
+        """Whether each entity stands there in training; shape: (entities,)."""
+        return np.asarray(self.counts > 0)
+
+    @property
+    def plausible(self) -> npt.NDArray[np.bool_]:
+        """Whether each entity was seen there or fits; shape: (entities,)."""
+        return np.asarray(self.seen | (self.fit >= np.log(PLAUSIBLE)))
+
+
+class Positions:
+    """The positions of a graph's entities: from its training triples, or from all it knows."""
+
+    def __init__(self, graph: KnowledgeGraph, *, whole: bool = False) -> None:
+        splits = SPLITS if whole else SPLITS[:1]
+        triples = np.concatenate([graph.split(split) for split in splits])
+        heads, relations, tails = triples.astype(np.int64).T
+        sizes = graph.num_entities, graph.num_relations
+        self.num_entities, self.num_relations = sizes
+        # One line per entity and position, sorted by both: its entity, position and facts.
+        places = 2 * graph.num_relations
+        lines = np.concatenate([heads * places + relations, tails * places + relations + sizes[1]])
+        keys, counts = np.unique(lines, return_counts=True)
+        self._entity, self._place = np.divmod(keys, max(1, places))
+        self._counts = counts.astype(np.float32)
+        self._from = np.searchsorted(self._entity, np.arange(sizes[0] + 1))
+        self._entities_at = np.bincount(self._place, minlength=places)
+        self._positions_of = np.diff(self._from)  #: distinct positions of each entity
+        by_place = np.argsort(self._place, kind="stable")
+        ends = np.cumsum(self._entities_at)
+        self._lines_at = np.split(by_place, ends[:-1]) if places else []
+        #: Share of the questions (?, r, t), and of (h, r, ?), with one answer; (2, relations).
+        pairs = [pair_rows(triples, side, *sizes) for side in ("head", "tail")]
+        self.single = np.stack([_single_share(each, graph.num_relations) for each in pairs])
+        self._columns: dict[int, Column] = {}
+
+    @classmethod
+    def of(cls, graph: KnowledgeGraph, *, whole: bool = False) -> Positions:
+        """Return the positions of a graph, computed once."""
+        kept = _KEPT.setdefault(graph, {})
+        if whole not in kept:
+            kept[whole] = cls(graph, whole=whole)
+        return kept[whole]
+
+    def column(self, side: Side, relation: int) -> Column:
+        """Return all entities in the position ``side`` of a relation."""
+        place = int(side) * self.num_relations + relation
+        if place not in self._columns:
+            bytes_each = 8 * max(1, self.num_entities)
+            while self._columns and (len(self._columns) + 1) * bytes_each > _KEPT_BYTES:
+                self._columns.pop(next(iter(self._columns)))
+            self._columns[place] = self._compute(place)
+        return self._columns[place]
+
+    def _compute(self, place: int) -> Column:
+        lines = self._lines_at[place]
+        here = self._entity[lines]
+        counts = np.zeros(self.num_entities, dtype=np.float32)
+        counts[here] = self._counts[lines]
+        # How many of the entities here stand in each other position, as a share of those there.
+        each = np.repeat(self._from[here], self._positions_of[here])
+        within = np.arange(len(each)) - np.repeat(
+            np.cumsum(self._positions_of[here]) - self._positions_of[here], self._positions_of[here]
+        )
+        together = np.bincount(self._place[each + within], minlength=len(self._entities_at))
+        logs = np.log(together / np.maximum(self._entities_at, 1) + _FLOOR)
+        seen = counts > 0
+        total = np.bincount(self._entity, weights=logs[self._place], minlength=self.num_entities)
+        others = self._positions_of - seen
+        alone = np.log(len(here) / max(1, self.num_entities) + _FLOOR)
+        mean = (total - np.log(1 + _FLOOR) * seen) / np.maximum(others, 1)
+        return Column(counts, np.where(others > 0, mean, alone).astype(np.float32))
+
+    def has_one_answer(self, side: Side, relation: int) -> bool:
+        """Tell whether questions for this side of a relation have one answer."""
+        return bool(self.single[side, relation] >= ONE_ANSWER)
+
+
+_KEPT: WeakKeyDictionary[KnowledgeGraph, dict[bool, Positions]] = WeakKeyDictionary()
+
+
+def _single_share(pairs: PairRows, num_relations: int) -> npt.NDArray[np.float64]:
+    """Return the share of questions with one answer, drawn towards one half where they are few."""
+    single = np.bincount(
+        pairs.relation, weights=np.diff(pairs.offsets) == 1, minlength=num_relations
+    )
+    return (single + 1) / (np.bincount(pairs.relation, minlength=num_relations) + 2)
+
 
 #: The numbers for one question and a candidate: two of the score, four of each entity.
 SCORE_FEATURES = ("log softmax", "deviations")
@@ -151,7 +264,7 @@ class Evidence:
         positions = positions or self.positions
         position = positions.column(side, relation)
         # An entity that stands on this side asks the other side's question: it has answers already.
-        other = Side.HEAD if side is Side.TAIL else Side.TAIL
+        other = Side(1 - side)
         taken = position.seen * positions.single[other, relation] ** _SHARPNESS
         columns = (position.seen, np.log1p(position.counts), position.fit, taken)
         return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
@@ -160,7 +273,7 @@ class Evidence:
         self, triples: npt.NDArray[np.integer], side: Side, positions: Positions | None = None
     ) -> Features:
         """Return the features of triples as answers to the question for one side; (n, 10)."""
-        other = Side.HEAD if side is Side.TAIL else Side.TAIL
+        other = Side(1 - side)
         parts = [
             self.score_features(triples, side),
             self.entity_features(triples, side, positions),
@@ -172,11 +285,10 @@ class Evidence:
         self, triples: npt.NDArray[np.integer], positions: Positions | None = None
     ) -> Features:
         """Return the features of triples, as answers to both of their questions; (n, 12)."""
-        both = [self.score_features(triples, side) for side in (Side.TAIL, Side.HEAD)]
-        entities = [
-            self.entity_features(triples, side, positions) for side in (Side.TAIL, Side.HEAD)
-        ]
-        return np.concatenate([*both, *entities], axis=1)
+        sides = (Side.TAIL, Side.HEAD)
+        scores = [self.score_features(triples, side) for side in sides]
+        entities = [self.entity_features(triples, side, positions) for side in sides]
+        return np.concatenate([*scores, *entities], axis=1)
 
     def _best_temperature(self) -> float:
         """Return the temperature at which the softmax makes the valid triples most likely."""

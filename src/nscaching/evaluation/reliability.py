@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from nscaching.evaluation.calibration import Calibration, Ids, claims_of
 from nscaching.evaluation.classification import score_triples
-from nscaching.evaluation.evidence import Evidence
-from nscaching.evaluation.positions import Positions
+from nscaching.evaluation.evidence import Evidence, Positions
 from nscaching.evaluation.regression import expit
 
 
@@ -104,22 +103,14 @@ def reliability_bins(
 ) -> tuple[ReliabilityBin, ...]:
     """Return what a reliability diagram draws: bins of equal width. Shapes: (n,), (n,)."""
     place = np.minimum((chances * bins).astype(np.int64), bins - 1)
-    found = []
-    for number in range(bins):
-        mine = place == number
-        predicted, share = (
-            (float(chances[mine].mean()), float(true[mine].mean()))
-            if mine.any()
-            else (float("nan"), float("nan"))
-        )
-        found.append(
-            ReliabilityBin(number / bins, (number + 1) / bins, int(mine.sum()), predicted, share)
-        )
-    return tuple(found)
+    count = np.bincount(place, minlength=bins)
+    with np.errstate(invalid="ignore"):  # NaN for an empty bin
+        means = [np.bincount(place, each, bins) / count for each in (chances, true)]
+    parts = zip(count.tolist(), *(mean.tolist() for mean in means), strict=True)
+    return tuple(ReliabilityBin(n / bins, (n + 1) / bins, *part) for n, part in enumerate(parts))
 
 
 def expected_calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
     """Return the distance of probability and share, averaged over triples."""
-    total = sum(part.count for part in bins)
     off = sum(part.count * abs(part.predicted - part.true) for part in bins if part.count)
-    return off / max(1, total)
+    return off / max(1, sum(part.count for part in bins))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from nscaching.evaluation.positions import Positions
+from nscaching.evaluation.evidence import Positions
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import SCORING, Side
 from nscaching.report.entity_map import entity_degrees, entity_places, entity_types

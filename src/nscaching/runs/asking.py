@@ -10,10 +10,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.evaluation.answers import AnswersBySide
 from nscaching.evaluation.calibration import Calibration
-from nscaching.evaluation.evidence import ENTITY_FEATURES, SCORE_FEATURES, Evidence, Questions
-from nscaching.evaluation.positions import Positions
+from nscaching.evaluation.evidence import (
+    ENTITY_FEATURES,
+    SCORE_FEATURES,
+    Evidence,
+    Positions,
+    Questions,
+)
+from nscaching.evaluation.ranking import AnswersBySide
 from nscaching.evaluation.regression import expit
 from nscaching.evaluation.reliability import claim_probabilities
 from nscaching.graph import KnowledgeGraph

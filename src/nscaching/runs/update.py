@@ -23,10 +23,10 @@ from torch import Tensor
 
 from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
-from nscaching.evaluation.answers import AnswersBySide
+from nscaching.evaluation.ranking import AnswersBySide
 from nscaching.graph import KnowledgeGraph, read_triples
 from nscaching.graph.names import REJECTED, SPLITS
-from nscaching.graph.pairs import triple_keys
+from nscaching.graph.pairs import contained
 from nscaching.models import Side
 from nscaching.runs.predictions import Named, Prediction
 from nscaching.training import Progress, RunFolder, Trainer, checkpoint
@@ -157,8 +157,7 @@ def _without(
     triples: npt.NDArray[np.int32], others: npt.NDArray[np.int32], sizes: tuple[int, int]
 ) -> npt.NDArray[np.int32]:
     """Return the triples that are not among others."""
-    keys = triple_keys(np.concatenate([triples, others]), *sizes)
-    return triples[~np.isin(keys[: len(triples)], keys[len(triples) :])]
+    return triples[~contained(triples, others, *sizes)]
 
 
 # Parameters --------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from nscaching.experiments.tune import SearchResult, tune
 from nscaching.experiments.tune.space import PAPERS_FIRST
 from nscaching.experiments.tune.trials import SearchFolder
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.pairs import triple_keys
+from nscaching.graph.pairs import contained
 from nscaching.models import Side
 from nscaching.nodes import NodeGraph
 from nscaching.nodes.api import method_scores
@@ -228,9 +228,8 @@ def cached_negatives(graph: KnowledgeGraph, sampler: NSCachingSampler) -> Ids:
         head, tail = (held.ravel(), anchor) if side is Side.HEAD else (anchor, held.ravel())
         parts.append(np.stack([head, relation, tail], axis=1)[held.ravel() != PADDING])
     triples = np.unique(np.concatenate(parts).astype(np.int64), axis=0)
-    both = np.concatenate([triples, graph.train, graph.valid, graph.test])
-    keys = triple_keys(both, graph.num_entities, graph.num_relations)
-    return triples[~np.isin(keys[: len(triples)], keys[len(triples) :])]
+    facts = np.concatenate([graph.train, graph.valid, graph.test])
+    return triples[~contained(triples, facts, graph.num_entities, graph.num_relations)]
 
 
 def _some(triples: Ids, rng: np.random.Generator) -> Ids:
