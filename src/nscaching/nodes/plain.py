@@ -1,9 +1,9 @@
 """Walks and the skip-gram step in plain NumPy: what the compiled kernels do, bit for bit.
 
 :func:`kernel` chooses: the compiled form where there is Numba, else (``NSCACHING_PLAIN=1``) the one
-of this module. Each takes the same arguments and writes into the same arrays; the shapes are those
-of ``kernels/walks_cpu.py`` and ``kernels/skipgram_cpu.py``. Random numbers are functions of a seed,
-a row and a draw (SplitMix64), so that both forms draw the same.
+of this module. Each takes the same arguments and writes into the same arrays; types and shapes are
+those of ``kernels/walks_cpu.py`` and ``kernels/skipgram_cpu.py``. Random numbers are functions of a
+seed, a row and a draw (SplitMix64), so that both forms draw the same.
 """
 
 from __future__ import annotations
@@ -89,17 +89,7 @@ class _Rows:
         return place, self.keys[place] == wanted
 
 
-def walk(
-    offsets: Array,
-    neighbours: Array,
-    cumulative: Array,
-    directed: bool,
-    walks: Array,
-    p: float,
-    q: float,
-    seed: np.uint64,
-    nodes: Array,
-) -> None:
+def walk(offsets, neighbours, cumulative, directed, walks, p, q, seed, nodes):
     """Make walks by number, all of them a step at a time."""
     rows = _Rows(offsets, neighbours, cumulative)
     streams = _streams(seed, walks)
@@ -172,7 +162,7 @@ def _exact_step(
     return int(nodes[min(np.searchsorted(reached, target, side="right"), len(nodes) - 1)])
 
 
-def count_nodes(nodes: Array, counts: Array) -> None:
+def count_nodes(nodes, counts):
     """Add how often each node stands in the walks."""
     counts += np.bincount(nodes[nodes >= 0], minlength=len(counts))
 
@@ -180,15 +170,7 @@ def count_nodes(nodes: Array, counts: Array) -> None:
 # Windows and negatives ---------------------------------------------------------------------------
 
 
-def windows(
-    walks: Array,
-    starts: Array,
-    window: int,
-    centres: Array,
-    pairs: Array,
-    targets: Array,
-    weights: Array,
-) -> None:
+def windows(walks, starts, window, centres, pairs, targets, weights):
     """Write the windows of walks: the centre, how many pairs it has, its contexts and counts."""
     lengths = np.diff(starts)
     owner = np.repeat(np.arange(len(walks)), lengths)
@@ -218,15 +200,7 @@ def _alias_draw(threshold: Array, alias: Array, bits: Array) -> Array:
     return np.where(height < threshold[place], place, alias[place])
 
 
-def draw_noise(
-    centres: Array,
-    targets: Array,
-    wide: int,
-    threshold: Array,
-    alias: Array,
-    seed: np.uint64,
-    negatives: Array,
-) -> None:
+def draw_noise(centres, targets, wide, threshold, alias, seed, negatives):
     """Draw nodes outside each window from a noise distribution kept as an alias table."""
     streams, draws = _streams(seed, np.arange(len(centres))), np.zeros(len(centres), np.int64)
     negatives[:] = -1
@@ -242,15 +216,7 @@ def draw_noise(
                 break
 
 
-def draw_candidates(
-    rows: Array,
-    offsets: Array,
-    known: Array,
-    threshold: Array,
-    alias: Array,
-    seed: np.uint64,
-    candidates: Array,
-) -> None:
+def draw_candidates(rows, offsets, known, threshold, alias, seed, candidates):
     """Draw candidates for cache rows from the noise, -1 for known positives."""
     draws = np.arange(1, candidates.shape[1] + 1)
     drawn = _alias_draw(threshold, alias, _bits(_streams(seed, rows)[:, None], draws))
@@ -260,9 +226,7 @@ def draw_candidates(
     candidates[:] = np.where(excluded, -1, drawn)
 
 
-def take_outside(
-    centres: Array, targets: Array, wide: int, drawn: Array, exists: Array, negatives: Array
-) -> None:
+def take_outside(centres, targets, wide, drawn, exists, negatives):
     """Keep the first draws outside their window."""
     fits = exists & _outside(centres, targets, wide, drawn)
     order = np.argsort(~fits, axis=1, kind="stable")[:, : negatives.shape[1]]
@@ -275,17 +239,8 @@ def take_outside(
 
 
 def window_gradients(
-    node_table: Array,
-    context_table: Array,
-    centres: Array,
-    targets: Array,
-    weights: Array,
-    pairs: Array,
-    wide: int,
-    scale: float,
-    gradient: Array,
-    losses: Array,
-) -> None:
+    node_table, context_table, centres, targets, weights, pairs, wide, scale, gradient, losses
+):
     """Write gradients of the centres; ``weights`` become the slopes of the scores."""
     there, vectors = targets >= 0, context_table[targets.clip(0)]
     scores = np.einsum("md,mkd->mk", node_table[centres], vectors)
@@ -299,7 +254,7 @@ def window_gradients(
     gradient[:] = np.einsum("mk,mkd->md", weights, vectors)
 
 
-def group_targets(targets: Array, slot: Array, nodes: Array, starts: Array, order: Array) -> int:
+def group_targets(targets, slot, nodes, starts, order):
     """List the distinct targets as they first occur, and the places where each stands."""
     flat = targets.reshape(-1)
     there = np.flatnonzero(flat >= 0)
@@ -314,9 +269,7 @@ def group_targets(targets: Array, slot: Array, nodes: Array, starts: Array, orde
     return len(distinct)
 
 
-def target_gradients(
-    node_table: Array, centres: Array, slopes: Array, starts: Array, order: Array, gradient: Array
-) -> None:
+def target_gradients(node_table, centres, slopes, starts, order, gradient):
     """Add up slope times centre for each target."""
     places = order[: starts[len(gradient)]]
     group = np.repeat(np.arange(len(gradient)), np.diff(starts[: len(gradient) + 1]))
@@ -325,7 +278,7 @@ def target_gradients(
     np.add.at(gradient, group, rows)
 
 
-def fill_alias(threshold: Array, alias: Array) -> None:
+def fill_alias(threshold, alias):
     """Make an alias table (Vose) in place, from weights whose mean is 1."""
     small, large = list(np.flatnonzero(threshold < 1)), list(np.flatnonzero(threshold >= 1))
     while small and large:

@@ -88,15 +88,8 @@ class CacheSampler(NodeSampler):
         count = _SPARE * self.config.negatives
         uniform = torch.rand(len(rows), count, generator=generator)
         drawn = self.cache.sample_at(uniform, rows, self.config.alpha2)
-        exists = drawn >= 0
-        kernel("take_outside")(
-            windows.centres,
-            windows.targets,
-            windows.width,
-            drawn.clamp_min(0).numpy(),
-            exists.numpy(),
-            windows.negatives,
-        )
+        given = (drawn.clamp_min(0).numpy(), (drawn >= 0).numpy())
+        kernel("take_outside")(*windows.around, *given, windows.negatives)
 
     def update(self, windows: Windows, model: SkipGram, generator: torch.Generator) -> None:
         """Offer each centre's row fresh nodes and keep N1 with sigma3."""

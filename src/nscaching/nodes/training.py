@@ -64,18 +64,9 @@ class SkipGramStep:
         centre_gradient = np.empty((count, dim), dtype=np.float32)
         looked_at = windows.pairs[::LOSS_EVERY]
         losses = np.empty(len(looked_at), dtype=np.float32)
-        kernel("window_gradients")(
-            node,
-            context,
-            windows.centres,
-            windows.targets,
-            windows.weights,
-            windows.pairs,
-            windows.width,
-            1.0 / max(float(windows.pairs.sum()), 1.0),
-            centre_gradient,
-            losses,
-        )
+        given = (windows.centres, windows.targets, windows.weights, windows.pairs, windows.width)
+        scale = 1.0 / max(float(windows.pairs.sum()), 1.0)
+        kernel("window_gradients")(node, context, *given, scale, centre_gradient, losses)
         places = windows.targets.size
         targets = np.empty(min(places, len(self._slot)), dtype=np.int64)
         starts = np.empty(len(targets) + 1, dtype=np.int64)
@@ -85,22 +76,16 @@ class SkipGramStep:
         kernel("target_gradients")(
             node, windows.centres, windows.weights, starts, order, target_gradient
         )
-        self._move(windows.centres, centre_gradient, targets[:used], target_gradient)
+        one, two = (
+            RowGradients(torch.from_numpy(rows), torch.from_numpy(gradient))
+            for rows, gradient in (
+                (windows.centres, centre_gradient),
+                (targets[:used], target_gradient),
+            )
+        )
+        tied = self.model.context is self.model.node
+        self.adam.step({"node": [one, two]} if tied else {"node": [one], "context": [two]})
         return float(losses.sum(dtype=np.float64) / max(looked_at.sum(), 1.0))
-
-    def _move(
-        self,
-        centres: np.ndarray,
-        centre_gradient: np.ndarray,
-        targets: np.ndarray,
-        target_gradient: np.ndarray,
-    ) -> None:
-        one = RowGradients(torch.from_numpy(centres), torch.from_numpy(centre_gradient))
-        two = RowGradients(torch.from_numpy(targets), torch.from_numpy(target_gradient))
-        if self.model.context is self.model.node:
-            self.adam.step({"node": [one, two]})
-        else:
-            self.adam.step({"node": [one], "context": [two]})
 
 
 @dataclass
@@ -117,14 +102,8 @@ class Trained:
 def make_walker(graph: NodeGraph, config: NodeConfig) -> Walker:
     """Return the walks a configuration asks for; DeepWalk's are those with p = q = 1."""
     p, q = (1.0, 1.0) if config.model == "deepwalk" else (config.p, config.q)
-    return Walker(
-        graph,
-        walks_per_node=config.walks_per_node,
-        length=config.walk_length,
-        p=p,
-        q=q,
-        seed=config.seed,
-    )
+    count, length = config.walks_per_node, config.walk_length
+    return Walker(graph, walks_per_node=count, length=length, p=p, q=q, seed=config.seed)
 
 
 def train_nodes(graph: NodeGraph, config: NodeConfig, progress: Progress) -> Trained:

@@ -49,17 +49,9 @@ class Walker:
     def walk(self, numbers: npt.NDArray[np.int64]) -> Walks:
         """Return the walks of some numbers, -1 after their end. Shape: (b, length)."""
         nodes = np.empty((len(numbers), self.length), dtype=np.int32)
-        kernel("walk")(
-            self.graph.offsets,
-            self.graph.neighbours,
-            self._cumulative,
-            self.graph.directed,
-            numbers,
-            self.p,
-            self.q,
-            np.uint64(self.seed),
-            nodes,
-        )
+        graph = self.graph
+        rows = (graph.offsets, graph.neighbours, self._cumulative, graph.directed)
+        kernel("walk")(*rows, numbers, self.p, self.q, np.uint64(self.seed), nodes)
         return nodes
 
     def blocks(self, advance: Callable[[int], None] | None = None) -> Iterator[Walks]:
@@ -94,6 +86,11 @@ class Windows:
     width: int
 
     @property
+    def around(self) -> tuple[Any, ...]:
+        """What a negative must not be among: centres, targets and their width."""
+        return self.centres, self.targets, self.width
+
+    @property
     def negatives(self) -> npt.NDArray[np.int32]:
         """The places for negatives; shape: (m, negatives)."""
         return self.targets[:, self.width :]
@@ -114,30 +111,16 @@ class Noise:
         self, windows: Windows, out: npt.NDArray[np.int32], generator: torch.Generator
     ) -> None:
         """Draw nodes outside each window. Shape of ``out``: (m, k)."""
-        kernel("draw_noise")(
-            windows.centres,
-            windows.targets,
-            windows.width,
-            self.threshold,
-            self.alias,
-            unsigned(new_seed(generator)),
-            out,
-        )
+        seed = unsigned(new_seed(generator))
+        kernel("draw_noise")(*windows.around, self.threshold, self.alias, seed, out)
 
     def candidates(
         self, rows: torch.Tensor, count: int, known: KnownPositives, seed: torch.Tensor
     ) -> npt.NDArray[np.int64]:
         """Draw candidates for cache rows, -1 for known positives. Shape: (b, count)."""
         drawn = np.empty((len(rows), count), dtype=np.int64)
-        kernel("draw_candidates")(
-            rows.numpy(),
-            known.offsets.numpy(),
-            known.answers.numpy(),
-            self.threshold,
-            self.alias,
-            unsigned(seed),
-            drawn,
-        )
+        arrays = (each.numpy() for each in (rows, known.offsets, known.answers))
+        kernel("draw_candidates")(*arrays, self.threshold, self.alias, unsigned(seed), drawn)
         return drawn
 
     def draw_plain(self, count: int, generator: torch.Generator) -> npt.NDArray[np.int64]:
