@@ -40,23 +40,23 @@ class Letters(Sweep):
         self.before = {record["letter"]: record for record in log.read()}
         self.trained = []
 
-    def known(self, letter):
+    def _known(self, letter):
         record = self.before.get(letter.identity)
         return None if record is None or record["error"] else record
 
-    def train(self, letter):
+    def _train(self, letter):
         self.trained.append(letter.identity)
         if letter.identity in self.errors:
             raise self.errors[letter.identity]
         return {"letter": letter.identity, "capital": letter.identity.upper(), "error": None}
 
-    def failed(self, letter, reason):
+    def _failed(self, letter, reason):
         return {"letter": letter.identity, "error": reason}
 
-    def seconds(self, letter):
+    def _seconds(self, letter):
         return 60.0 if self.trained else None
 
-    def keep(self, letter, record):
+    def _keep(self, letter, record):
         if self.before.get(letter.identity) != record:
             self.log.append(record)
 

@@ -158,23 +158,23 @@ class Sweep(Experiment[S, Record]):
         self._ahead = self._unknown()
 
     @abstractmethod
-    def known(self, configuration: S) -> Record | None:
+    def _known(self, configuration: S) -> Record | None:
         """Return the record of an earlier session, where it is still what is asked for."""
 
     @abstractmethod
-    def train(self, configuration: S) -> Record:
+    def _train(self, configuration: S) -> Record:
         """Run a configuration and return its record, with an ``error`` of None."""
 
     @abstractmethod
-    def failed(self, configuration: S, reason: str) -> Record:
+    def _failed(self, configuration: S, reason: str) -> Record:
         """Return the record of a failure."""
 
     @abstractmethod
-    def seconds(self, configuration: S) -> float | None:
+    def _seconds(self, configuration: S) -> float | None:
         """Return how long a configuration is expected to take; None where nothing is known."""
 
     @abstractmethod
-    def keep(self, configuration: S, record: Record) -> None:
+    def _keep(self, configuration: S, record: Record) -> None:
         """Write a record down."""
 
     @property
@@ -187,14 +187,14 @@ class Sweep(Experiment[S, Record]):
         return next(self._ahead, None)
 
     def _unknown(self) -> Iterator[S]:
-        found = {each.identity: self.known(each) for each in self.configurations}
+        found = {each.identity: self._known(each) for each in self.configurations}
         for place, each in enumerate(self.configurations):
             record = found[each.identity]
             if record is not None:
                 self.take_in(each, record)
                 continue
             ahead = [x for x in self.configurations[place:] if found[x.identity] is None]
-            times = [seconds for x in ahead if (seconds := self.seconds(x)) is not None]
+            times = [seconds for x in ahead if (seconds := self._seconds(x)) is not None]
             left = sum(times) / len(times) * len(ahead) if times else None
             rest = "" if left is None else f" (about {duration(left)} left for all)"
             noun = self.noun.capitalize()
@@ -204,13 +204,13 @@ class Sweep(Experiment[S, Record]):
     def run(self, configuration: S) -> Record:
         """Run a configuration; whatever goes wrong is its record."""
         try:
-            return self.train(configuration)
+            return self._train(configuration)
         except Exception as error:
             reason = failure(error)
             self.progress.say(f"{configuration.title}, failed: {reason}")
-            return self.failed(configuration, reason)
+            return self._failed(configuration, reason)
 
     def take_in(self, configuration: S, record: Record) -> None:
         """Write a record down."""
         self.records[configuration.identity] = record
-        self.keep(configuration, record)
+        self._keep(configuration, record)

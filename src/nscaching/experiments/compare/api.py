@@ -199,7 +199,7 @@ class CompareSweep(Sweep[Entry]):
         self.resume, self.overwrite = resume, overwrite
         self.resume_command = f"nscaching compare --resume --out {comparison.out}"
         self.log = TrialLog(comparison.out / "trials.jsonl")
-        self._known = {result.run: result for result in known}
+        self._before = {result.run: result for result in known}
         self._took: dict[str, float] = {}  #: seconds of a run, by sampler
 
     def begin(self) -> None:
@@ -219,19 +219,17 @@ class CompareSweep(Sweep[Entry]):
         here.write_marker(here.path)
         self.log.repair()
         names = {entry.identity for entry in self.configurations}
-        kept = [result for run, result in self._known.items() if run in names]
+        kept = [result for run, result in self._before.items() if run in names]
         self._write(replace(self.comparison, runs=kept))
 
-    def known(self, entry: Entry) -> Record | None:
-        """Return the result of an earlier session."""
-        result = self._known.get(entry.identity) if self.resume else None
+    def _known(self, entry: Entry) -> Record | None:
+        result = self._before.get(entry.identity) if self.resume else None
         if result is None or not finished(self._folder(entry.identity), entry.settings, result):
             return None
         self._took.setdefault(entry.variant.label, result.seconds)
         return asdict(result)
 
-    def train(self, entry: Entry) -> Record:
-        """Train a run, or resume it; keep the ranks of its test facts."""
+    def _train(self, entry: Entry) -> Record:
         started = time.monotonic()
         how: dict[str, Any] = {"resume": self.resume, "overwrite": self.overwrite}
         folder = self._folder(entry.identity)
@@ -244,20 +242,17 @@ class CompareSweep(Sweep[Entry]):
         self._took[entry.variant.label] = time.monotonic() - started
         return asdict(result)
 
-    def failed(self, entry: Entry, reason: str) -> Record:
-        """Return a result that says why there is none."""
+    def _failed(self, entry: Entry, reason: str) -> Record:
         return asdict(replace(entry.blank, error=reason))
 
-    def seconds(self, entry: Entry) -> float | None:
-        """Return what a run of that sampler took, or else the mean of the others."""
+    def _seconds(self, entry: Entry) -> float | None:
         if not self._took:
             return None
         usual = sum(self._took.values()) / len(self._took)
         return self._took.get(entry.variant.label, usual)
 
-    def keep(self, entry: Entry, record: Record) -> None:
-        """Log what is new."""
-        before = self._known.get(entry.identity)
+    def _keep(self, entry: Entry, record: Record) -> None:
+        before = self._before.get(entry.identity)
         if before is None or asdict(before) != record:
             self.log.append(record)
 

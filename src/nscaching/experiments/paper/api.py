@@ -136,13 +136,11 @@ class CellSweep(Sweep[Planned]):
         self.resume_command = _command(name, request)
         self.file: Path | None = None
 
-    def known(self, planned: Planned) -> Row | None:
-        """Return a row that an earlier command made, also for another table."""
+    def _known(self, planned: Planned) -> Row | None:
         row = self.results.find(planned.cell, planned.settings, self.request.on)
         return None if row is None or row.get("error") else row
 
-    def train(self, planned: Planned) -> Row:
-        """Make the row of a cell."""
+    def _train(self, planned: Planned) -> Row:
         return self._blank(planned) | self._found(planned.cell, planned.settings)
 
     def _found(self, cell: Cell, settings: dict[str, Any]) -> Row:
@@ -157,20 +155,17 @@ class CellSweep(Sweep[Planned]):
         stands_in = self.request.on is not None
         return train_row(cell, settings, graph, folder, self.progress, standing_in=stands_in)
 
-    def failed(self, planned: Planned, reason: str) -> Row:
-        """Return a row that says why there are no numbers."""
+    def _failed(self, planned: Planned, reason: str) -> Row:
         missing = planned.state == MISSING
         return self._blank(planned) | {"error": reason, "missing": missing}
 
-    def seconds(self, planned: Planned) -> float | None:
-        """Return the expected time, corrected by what was timed on this machine so far."""
+    def _seconds(self, planned: Planned) -> float | None:
         if not planned.seconds:
             return 0.0
         factor = slowness(self.results.rows, self.hardware, self.request.on) or 1.0
         return planned.model_seconds * factor
 
-    def keep(self, planned: Planned, record: Row) -> None:
-        """Write the file of the table."""
+    def _keep(self, planned: Planned, record: Row) -> None:
         self.file = self.results.keep(self.name, self.records.values())
 
     def _blank(self, planned: Planned) -> Row:
