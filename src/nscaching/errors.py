@@ -7,6 +7,7 @@ place and the remedy. The command line prints the sentence and exits with code 2
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
 
 
@@ -18,6 +19,10 @@ class UserError(NSCachingError, ValueError):
     """Bad input: a file, a name or a setting that the user can correct."""
 
 
+class CannotWrite(UserError):
+    """A file cannot be written: the disk is full, say. Whatever comes next could not be either."""
+
+
 class TrainingDiverged(NSCachingError, RuntimeError):
     """The loss stopped being a number; the last good checkpoint is kept."""
 
@@ -26,7 +31,17 @@ class TrainingInterrupted(KeyboardInterrupt):
     """The run was asked to stop, by Ctrl-C or a signal; what was said is kept is kept.
 
     Not an :class:`Exception`: a script that catches those must not swallow a request to stop.
+    ``number`` is that of the signal; the command line exits with 128 and that.
     """
+
+    def __init__(self, message: str = "", number: int | None = None) -> None:
+        super().__init__(message)
+        self.number = int(signal.SIGINT if number is None else number)
+
+
+def stop_signal(error: KeyboardInterrupt) -> int:
+    """Return the signal that an interrupt stands for: SIGINT unless it says another."""
+    return int(getattr(error, "number", signal.SIGINT))
 
 
 #: What to do about a folder that is taken, on the command line and in Python.

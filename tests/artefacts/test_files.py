@@ -7,6 +7,7 @@ import stat
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from nscaching import UserError
@@ -17,6 +18,7 @@ from nscaching.artefacts.files import (
     write_tensors,
     write_text,
 )
+from nscaching.errors import CannotWrite
 
 
 def listing(folder):
@@ -63,6 +65,16 @@ def test_files_have_the_permissions_new_files_have(tmp_path):
     usual = stat.S_IMODE((tmp_path / "usual").stat().st_mode)
     for name in ("ours", "tensors"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == usual
+
+
+def test_a_full_disk_is_told_with_the_bytes(tmp_path, monkeypatch):
+    def full(*given, **named):
+        raise SafetensorError('Io Error(Os { code: 28, message: "No space left (os error 28)" })')
+
+    monkeypatch.setattr("nscaching.artefacts.files.save_file", full)
+    with pytest.raises(CannotWrite, match=r"4,000 bytes are needed and [0-9,]+ bytes are free in"):
+        write_tensors(tmp_path / "t.safetensors", {"a": torch.zeros(1000)})
+    assert listing(tmp_path) == []
 
 
 @pytest.mark.parametrize(

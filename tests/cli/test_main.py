@@ -66,7 +66,7 @@ def test_an_unknown_command_is_named_with_the_nearest():
     assert "train" in outcome.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("moment", ["nscaching.cli.main", "torch"])
 def test_a_signal_while_modules_are_loaded_ends_with_a_sentence(number, moment):
     """The process sends itself the signal when it begins to import a module."""
@@ -95,8 +95,84 @@ def test_a_signal_in_the_first_second_leaves_no_traceback(delay, tmp_path):
     time.sleep(delay)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
-    assert process.returncode in (130, 143)
+    assert process.returncode == 143
     assert "Traceback" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_kernels_are_compiled_leaves_no_traceback(tmp_path, number):
+    """Kernels are compiled into an empty folder; the signal comes when its first file is there."""
+    cache, out = tmp_path / "kernels", tmp_path / "R"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "NUMBA_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "nscaching", "train", "world", "--epochs", "1"]
+    process = subprocess.Popen(
+        [*command, "--out", str(out), "--device", "cpu"],
+        stdout=-1,
+        stderr=-1,
+        text=True,
+        env=environment,
+        start_new_session=True,  # a shell in the background has SIGINT ignored
+    )
+    while process.poll() is None and not any(cache.rglob("*.nbi")):
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 128 + number, said
+    assert "Traceback" not in said
+    assert not list(out.rglob(".*")), "a lock or temporary files were left"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="shells differ")
+@pytest.mark.parametrize(
+    ("redirection", "code", "words"),
+    [
+        (">&-", 0, ""),
+        (">&- 2>&-", 0, ""),
+        ("</dev/null >/dev/full", 1, "The output cannot be written: No space left on device.\n"),
+        ("| true", 0, None),
+    ],
+)
+@pytest.mark.parametrize("arguments", ["--help", "datasets list --json"])
+def test_an_output_that_is_closed_or_full(arguments, redirection, code, words):
+    command = f"{sys.executable} -m nscaching {arguments} {redirection}"
+    path = os.pathsep.join(str(Path(part).resolve()) for part in sys.path if part)
+    done = subprocess.run(
+        ["sh", "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    if words is not None:
+        assert done.stderr == words
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits on memory are those of Linux")
+@pytest.mark.parametrize("kilobytes", [150_000, 600_000, 1_200_000])
+def test_a_limit_on_memory_is_named(tmp_path, kilobytes):
+    command = f"ulimit -v {kilobytes}; {sys.executable} -m nscaching train world --out {tmp_path}/R"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "memory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="paths are bytes only there")
+def test_a_path_that_is_not_utf8_is_refused_before_anything_is_written(tmp_path):
+    file = tmp_path / "g.tsv"
+    file.write_text("a\tr\tb\nb\tr\tc\n")
+    out = os.fsencode(tmp_path) + b"/x\xff"
+    command = [sys.executable, "-m", "nscaching", "train", str(file), "--split", "0", "--out", out]
+    done = subprocess.run([*command, "--quiet"], capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"is not UTF-8 text" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert not os.path.lexists(out)
 
 
 def test_an_ascii_terminal_is_no_error(tmp_path):

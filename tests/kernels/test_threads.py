@@ -1,5 +1,9 @@
 """What a run computes does not depend on how many threads its loops run on, bit for bit."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from nscaching.evaluation import rank_triples
@@ -81,3 +85,31 @@ def test_ranks_are_the_same(scoring):
 
     one, other = with_one_thread_and_with_all(ranked)
     assert one == other
+
+
+FORKED = """
+import os, sys
+import nscaching as ns
+triples = [(f"e{i}", f"r{i % 3}", f"e{(7 * i + 1) % 20}") for i in range(60)]
+options = {"epochs": 1, "dim": 4, "progress": "none", "device": "cpu"}
+if sys.argv[1] == "after":
+    ns.train(triples, **options)
+child = os.fork()
+if child == 0:
+    try:
+        ns.train(triples, **options)
+    except ns.UserError as error:
+        print(error)
+        os._exit(7)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
+@pytest.mark.parametrize(("when", "code"), [("before", 0), ("after", 7)])
+def test_a_fork_after_training_says_what_to_do(when, code):
+    command = [sys.executable, "-c", FORKED, when]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == code, done.stderr
+    assert ("spawn" in done.stdout) == (when == "after")

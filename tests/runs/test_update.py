@@ -7,6 +7,9 @@ import torch
 import nscaching as ns
 from nscaching import UserError
 from nscaching.runs.update import grown_graph, grown_tables
+from nscaching.training import Trainer
+
+from ..training.helpers import bits
 
 NEW = [
     ("newtown", "in country", "land1"),
@@ -50,6 +53,35 @@ def test_a_fact_that_is_held_out_stays_held_out_and_a_rejected_one_goes(towns):
     gone = grown_graph(graph, [], [held])
     assert len(gone.test) == len(graph.test) - 1
     assert gone.labelled["rejected"].tolist() == [[*graph.test[0].tolist(), -1]]
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 4])
+def test_an_update_that_is_killed_is_resumed_to_the_same_bits(towns, tmp_path, monkeypatch, epoch):
+    told = {"reject": towns.discover(2)[1:], "epochs": 5, "progress": "none"}
+    whole = towns.update(NEW, out=tmp_path / "whole", **told)
+
+    def killed(trainer, *given):
+        if trainer.counters.epoch == epoch:
+            raise SystemExit
+        return train_epoch(trainer, *given)
+
+    train_epoch = Trainer._train_epoch
+    monkeypatch.setattr(Trainer, "_train_epoch", killed)
+    with pytest.raises(SystemExit):
+        towns.update(NEW, out=tmp_path / "R", **told)
+    monkeypatch.undo()
+    assert ns.load_run(tmp_path / "R").rejected == whole.rejected
+    resumed = ns.train(out=tmp_path / "R", resume=True, progress="none")
+    assert bits(resumed) == bits(whole)
+    assert resumed.summary["test"] == whole.summary["test"]
+    assert resumed.rejected == whole.rejected
+
+
+def test_an_update_in_memory_is_that_of_a_folder(towns, tmp_path):
+    one, other = (
+        towns.update(NEW, out=o, epochs=2, progress="none") for o in (None, tmp_path / "R")
+    )
+    assert bits(one) == bits(other)
 
 
 @pytest.fixture(scope="module")

@@ -220,7 +220,7 @@ def test_a_stop_outside_the_epochs_says_how_to_go_on(tmp_path, monkeypatch, owne
     signal_at(monkeypatch, owner, name, 1, number)
     result = CliRunner().invoke(app, arguments)
     monkeypatch.undo()
-    assert result.exit_code == 130
+    assert result.exit_code == 128 + number
     assert f"nscaching train --resume --out {folder}" in result.stderr
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     again = CliRunner().invoke(app, ["train", "--resume", "--out", str(folder), "--quiet"])

@@ -133,7 +133,7 @@ def test_signals_write_a_checkpoint_and_say_how_to_resume(reference, tmp_path):
         wait_for(lambda seen=seen: len(untimed_metrics(out)) > seen + 3, process)
         os.kill(process.pid, number)
         code, stdout, stderr = finish(process)
-        assert code == 130
+        assert code == 128 + number
         assert stdout == ""
         assert "Traceback" not in stderr
         assert number.name in stderr

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,11 +20,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from nscaching.errors import UserError
+from nscaching.errors import CHOOSE_ANOTHER, CannotWrite, UserError
 
 _REMEDIES = {
-    errno.ENOSPC: "the disk is full; free some space or choose another folder",
-    errno.EDQUOT: "the disk quota is used up; free some space or choose another folder",
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "it is larger than the limit on files here; raise it (ulimit -f)",
     errno.EROFS: "it is on a read-only file system; choose another folder",
     errno.EACCES: "you may not write there; choose another folder or change its permissions",
     errno.EPERM: "you may not write there; choose another folder or change its permissions",
@@ -34,27 +36,51 @@ _REMEDIES = {
 }
 
 
+#: The file system has no space left; how much there is goes into the message.
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
 @contextlib.contextmanager
-def explained_writes(path: Path) -> Iterator[None]:
-    """Turn the file system's refusals into a :class:`UserError` that names the path."""
+def explained_writes(path: Path, size: int | None = None) -> Iterator[None]:
+    """Turn the file system's refusals into a :class:`UserError` that names the path.
+
+    ``size`` is the bytes of the whole file, where they are known: a full disk is told with them.
+    """
     try:
         yield
     except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
-        raise UserError(f"Cannot write {path}: {remedy}.") from error
+        raise _refusal(path, error.errno or 0, error.strerror or str(error), size) from error
     except SafetensorError as error:  # it reports I/O errors as text
-        full = "No space left" in str(error) or "StorageFull" in str(error)
-        remedy = _REMEDIES[errno.ENOSPC] if full else str(error)
-        raise UserError(f"Cannot write {path}: {remedy}.") from error
+        found = re.search(r"os error (\d+)", str(error))
+        number = int(found[1]) if found else errno.ENOSPC if "StorageFull" in str(error) else 0
+        raise _refusal(path, number, str(error), size) from error
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+def _refusal(path: Path, number: int, otherwise: str, size: int | None) -> CannotWrite:
+    remedy = _REMEDIES.get(number, otherwise)
+    if number in _FULL:
+        needed = "" if size is None else f"{size:,} bytes are needed and "
+        remedy += f": {needed}{_free_bytes(path):,} bytes are free in {path.parent}; "
+        remedy += "free some space or choose another folder"
+    return CannotWrite(f"Cannot write {path}: {remedy}.")
+
+
+def _free_bytes(path: Path) -> int:
+    """Return the bytes that are free where a file was to be written."""
+    for above in path.parents:
+        with contextlib.suppress(OSError):
+            return shutil.disk_usage(above).free
+    return 0
+
+
+def write_atomically(path: Path, write: Callable[[Path], object], size: int | None = None) -> None:
     """Let ``write`` fill a file in a temporary folder beside ``path``, then rename it into place.
 
     A folder, because some writers have temporary files of their own: a process that is killed
-    leaves them all in one place, for :func:`sweep_temporary`.
+    leaves them all in one place, for :func:`sweep_temporary`. ``size`` is for the message where
+    the disk is full.
     """
-    with explained_writes(path):
+    with explained_writes(path, size):
         workshop = tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         try:
             temporary = Path(workshop) / path.name
@@ -114,7 +140,8 @@ def find_foreign(folder: Path, patterns: Iterable[str]) -> Path | None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically, in UTF-8 and with the line ends as they are."""
-    write_atomically(path, lambda temporary: temporary.write_bytes(text.encode("utf-8")))
+    content = text.encode("utf-8")
+    write_atomically(path, lambda temporary: temporary.write_bytes(content), len(content))
 
 
 def write_names(path: Path, names: Iterable[str]) -> None:
@@ -201,7 +228,9 @@ def write_tensors(
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     told = json.dumps(details if details is not None else {})
     metadata = {"details": told, "digest": tensor_digest(whole, told)}
-    write_atomically(path, lambda temporary: save_file(whole, temporary, metadata=metadata))
+    _refuse_odd_path(path)
+    size = sum(tensor.nbytes for tensor in whole.values())
+    write_atomically(path, lambda temporary: save_file(whole, temporary, metadata=metadata), size)
 
 
 def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -261,6 +290,7 @@ def read_details(path: Path, what: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def _opened_tensors(path: Path, what: str) -> Iterator[Any]:
     """Open a safetensors file; a file that is none is named with what it should be."""
+    _refuse_odd_path(path)
     if not path.is_file():
         raise UserError(f"{path} is missing: there is no {what} here.")
     try:
@@ -270,6 +300,16 @@ def _opened_tensors(path: Path, what: str) -> Iterator[Any]:
         raise UserError(
             f"{path} is not a whole safetensors file ({error}). It was truncated or is no {what} "
             "of nscaching: restore it from a copy, or train again."
+        ) from error
+
+
+def _refuse_odd_path(path: Path) -> None:
+    """Refuse a path that safetensors, whose paths are UTF-8, could not open."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"The path {path} is not UTF-8 text, as that of a model has to be; {CHOOSE_ANOTHER}"
         ) from error
 
 

@@ -144,13 +144,16 @@ class ArtefactFolder:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the lock of the folder; one that holds something else is left alone."""
+        """Hold the lock of the folder; one that holds something else is left alone.
+
+        What a killed process left there of unfinished writes is removed first.
+        """
         if self.exists() and not self.holds_one():
             yield  # it will be refused
             return
         self.lock.acquire()
         try:
-            self.recover()
+            self.sweep()
             yield
         finally:
             self.lock.release()
@@ -175,7 +178,7 @@ class ArtefactFolder:
                 if marker is not None:
                     self.write_marker(new, **marker)
             except UserError as error:  # name the file where it would have been
-                raise UserError(str(error).replace(str(new), str(self.path))) from error
+                raise type(error)(str(error).replace(str(new), str(self.path))) from error
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             if fresh:

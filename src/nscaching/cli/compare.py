@@ -21,7 +21,6 @@ from nscaching.cli.option_flags import (
 from nscaching.cli.output import print_json, say, table
 from nscaching.experiments.compare import Comparison, compare
 from nscaching.training import Progress, TrainConfig
-from nscaching.training.interrupt import terminate_as_interrupt
 
 
 @with_option_flags(TrainConfig, leave_out=("data", "sampler", "seed", "max_seconds"))
@@ -64,18 +63,17 @@ def compare_command(
     """Train several samplers with the same options and budget; one table, one picture, one page."""
     if max_seconds is not None:
         options["max_seconds"] = max_seconds
-    with terminate_as_interrupt():
-        comparison = compare(
-            data,
-            samplers,
-            seeds=None if seeds is None else whole_numbers(seeds),
-            out=out,
-            config=config,
-            resume=resume,
-            overwrite=overwrite,
-            progress=Progress("none" if quiet else "auto"),
-            **options,
-        )
+    comparison = compare(
+        data,
+        samplers,
+        seeds=None if seeds is None else whole_numbers(seeds),
+        out=out,
+        config=config,
+        resume=resume,
+        overwrite=overwrite,
+        progress=Progress("none" if quiet else "auto"),
+        **options,
+    )
     print_json(comparison.as_dict()) if as_json else _show(comparison)
     if all(result.error is not None for result in comparison.runs):
         raise typer.Exit(1)

@@ -11,7 +11,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from nscaching._version import __version__
-from nscaching.cli import start
 
 #: Set by ``--debug``: errors show where they come from.
 DEBUG_VARIABLE = "NSCACHING_DEBUG"
@@ -69,7 +68,6 @@ class LazyGroup(TyperGroup):
             group.command(cmd_name)(getattr(module, f"{cmd_name}_command"))
         command = typer.main.get_command(group)
         command.name = cmd_name
-        start.loaded()
         return command
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -96,13 +94,17 @@ def _loaded(name: str) -> Any:
     except (ImportError, MemoryError, OSError, RuntimeError) as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        what = str(error).splitlines()[0] if str(error) else "there is not enough memory"
-        print(
-            f"A package that nscaching needs cannot be loaded: {what}. Free some memory (ulimit -v "
-            "shows a limit), or install again: pip install nscaching. --debug shows where.",
-            file=sys.stderr,
-        )
+        print(cannot_load(error), file=sys.stderr)
         raise typer.Exit(1) from error
+
+
+def cannot_load(error: BaseException) -> str:
+    """Say what to do about a package that cannot be loaded."""
+    what = str(error).splitlines()[0] if str(error) else "there is not enough memory"
+    return (
+        f"A package that nscaching needs cannot be loaded: {what.rstrip('.')}. Free some memory "
+        "(ulimit -v shows a limit), or install again: pip install nscaching. --debug shows where."
+    )
 
 
 app = typer.Typer(
@@ -148,4 +150,10 @@ def main() -> None:
     if sys.argv[1:2] == ["--version"]:
         print(f"nscaching {__version__}")
         return
-    app()
+    try:
+        app()
+    except OSError as error:  # help and the like; commands speak for themselves
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        os.write(2, f"The output cannot be written: {error.strerror}.\n".encode())
+        os._exit(1)

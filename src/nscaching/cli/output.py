@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import json
@@ -15,13 +16,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from nscaching.cli.main import DEBUG_VARIABLE
-from nscaching.errors import NSCachingError, TrainingInterrupted, UserError
+from nscaching.cli import start
+from nscaching.cli.main import DEBUG_VARIABLE, cannot_load
+from nscaching.errors import NSCachingError, UserError, stop_signal
+from nscaching.interrupt import terminate_as_interrupt
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _NO_MEMORY = "There is not enough memory for this; try a smaller dim or --eval-memory."
+#: What a full disk, or a device that is gone, answers where results are printed.
+_OUTPUT = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG)
 #: Characters that make a terminal do something: control characters but the end of a line, what ends
 #: a line elsewhere, and what turns the direction of writing.
 _CONTROLS = re.compile(
@@ -30,12 +35,20 @@ _CONTROLS = re.compile(
 
 
 def friendly(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn errors into one or two sentences on stderr: exit code 2 for a user's mistake, else 1."""
+    """Turn errors into one or two sentences on stderr: exit code 2 for a user's mistake, else 1.
+
+    A signal that stops a command gives 128 and its number: 130 for Ctrl-C, 143 for SIGTERM, 129 for
+    SIGHUP.
+    """
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return command(*args, **kwargs)
+            start.loaded()
+            with terminate_as_interrupt():
+                made = command(*args, **kwargs)
+                sys.stdout.flush()  # here, where an output that is full is explained
+                return made
         except typer.Exit:
             raise
         except (Exception, KeyboardInterrupt) as error:
@@ -54,7 +67,7 @@ def _explained(error: BaseException) -> tuple[int, str]:
     if isinstance(error, UserError):
         return 2, str(error)
     if isinstance(error, KeyboardInterrupt):
-        return 130, str(error) if isinstance(error, TrainingInterrupted) else "Stopped."
+        return 128 + stop_signal(error), str(error) or "Stopped."
     no_memory = isinstance(error, RuntimeError) and re.search(
         "can't allocate|out of memory", str(error)
     )  # torch has errors of its own for that
@@ -62,6 +75,11 @@ def _explained(error: BaseException) -> tuple[int, str]:
         return 1, _NO_MEMORY
     if isinstance(error, BrokenPipeError):
         return 1, "The output was closed before everything was written."
+    library = isinstance(error, OSError) and re.search("shared object|failed to map", str(error))
+    if library or isinstance(error, ImportError):
+        return 1, cannot_load(error)  # it is loaded when it is needed
+    if isinstance(error, OSError) and error.errno in _OUTPUT and error.filename is None:
+        return 1, f"The output cannot be written: {error.strerror}."
     if isinstance(error, NSCachingError | OSError):
         return 1, str(error)
     what = f"{type(error).__name__}: {error}"

@@ -21,7 +21,6 @@ from nscaching.experiments.paper.results import (
 )
 from nscaching.experiments.runner import DONE
 from nscaching.training import Progress
-from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.progress import duration
 
 _Names = list[str] | None
@@ -90,8 +89,7 @@ def reproduce_command(
         on=on,
     )
     shown = Progress("none" if quiet else "auto")
-    with terminate_as_interrupt():
-        made = reproduce(name, request, dry_run=dry_run, finished=finished, progress=shown)
+    made = reproduce(name, request, dry_run=dry_run, finished=finished, progress=shown)
     _end(made, as_json, dry_run)
 
 

@@ -6,6 +6,7 @@ then ends the process with one sentence, and no traceback out of somebody's impo
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
@@ -14,6 +15,8 @@ from types import FrameType
 from typing import Any
 
 _USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+if hasattr(signal, "SIGHUP"):  # Windows has none
+    _USUAL[signal.SIGHUP] = signal.SIG_DFL
 
 
 def main() -> None:
@@ -21,6 +24,7 @@ def main() -> None:
     for number in _USUAL:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
+    _open_closed_outputs()
     try:
         os.getcwd()  # noqa: PTH109
     except OSError:  # torch would end the process without a word of ours
@@ -34,6 +38,17 @@ def main() -> None:
     run()
 
 
+def _open_closed_outputs() -> None:
+    """Send an output that is closed to nowhere: the next file opened would take its number."""
+    for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+
+
 def loaded() -> None:
     """Give signals their usual meaning again: the command is loaded and looks after itself."""
     for number, handler in _USUAL.items():
@@ -42,5 +57,6 @@ def loaded() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    os.write(2, b"Stopped before anything was done.\n")
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        os.write(2, b"Stopped before anything was done.\n")
     os._exit(128 + number)

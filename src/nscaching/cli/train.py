@@ -21,7 +21,7 @@ from nscaching.cli.option_flags import (
     with_option_flags,
 )
 from nscaching.cli.output import print_json, say, table
-from nscaching.errors import TrainingInterrupted, UserError
+from nscaching.errors import TrainingInterrupted, UserError, stop_signal
 from nscaching.graph import reading_progress
 from nscaching.report.page import try_to_write
 from nscaching.runs.api import cooked, make_config, merged_options, train
@@ -30,7 +30,6 @@ from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
 from nscaching.training.folder import default_out
 from nscaching.training.idle_options import idle_options
-from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.memory import plan_memory
 from nscaching.training.opening import open_graph
 from nscaching.training.progress import duration
@@ -99,17 +98,17 @@ def train_command(
 def resumable(out: Path) -> Iterator[None]:
     """Say how to resume after a stop outside the epochs, which look after themselves."""
     try:
-        with terminate_as_interrupt():
-            yield
+        yield
     except TrainingInterrupted:
         raise
     except KeyboardInterrupt as error:
-        if not RunFolder(out).is_run():
-            raise TrainingInterrupted("Stopped before the run began; nothing was kept.") from error
-        raise TrainingInterrupted(
-            "Stopped; what the last checkpoint holds is kept. Resume with:\n"
-            f"  nscaching train --resume --out {out}"
-        ) from error
+        said = "Stopped before the run began; nothing was kept."
+        if RunFolder(out).is_run():
+            said = (
+                "Stopped; what the last checkpoint holds is kept. Resume with:\n"
+                f"  nscaching train --resume --out {out}"
+            )
+        raise TrainingInterrupted(said, stop_signal(error)) from error
 
 
 def _show_plan(data: str | None, options: dict[str, Any], as_json: bool) -> None:

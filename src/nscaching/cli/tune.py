@@ -21,7 +21,6 @@ from nscaching.experiments.tune.result import Gain, Importance
 from nscaching.experiments.tune.space import NodeSearchOptions, SearchOptions
 from nscaching.nodes import NodeConfig
 from nscaching.training import Progress, TrainConfig
-from nscaching.training.interrupt import terminate_as_interrupt
 from nscaching.training.progress import duration
 
 
@@ -61,20 +60,19 @@ def _tune(
     every trial and not searched. OUT/best.yaml is the best so far, from the first trial on:
     nscaching train --config OUT/best.yaml
     """
-    with terminate_as_interrupt():
-        result = tune(
-            data,
-            out=out,
-            base=base,
-            labels=labels,
-            resume=resume,
-            overwrite=overwrite,
-            workers=workers,
-            workers_as=workers_as,
-            dask=dask,
-            progress=Progress("none" if quiet else "auto"),
-            **options,
-        )
+    result = tune(
+        data,
+        out=out,
+        base=base,
+        labels=labels,
+        resume=resume,
+        overwrite=overwrite,
+        workers=workers,
+        workers_as=workers_as,
+        dask=dask,
+        progress=Progress("none" if quiet else "auto"),
+        **options,
+    )
     print_json(result.as_dict()) if as_json else _show(result)
 
 

@@ -15,6 +15,7 @@ from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.pairs import distinct, pair_keys
 from nscaching.kernels.availability import HAVE_NUMBA
+from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import EmbeddingModel, Side
 
 Ids = npt.NDArray[np.integer]
@@ -107,6 +108,7 @@ def rank_triples(
     """
     if ties not in TIES:
         raise UserError(f"ties must be one of {', '.join(TIES)}, not '{ties}'.")
+    refuse_lost_threads()
     chunk = chunk_rows(graph.num_entities, memory_mb)
     ranks = {}
     known = known_positives(graph, triples)

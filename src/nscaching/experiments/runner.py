@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from nscaching.artefacts.files import append_json_line, read_json_lines, write_json_lines
-from nscaching.errors import NSCachingError, TrainingInterrupted
+from nscaching.errors import CannotWrite, NSCachingError, TrainingInterrupted, stop_signal
 from nscaching.training import Progress
 from nscaching.training.progress import duration
 
@@ -129,7 +129,8 @@ def run_all(experiment: Experiment[C, R], executor: Executor[C, R] | None = None
     except KeyboardInterrupt as error:
         raise TrainingInterrupted(
             f"Stopped with {experiment.finished} of {experiment.total} {experiment.noun}s "
-            f"finished; everything is kept. Resume with:\n  {experiment.resume_command}"
+            f"finished; everything is kept. Resume with:\n  {experiment.resume_command}",
+            stop_signal(error),
         ) from error
 
 
@@ -202,9 +203,11 @@ class Sweep(Experiment[S, Record]):
             yield each
 
     def run(self, configuration: S) -> Record:
-        """Run a configuration; whatever goes wrong is its record."""
+        """Run a configuration; whatever goes wrong is its record, but for a disk that is full."""
         try:
             return self._train(configuration)
+        except CannotWrite:
+            raise
         except Exception as error:
             reason = failure(error)
             self.progress.say(f"{configuration.title}, failed: {reason}")

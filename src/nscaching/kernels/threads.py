@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from nscaching.errors import UserError
+
 #: Numbers that one thread handles in about the 30 to 80 microseconds in which another wakes up.
 LITTLE_WORK = 1 << 14
+
+
+class _Threads:
+    """Whether this process has started threads, or is the fork of one that had."""
+
+    started = False
+    lost = False
+
+
+def _after_fork() -> None:
+    _Threads.lost = _Threads.lost or _Threads.started
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def refuse_lost_threads() -> None:
+    """Refuse to compute in the fork of a process that had: its threads are not there any more.
+
+    OpenMP would end the process without a word of what to do, or wait forever.
+    """
+    if _Threads.lost:
+        raise UserError(
+            "This process was forked from one that had trained or evaluated already, and threads "
+            "do not survive a fork. Start it with multiprocessing.get_context('spawn'), or train "
+            "only in the processes that are forked."
+        )
+    _Threads.started = True
 
 
 @contextmanager

@@ -38,8 +38,22 @@ def embed_nodes(
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     settings = make_node_config(graph, config, options)
-    if out is not None:
-        NodeFolder(out).refuse_occupied(overwrite)
+    if out is None:
+        return _embedded(graph, labels, None, settings, shown)
+    folder = NodeFolder(out)
+    with folder.writing():
+        folder.refuse_occupied(overwrite)
+        return _embedded(graph, labels, folder, settings, shown)
+
+
+def _embedded(
+    graph: Any,
+    labels: str | Path | None,
+    folder: NodeFolder | None,
+    settings: NodeConfig,
+    shown: Progress,
+) -> NodeEmbedding:
+    """Train, and write the embedding to the folder, whose lock the caller has."""
     loaded = load_node_graph(graph, labels=labels, directed=settings.directed)
     for note in loaded.notes:
         shown.say(note)
@@ -49,7 +63,7 @@ def embed_nodes(
         loaded, held_out = loaded.without_edges(keep), edges[~keep]
     trained = train_nodes(loaded, settings, shown)
     summary = {
-        "out": None if out is None else str(out),
+        "out": None if folder is None else str(folder.path),
         "nodes": len(loaded),
         "edges": loaded.num_edges,
         "held_out_edges": len(held_out),
@@ -66,12 +80,14 @@ def embed_nodes(
         held_out=held_out,
         summary=summary,
     )
-    if out is not None:
-        embedding.save(out, overwrite=overwrite)
+    kept = "nothing was kept"
+    if folder is not None:
+        embedding.replace_files(folder)
+        kept = f"the embedding as it was then is in {folder.path}"
     if trained.stopped is not None:
-        kept = "nothing was kept" if out is None else f"the embedding as it was then is in {out}"
         raise TrainingInterrupted(
-            f"Stopped after {len(trained.losses)} whole epochs of {settings.epochs}; {kept}."
+            f"Stopped after {len(trained.losses)} whole epochs of {settings.epochs}; {kept}.",
+            trained.stopped,
         )
     return embedding
 

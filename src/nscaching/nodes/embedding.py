@@ -134,8 +134,14 @@ class NodeEmbedding:
     def save(self, out: str | Path, *, overwrite: bool = False) -> Path:
         """Write the embedding to a folder, which :func:`nscaching.load_nodes` reads back."""
         folder = NodeFolder(out)
-        folder.refuse_occupied(overwrite)
-        with folder.writing(), folder.replacing() as new:
+        with folder.writing():
+            folder.refuse_occupied(overwrite)
+            self.replace_files(folder)
+        return folder.path
+
+    def replace_files(self, folder: NodeFolder) -> None:
+        """Put the embedding in the place of what a folder holds, whose lock the caller has."""
+        with folder.replacing() as new:
             write_graph(new, self.config, self.graph, self.held_out)
             write_text(new / _SUMMARY, json.dumps(self.summary, indent=1) + "\n")
             tables = {"node": self.vectors}
@@ -143,7 +149,6 @@ class NodeEmbedding:
                 tables["context"] = self.context
             write_tensors(new / _MODEL, {name: torch.from_numpy(t) for name, t in tables.items()})
             folder.write_marker(new, sha256={name: file_digest(new / name) for name in _TIED})
-        return folder.path
 
 
 def draw_picture(embedding: NodeEmbedding, path: Path, *, seed: int = 0) -> Path:

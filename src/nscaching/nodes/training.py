@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from nscaching.errors import TrainingDiverged, UserError
+from nscaching.interrupt import StopRequest
 from nscaching.kernels.availability import HAVE_NUMBA, cpu_kernels_are_compiled
+from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models.matches import Dot, Query
 from nscaching.nodes.config import LAZY_FROM, NodeConfig
 from nscaching.nodes.graph import NodeGraph
@@ -23,7 +25,6 @@ from nscaching.nodes.plain import LOSS_EVERY, kernel
 from nscaching.nodes.samplers import NODE_SAMPLERS
 from nscaching.nodes.walks import EdgeWindows, Stream, Walker, WalkWindows, Windows
 from nscaching.optim import Adam, RowGradients
-from nscaching.training.interrupt import StopRequest
 from nscaching.training.progress import Progress
 
 
@@ -110,6 +111,7 @@ def train_nodes(graph: NodeGraph, config: NodeConfig, progress: Progress) -> Tra
     """Train the model a configuration describes."""
     if len(graph.neighbours) == 0:
         raise UserError(f"{graph.name} has no edge between two nodes; there is nothing to learn.")
+    refuse_lost_threads()
     walker = make_walker(graph, config)
     generator = torch.Generator().manual_seed(config.seed)
     orders = [(config.dim, False)]

@@ -12,6 +12,7 @@ from typing import Any
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.graph import GraphSource, KnowledgeGraph
 from nscaching.interop.tracking import Tracker, Tracking
+from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import SCORING
 from nscaching.runs.run import Run
 from nscaching.sampling.presets import ALL, check_preset, fitted, with_preset
@@ -124,6 +125,7 @@ def make_trainer(
     **options: Any,
 ) -> Trainer:
     """Check everything :func:`train` is given and return what trains; the run folder is made."""
+    refuse_lost_threads()
     graph = named_or_graph(graph)
     folder = RunFolder(out) if out is not None else None
     refuse_both(resume, overwrite)

@@ -5,12 +5,14 @@ optimiser, are kept. The row of a new entity is the mean of those that stand in 
 entities with the same facts, else those in the same positions. Rejected facts are kept with the
 graph, ``graph.labelled["rejected"]``, for samplers that take them as negatives, and in
 ``rejected.tsv``.
+
+All of that is in the folder of the new run before its first epoch: an update that is killed is
+resumed like any run.
 """
 
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -67,33 +69,38 @@ def update_run(
     entity, relation = grown_tables(run, graph)
     trained = run.summary.get("best_epoch") or run.config.epochs
     fewer = max(_FEWEST_EPOCHS, round(_SHARE_OF_EPOCHS * trained))
-    with contextlib.ExitStack() as stack:
-        if out is not None:
-            stack.enter_context(RunFolder(out).writing())
-        temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="nscaching-update-"))
-        start = RunFolder(Path(temporary) / "start")
-        start.create(run.config, graph)
-        start.write_model(entity, relation)
-        config = replace(
-            run.config,
-            init_from=str(start.path),
-            epochs=epochs or fewer,
-            pretrain_epochs=0,
-            max_seconds=None,
-        )
-        trainer = make_trainer(graph, out=out, config=config, overwrite=overwrite, progress=shown)
-        _keep_optimiser(trainer, run)
-        trainer.run(resume=False)
-        trainer.config = replace(trainer.config, init_from=None)
-        if trainer.folder is not None:
-            trainer.folder.write_config(trainer.config)
-            for name, rows in (("rejected.tsv", rejected), ("accepted.tsv", set(accepted))):
-                if rows:
-                    lines = "".join("\t".join(row) + "\n" for row in sorted(rows))
-                    write_text(trainer.folder.path / name, lines)
+    config = replace(
+        run.config, init_from=None, epochs=epochs or fewer, pretrain_epochs=0, max_seconds=None
+    )
+    folder = None if out is None else RunFolder(out)
+    with contextlib.nullcontext() if folder is None else folder.writing():
+        if folder is not None:
+            folder.refuse_occupied(overwrite)
+        trainer = make_trainer(graph, out=None, config=config, progress=shown)
+        _start_from(trainer, {"entity": entity, "relation": relation}, run)
+        if folder is not None:
+
+            def also(new: RunFolder) -> None:
+                for name, rows in (("rejected.tsv", rejected), ("accepted.tsv", set(accepted))):
+                    if rows:
+                        lines = "".join("\t".join(row) + "\n" for row in sorted(rows))
+                        write_text(new.path / name, lines)
+                trainer.save_start(new)
+
+            folder.create(trainer.config, graph, also)
+            trainer.folder = folder
+        trainer.run(resume=True)
         updated = _finished(trainer, shown)
     updated._rejected = frozenset(rejected)
     return updated
+
+
+def _start_from(trainer: Trainer, tables: dict[str, Tensor], run: Run) -> None:
+    """Give a trainer the parameters and the state of the optimiser that the old run has."""
+    for name, table in trainer.model.state().items():
+        table.copy_(tables[name])
+    _keep_optimiser(trainer, run)
+    trainer.model.refresh_copies()
 
 
 def grown_graph(

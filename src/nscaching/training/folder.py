@@ -11,7 +11,7 @@ probabilities; ``rejected.tsv`` and ``accepted.tsv`` hold what an update was tol
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +75,16 @@ class RunFolder(ArtefactFolder):
         """Tell whether the folder holds a run, finished or not."""
         return self.holds_one()
 
-    def create(self, config: TrainConfig, graph: KnowledgeGraph) -> None:
-        """Make the folder with what is known before training; an earlier run there is replaced."""
+    def create(
+        self,
+        config: TrainConfig,
+        graph: KnowledgeGraph,
+        also: Callable[[RunFolder], None] | None = None,
+    ) -> None:
+        """Make the folder with what is known before training; an earlier run there is replaced.
+
+        ``also`` writes more files, which are there from the first moment on, or none is.
+        """
         if self.exists() and not self.is_run():
             raise UserError(
                 f"{self.path} exists and is not a run folder, so it is not overwritten; "
@@ -86,6 +94,8 @@ class RunFolder(ArtefactFolder):
             staged = RunFolder(new)
             staged._write(config, graph)
             self.write_marker(new, **staged._ties(config))
+            if also is not None:
+                also(staged)
         with explained_writes(self.path):
             self.checkpoint.parent.mkdir(exist_ok=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import signal
 import time
 from collections.abc import Callable
 from typing import NoReturn
@@ -19,6 +20,7 @@ from nscaching.errors import CHOOSE_ANOTHER, TrainingDiverged, TrainingInterrupt
 from nscaching.evaluation import RankingReport, rank_triples
 from nscaching.graph import KnowledgeGraph
 from nscaching.interop.tracking import RunStart, Tracking
+from nscaching.interrupt import StopRequest
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.models import EmbeddingModel, HalfTable, Int8Table
 from nscaching.optim import Adagrad, Adam, Copy, Optimizer
@@ -30,7 +32,6 @@ from nscaching.training.config import TrainConfig
 from nscaching.training.devices import pick_device
 from nscaching.training.execution import Executor, make_executor
 from nscaching.training.folder import RunFolder, evaluation_line
-from nscaching.training.interrupt import StopRequest
 from nscaching.training.progress import Progress
 from nscaching.training.starting import initial_model
 from nscaching.training.step import TrainingStep
@@ -125,10 +126,7 @@ class Trainer:
             self._load_checkpoint(self.folder)
             self._clock -= self.counters.seconds
         else:
-            self.sampler.prepare(self.model, self.generator)
-            if self.folder is not None:
-                self.folder.clear_metrics()
-            self._trace()
+            self._begin()
         name = self.folder.path.name if self.folder is not None else self.graph.name
         self.tracking.begin(RunStart(name, self.config.as_dict(), self.counters.epoch))
         if self.device.type == "cpu" and not HAVE_NUMBA:
@@ -157,6 +155,22 @@ class Trainer:
                 if self._checkpoint_due():
                     self._save_checkpoint()
         self._finish()
+
+    def _begin(self) -> None:
+        """Prepare what the first epoch needs."""
+        self.sampler.prepare(self.model, self.generator)
+        if self.folder is not None:
+            self.folder.clear_metrics()
+        self._trace()
+
+    def save_start(self, folder: RunFolder) -> None:
+        """Write the state before the first epoch, from which :meth:`run` resumes."""
+        self.folder, before = folder, self.folder
+        try:
+            self._begin()
+            self._save_checkpoint()
+        finally:
+            self.folder = before
 
     def _pretrained(self) -> bool:
         return self.order is None and self.counters.epoch >= self.config.pretrain_epochs
@@ -356,17 +370,18 @@ class Trainer:
             self.tracer.lines = folder.read_trace()
 
     def _stop_here(self, number: int, doing: str = "") -> NoReturn:
-        name = {2: "SIGINT", 15: "SIGTERM"}.get(number, f"signal {number}")
+        name = signal.Signals(number).name
         within = self.order is not None
         epoch = self.counters.epoch
         where = doing + (f"in epoch {epoch + 1}" if within else f"after epoch {epoch}")
         where += f" of {self.config.epochs}"
         if self.folder is None:
-            raise TrainingInterrupted(f"Stopped by {name} {where}; nothing was kept.")
+            raise TrainingInterrupted(f"Stopped by {name} {where}; nothing was kept.", number)
         self._save_checkpoint()
         raise TrainingInterrupted(
             f"Stopped by {name} {where}; everything is kept. Resume with:\n"
-            f"  nscaching train --resume --out {self.folder.path}"
+            f"  nscaching train --resume --out {self.folder.path}",
+            number,
         )
 
     def record(self, line: dict[str, object]) -> None:

@@ -1,5 +1,6 @@
 """Comparisons of tiny runs: what is trained, what is kept, what is skipped, what fails."""
 
+import errno
 import json
 import statistics
 
@@ -328,3 +329,42 @@ def test_a_folder_with_something_else_is_refused_and_one_in_use_too(data, tmp_pa
     with pytest.raises(ns.UserError, match="being written by"):
         ns.compare(out=tmp_path / "C", resume=True, progress="none")
     lock.release()
+
+
+def test_a_start_that_was_killed_is_no_obstacle(data, tmp_path, monkeypatch):
+    """Whatever is missing of the first files, the same command begins the comparison."""
+    out = tmp_path / "C"
+    compare(data, "uniform", out=out)
+    (out / "compare.json").unlink()
+    again = compare(data, "uniform", out=out, resume=True)
+    assert [run.error for run in again.runs] == [None]
+
+
+def test_overwrite_keeps_the_old_comparison_until_the_new_one_is_written(
+    data, tmp_path, monkeypatch
+):
+    out = tmp_path / "C"
+    compare(data, "uniform", out=out)
+    before = (out / "compare.json").read_bytes()
+
+    def killed(*given):
+        raise SystemExit
+
+    monkeypatch.setattr(api.CompareSweep, "_write", killed)
+    with pytest.raises(SystemExit):
+        compare(data, "bernoulli", out=out, overwrite=True)
+    assert (out / "compare.json").read_bytes() == before
+
+
+def test_a_full_disk_ends_the_comparison(data, tmp_path, monkeypatch):
+    """It is no failure of one sampler: those after it could not be written either."""
+
+    def full(self, *given, **named):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr("nscaching.artefacts.files.save_file", full)
+    with pytest.raises(ns.UserError, match="bytes are free in"):
+        compare(data, "uniform,bernoulli", out=tmp_path / "C")
+    monkeypatch.undo()
+    made = compare(data, "uniform,bernoulli", out=tmp_path / "C", resume=True)
+    assert [run.error for run in made.runs] == [None, None]

@@ -11,6 +11,7 @@ import yaml
 
 import nscaching as ns
 from nscaching import TrainConfig, TrainingDiverged, TrainingInterrupted, UserError
+from nscaching.artefacts import FolderLock
 from nscaching.experiments.tune import objective
 from nscaching.experiments.tune.search import SearchFailed
 from nscaching.training import RunFolder
@@ -375,3 +376,19 @@ def test_the_best_has_an_interval_and_a_difference_to_the_first_trial(whole):
     assert gain.within_noise == (gain.over_first_interval[0] <= 0)
     stored = json.loads(whole.folder.result.read_text())["gain"]
     assert stored["over_first"] == gain.over_first
+
+
+def test_resuming_what_was_never_begun_begins_it(graph, tmp_path):
+    made = search(graph, tmp_path / "S", trials=1, method="random", resume=True)
+    assert len(made.trials) == 1
+    with pytest.raises(UserError, match="holds no search to resume"):
+        ns.tune(out=tmp_path / "nowhere", resume=True)
+
+
+def test_a_trial_that_another_process_trains_is_left_to_it(graph, tmp_path):
+    search(graph, tmp_path / "S", trials=1, method="random")
+    lock = FolderLock(tmp_path / "S" / "trials" / "002")
+    lock.acquire()
+    with pytest.raises(UserError, match=r"Trial 2: .* is being written by process"):
+        ns.tune(out=tmp_path / "S", resume=True, trials=2, progress="none")
+    lock.release()

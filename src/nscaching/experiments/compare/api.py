@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from nscaching.artefacts.files import explained_writes, write_atomically, write_text
+from nscaching.artefacts.files import write_atomically, write_text
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.evaluation import find_leakage
 from nscaching.experiments.compare.comparison import (
@@ -212,15 +212,17 @@ class CompareSweep(Sweep[Entry]):
                 raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
             if folder.is_run() and not self.overwrite:
                 resumed_config(folder, changes(folder, entry.settings))
-        with explained_writes(here.path):
-            if not self.resume:
-                here.remove_own()
-            here.path.mkdir(parents=True, exist_ok=True)
-        here.write_marker(here.path)
-        self.log.repair()
         names = {entry.identity for entry in self.configurations}
         kept = [result for run, result in self._before.items() if run in names]
-        self._write(replace(self.comparison, runs=kept))
+        asked = replace(self.comparison, runs=kept)
+        if not self.resume or not here.holds_one():
+            with here.replacing(marker={}) as new:
+                self._write(asked, new)
+            return
+        if not here.marker.exists():
+            here.write_marker(here.path)
+        self.log.repair()
+        self._write(asked)
 
     def _known(self, entry: Entry) -> Record | None:
         result = self._before.get(entry.identity) if self.resume else None
@@ -286,9 +288,9 @@ class CompareSweep(Sweep[Entry]):
     def _folder(self, run: str) -> RunFolder:
         return RunFolder(self.comparison.out / run)
 
-    def _write(self, comparison: Comparison) -> None:
+    def _write(self, comparison: Comparison, into: Path | None = None) -> None:
         text = json.dumps(comparison.as_dict(), ensure_ascii=False, indent=1, allow_nan=False)
-        write_text(comparison.out / "compare.json", text + "\n")
+        write_text((into or comparison.out) / "compare.json", text + "\n")
 
     def _rank_file(self, run: str) -> Path:
         return self.comparison.out / "ranks" / f"{run}.npy"

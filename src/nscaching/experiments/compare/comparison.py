@@ -118,8 +118,8 @@ class CompareFolder(ArtefactFolder):
     )
 
     def looks_like_one(self) -> bool:
-        """Tell whether a comparison was begun here."""
-        return (self.path / "compare.json").is_file()
+        """Tell whether a comparison was begun here; the marker says so where its file is lost."""
+        return (self.path / "compare.json").is_file() or self.marker.is_file()
 
 
 @dataclass(frozen=True)

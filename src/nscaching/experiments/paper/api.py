@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nscaching._version import __version__
+from nscaching.artefacts import FolderLock
+from nscaching.artefacts.files import sweep_temporary
 from nscaching.errors import UserError
 from nscaching.experiments.paper.definitions import Cell, Definition, definition
 from nscaching.experiments.paper.figures import draw
@@ -97,11 +101,26 @@ def reproduce(
     if dry_run:
         return made
     _announce(made, shown)
-    sweep = CellSweep(name, planned, request, results, sources, hardware, shown)
-    run_all(sweep)
-    rows = list(sweep.records.values())
-    pictures = tuple(draw(wanted, cells, rows, made.out))
+    with _locked(request.out):
+        results = Results(request.out)  # another command may have added to them
+        sweep = CellSweep(name, planned, request, results, sources, hardware, shown)
+        run_all(sweep)
+        rows = list(sweep.records.values())
+        pictures = tuple(draw(wanted, cells, rows, made.out))
     return replace(made, rows=rows, file=sweep.file, pictures=pictures)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of the folder of results; remove what a killed process left half written."""
+    lock = FolderLock(folder)
+    lock.acquire()
+    try:
+        for written in ("*.json", "*.svg"):
+            sweep_temporary(folder, written)
+        yield
+    finally:
+        lock.release()
 
 
 def _announce(made: Reproduction, shown: Progress) -> None:

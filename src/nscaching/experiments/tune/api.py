@@ -83,6 +83,9 @@ def tune(
     given = {name: value for name, value in asked.items() if value is not None}
     options = {name: value for name, value in options.items() if value is not None}
     with contextlib.ExitStack() as held:
+        if resume and graph is not None and not _is_begun(graph, out):
+            shown.say("There is no search to resume yet, so one is begun.")
+            resume = False
         if resume:
             folder = _existing(out, graph, base, labels)
             held.enter_context(folder.writing())
@@ -159,6 +162,14 @@ def _begin(
     settings = replace(settings, space=space)
     folder.create(settings, fixed, lambda path: objective.write_base(path, config, graph))
     return settings
+
+
+def _is_begun(graph: Any, out: str | Path | None) -> bool:
+    """Tell whether the folder of a search holds something; what a killed start left is nothing."""
+    name = str(graph) if isinstance(graph, str | Path) else getattr(graph, "name", "")
+    folder = SearchFolder(out if out is not None else _default_out(name))
+    folder.recover()
+    return folder.exists()
 
 
 def _existing(

@@ -130,6 +130,12 @@ class GraphRuns:
 
         ``seconds`` of training, those of earlier sessions included, are what is left of the search.
         """
+        with RunFolder(out).writing():
+            return self._train(base, out, options, seconds)
+
+    def _train(
+        self, base: Path, out: Path, options: Mapping[str, Any], seconds: float | None
+    ) -> TrialResult:
         anew = not RunFolder(out).checkpoint.exists()
         config = self.read_config(base)
         limits = [limit for limit in (config.max_seconds, seconds) if limit is not None]

@@ -18,9 +18,9 @@ from nscaching.errors import UserError
 from nscaching.experiments.runner import Executor, failure
 from nscaching.experiments.tune.objective import Objective
 from nscaching.experiments.tune.trials import FAILED, Proposal, SearchFolder, TrialResult
+from nscaching.interrupt import interrupts_ignored
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.cuda_graphs import CAPTURE_LOCK
-from nscaching.training.interrupt import interrupts_ignored
 
 #: How workers of this machine are made; auto is threads on a GPU, which they share from one
 #: process, and processes on the CPU.

@@ -15,6 +15,14 @@ _HANGUP: int | None = getattr(signal, "SIGHUP", None)
 _TERMINATIONS = tuple(n for n in (signal.SIGTERM, _HANGUP) if n is not None)
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP, raised where Ctrl-C would raise a KeyboardInterrupt."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"Stopped by {signal.Signals(number).name}.")
+        self.number = number
+
+
 class StopRequest:
     """While entered, remembers the first stop signal in ``signal`` instead of dying of it."""
 
@@ -51,7 +59,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def terminate_as_interrupt() -> Iterator[None]:
-    """While entered, SIGTERM and SIGHUP raise KeyboardInterrupt as Ctrl-C does."""
+    """While entered, SIGTERM and SIGHUP raise :class:`Terminated` as Ctrl-C does its like."""
     if not _in_main_thread():
         yield
         return
@@ -91,7 +99,7 @@ def _is_ignored_hangup(number: int) -> bool:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     if number == _HANGUP:
         _leave_the_terminal()
-    raise KeyboardInterrupt
+    raise Terminated(number)
 
 
 def _leave_the_terminal() -> None:

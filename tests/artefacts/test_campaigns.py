@@ -1,0 +1,49 @@
+"""A share of the campaigns in ``benchmarks/reliability``: kills, full disks, two writers."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "reliability"
+
+
+def campaign(script, *options):
+    """Run a campaign; return its counts."""
+    command = [sys.executable, str(SCRIPTS / script), *map(str, options)]
+    one = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    path = os.pathsep.join(part for part in sys.path if part)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **one, "PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.parametrize("case", ["train-overwrite", "update", "compare"])
+def test_a_killed_command_is_resumed_to_the_same_bits(case):
+    counts = campaign("kills.py", "--kills", 3, "--workers", 1, "--cases", case, "--seed", 3)
+    assert counts["kills"] >= 3
+    assert counts["failures"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits on files are those of Linux")
+def test_a_disk_that_fills_up_leaves_everything_whole():
+    counts = campaign("disk_full.py", "--points", 3)
+    assert counts["total"]["refused"] > 4
+    assert counts["failures"] == []
+
+
+@pytest.mark.slow
+def test_of_two_trainings_into_one_folder_one_is_refused():
+    assert campaign("two_writers.py", "--pairs", 1)["pairs"] == 1
