@@ -89,8 +89,18 @@ class Chart(Picture):
 
     def lines(self) -> list[Series]:
         """Return the lines that have points which can be drawn."""
-        kept = [_drawable(line, self.x_scale, self.y_scale) for line in self.series]
-        return [line for line in kept if len(line.x)]
+        lines = list(self.series)
+        if "log" in (self.x_scale, self.y_scale):  # such an axis has no zero
+            lines = [self._above_zero(line) for line in lines]
+        return [line for line in lines if len(line.x)]
+
+    def _above_zero(self, line: Series) -> Series:
+        kept = [
+            (x, y)
+            for x, y in zip(line.x, line.y, strict=True)
+            if (x > 0 or self.x_scale != "log") and (y > 0 or self.y_scale != "log")
+        ]
+        return replace(line, x=[x for x, _ in kept], y=[y for _, y in kept], low=(), high=())
 
     def parts(self) -> list[Html]:
         """Return axes and lines."""
@@ -103,10 +113,15 @@ class Chart(Picture):
 
     def legend(self) -> list[tuple[Html, str]]:
         """Return the lines, where there are several."""
-        lines = self.lines()
-        if len(lines) == 1:
-            return []
-        return [(_swatch(at, self.marks), line.label) for at, line in enumerate(lines)]
+        lines, items = self.lines(), []
+        for at, line in enumerate(lines if len(lines) > 1 else []):
+            style = at % STYLES
+            swatch = tag("path", d="M1 6H31", class_=f"line s{style}")
+            if self.marks:
+                mark = tag("path", d=marks(style, [(16, 6)], 3), class_=f"mark s{style}")
+                swatch = Html(swatch + mark)
+            items.append((swatch, line.label))
+        return items
 
 
 @dataclass(frozen=True)
@@ -270,7 +285,10 @@ class _Plot:
         for tick in self.y_ticks:
             _, y = self.at(self.x_low, tick)
             parts.append(tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"))
-            parts.append(tag("text", self._y_text(tick), x=_LEFT - 7, y=y + 4, text_anchor="end"))
+            said = _tick_text(tick, self.y_ticks, self.chart.y_scale)
+            if self.chart.percent:
+                said = _tick_text(100 * tick, [100 * t for t in self.y_ticks], "linear") + " %"
+            parts.append(tag("text", said, x=_LEFT - 7, y=y + 4, text_anchor="end"))
         for tick in self.x_ticks if self.chart.x_numbers else ():
             x, _ = self.at(tick, self.y_low)
             said = _tick_text(tick, self.x_ticks, self.chart.x_scale)
@@ -278,11 +296,6 @@ class _Plot:
         middle = (_LEFT + WIDTH - _RIGHT) / 2
         name = tag("text", self.chart.x_name, x=middle, y=HEIGHT - 4, text_anchor="middle")
         return [*parts, name]
-
-    def _y_text(self, tick: float) -> str:
-        if self.chart.percent:
-            return f"{_tick_text(100 * tick, [100 * t for t in self.y_ticks], 'linear')} %"
-        return _tick_text(tick, self.y_ticks, self.chart.y_scale)
 
     def line(self, style: int, line: Series) -> list[Html]:
         """Return the band, the line and its marks."""
@@ -292,7 +305,9 @@ class _Plot:
             there = [self.at(x, y) for x, y in zip(line.x, line.high, strict=True)]
             back = [self.at(x, y) for x, y in zip(line.x, line.low, strict=True)]
             parts.append(tag("path", d=_path(there + back[::-1]) + "z", class_=f"band s{style}"))
-        path = _stairs(points) if self.chart.steps else _path(points)
+        path = _path(points)
+        if self.chart.steps:
+            path = _path(points[:1]) + "".join(f"H{x}V{y}" for x, y in points[1:])
         parts.append(tag("path", d=path, class_=f"line s{style}"))
         if self.chart.marks:
             some = points[:: -(-len(points) // _MOST_MARKS)]  # evenly apart
@@ -310,29 +325,12 @@ class _Plot:
         }
 
 
-def _drawable(line: Series, x_scale: Scale, y_scale: Scale) -> Series:
-    """Leave out points that a logarithmic axis does not have."""
-    if "log" not in (x_scale, y_scale):
-        return line
-    kept = [
-        (x, y)
-        for x, y in zip(line.x, line.y, strict=True)
-        if (x > 0 or x_scale != "log") and (y > 0 or y_scale != "log")
-    ]
-    return replace(line, x=[x for x, _ in kept], y=[y for _, y in kept], low=(), high=())
-
-
 def _kept(line: Series) -> list[tuple[float, float]]:
     return thinned(list(zip(line.x, line.y, strict=True)), _MOST_POINTS)
 
 
 def _path(points: Points) -> str:
     return "M" + "L".join(f"{x} {y}" for x, y in points)
-
-
-def _stairs(points: Points) -> str:
-    (x, y), *rest = points
-    return f"M{x} {y}" + "".join(f"H{x}V{y}" for x, y in rest)
 
 
 def _tick_text(tick: float, of: Sequence[float], scale: Scale) -> str:
@@ -365,13 +363,6 @@ def marks(style: int, points: Points, radius: float) -> str:
     (dx, dy), shape = _SHAPES[style % len(_SHAPES)]
     drawn = shape.format(r=f"{radius:.1f}", d=f"{2 * radius:.1f}")
     return "".join(f"M{x + dx * radius:.1f} {y + dy * radius:.1f}{drawn}" for x, y in points)
-
-
-def _swatch(number: int, with_mark: bool) -> Html:
-    style = number % STYLES
-    line = tag("path", d="M1 6H31", class_=f"line s{style}")
-    mark = tag("path", d=marks(style, [(16, 6)], 3), class_=f"mark s{style}")
-    return Html(line + mark) if with_mark else line
 
 
 def shortened(label: str, width: float) -> str:

@@ -19,6 +19,7 @@ from nscaching.report.markup import (
     command,
     count,
     facts,
+    note,
     paragraph,
     plural,
     share,
@@ -138,12 +139,11 @@ def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> list[Html
     parts = [table("On test, the best first", _COLUMNS, lines, chosen=0 if done else None)]
     if len(comparison.seeds) > 1:
         seeds = ", ".join(map(str, comparison.seeds))
-        parts.append(paragraph(f"Mean ± standard deviation over seeds {seeds}.", class_="quiet"))
+        parts.append(note(f"Mean ± standard deviation over seeds {seeds}."))
     parts.append(
-        paragraph(
+        note(
             "Accuracy is that of triplet classification; extra parameters are those trained "
-            "besides the model; the best epoch is that of the model that was kept.",
-            class_="quiet",
+            "besides the model; the best epoch is that of the model that was kept."
         )
     )
     parts += [paragraph(remark) for remark in comparison.remarks]
@@ -218,7 +218,7 @@ def search_page(result: SearchResult) -> str:
     said = "top1 is the best trial so far, top3 the mean of the best three."
     sections = [
         Section("best", "The best settings", best),
-        Section("curve", "How the search went", [paragraph(said, class_="quiet"), row(charts)]),
+        Section("curve", "How the search went", [note(said), row(charts)]),
         Section("importance", "What mattered", _importance(result)),
         Section("trials", "The trials", [_trials(result)]),
         Section("repeat", "Repeat it", _repeat_search(result)),
@@ -249,12 +249,11 @@ def _importance(result: SearchResult) -> list[Html]:
         for each in found.effects
     ]
     return [
-        paragraph(
+        note(
             f"A model of the {found.trials} longest trials was asked about thousands of settings. "
             "Alone is the share of its variance that an option explains by itself, total adds what "
             "it does together with others. Believe it as far as it fits: on trials it had not seen "
-            f"it explains a share of {found.fit:.2f} of the variance (cross-validated R²).",
-            class_="quiet",
+            f"it explains a share of {found.fit:.2f} of the variance (cross-validated R²)."
         ),
         tag("div", table("Share of the variance", columns, rows), class_="narrow"),
         row(effect_charts(found, result.metric.name)),

@@ -8,9 +8,9 @@ entity that the page makes a link. ``explorer-source.js`` gives the same from th
 from __future__ import annotations
 
 import hashlib
+import heapq
 import re
 import unicodedata
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -19,10 +19,12 @@ import numpy as np
 
 from nscaching.evaluation.evidence import Positions
 from nscaching.graph import KnowledgeGraph
+from nscaching.graph.names import SPLITS
+from nscaching.graph.pairs import SideName
 from nscaching.models import SCORING, Side
 from nscaching.report.entity_map import entity_degrees, entity_places, entity_types
 from nscaching.report.markup import count, plural
-from nscaching.runs.explain import PathReason, SimilarEntity
+from nscaching.runs.explain import PathReason
 from nscaching.runs.predictions import Prediction
 from nscaching.runs.run import Run
 from nscaching.training import Progress
@@ -61,7 +63,7 @@ class ExplorerAnswers:
             "types": self.type_names,
             "layout": "t-SNE",
             "num_entities": graph.num_entities,
-            "num_facts": sum(len(graph.split(name)) for name in ("train", "valid", "test")),
+            "num_facts": sum(len(graph.split(name)) for name in SPLITS),
             "largest": np.argsort(-self.degree, kind="stable")[:_LARGEST].tolist(),
             "loops": sorted(graph.relations_with_loops),
             "single": single_answers(graph),
@@ -101,7 +103,7 @@ class ExplorerAnswers:
     @cached_property
     def _links(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Facts of all splits in one array, and which of them hold each entity."""
-        facts = np.concatenate([self.graph.split(name) for name in ("train", "valid", "test")])
+        facts = np.concatenate([self.graph.split(name) for name in SPLITS])
         ends = np.concatenate([facts[:, 0], facts[:, 2]])
         order = np.argsort(ends, kind="stable")
         place = np.searchsorted(ends[order], np.arange(self.graph.num_entities + 1))
@@ -118,22 +120,14 @@ class ExplorerAnswers:
         shown = []
         for index in self._facts_of(number).tolist():
             head, relation, tail = facts[index].tolist()
-            split = ("train", "valid", "test")[int((index >= sizes).sum())]
-            other = self.ref(tail if head == number else head)
-            shown.append(
-                {"relation": relation, "out": head == number, "other": other, "split": split}
-            )
-        return {**self.ref(number), "facts": shown, "similar": self._similar(number)}
-
-    def _similar(self, number: int) -> list[Shown]:
-        if self.graph.num_entities < 2:
-            return []
-        ids = self.graph.entity_ids
-        found = self.run.neighbours(number, SIMILAR)
-        return [
-            {**self.ref(ids[each.entity]), "similarity": round(each.similarity, 4)}
-            for each in found
+            split, out = SPLITS[int((index >= sizes).sum())], head == number
+            other = self.ref(tail if out else head)
+            shown.append({"relation": relation, "out": out, "other": other, "split": split})
+        similar = [
+            {**self._named(each.entity), "similarity": round(each.similarity, 4)}
+            for each in (self.run.neighbours(number, SIMILAR) if len(self.types) > 1 else [])
         ]
+        return {**self.ref(number), "facts": shown, "similar": similar}
 
     def links(self, ids: Sequence[int]) -> list[tuple[int, int]]:
         """Return the pairs of these entities that a fact links."""
@@ -150,12 +144,12 @@ class ExplorerAnswers:
 
     def ask(self, side: str, anchor: int, relation: int, most: int = ANSWERS) -> Shown:
         """Return what the graph answers to a question, and what the model adds."""
-        known = [
-            {**self._triple(side, anchor, relation, other), "known": split}
-            for other, split in self.graph.answers(
-                "head" if side == "head" else "tail", anchor, relation
-            ).items()
-        ]
+        known = []
+        place: SideName = "head" if side == "head" else "tail"
+        for other, split in self.graph.answers(place, anchor, relation).items():
+            head, tail = (anchor, other) if side == "tail" else (other, anchor)
+            ends = {"head": self.ref(head), "relation": relation, "tail": self.ref(tail)}
+            known.append({**ends, "known": split})
         return {"known": known, "answers": self._new(side, anchor, relation, most, True)}
 
     def _new(
@@ -167,10 +161,6 @@ class ExplorerAnswers:
         else:
             found = self.run.predict_tails(anchor, relation, most, **options)
         return [self.shown(prediction) for prediction in found]
-
-    def _triple(self, side: str, anchor: int, relation: int, other: int) -> Shown:
-        head, tail = (anchor, other) if side == "tail" else (other, anchor)
-        return {"head": self.ref(head), "relation": relation, "tail": self.ref(tail)}
 
     def fresh(self, number: int) -> list[Shown]:
         """Return the most probable new facts of an entity, of the questions it was seen with."""
@@ -188,48 +178,47 @@ class ExplorerAnswers:
 
     def shown(self, prediction: Prediction) -> Shown:
         """Return a prediction as the page shows it."""
-        entities, relations = self.graph.entity_ids, self.graph.relation_ids
-        return {
-            "head": self.ref(entities[prediction.head]),
-            "relation": relations[prediction.relation],
-            "tail": self.ref(entities[prediction.tail]),
-            "score": prediction.score,
-            "probability": prediction.probability,
-            "flags": self._flags(prediction),
-            "known": prediction.split,
-        }
-
-    def _flags(self, prediction: Prediction) -> list[Shown]:
         flags: list[Shown] = []
         if not prediction.seen:
             flags.append({"kind": "unseen", "parts": ["never seen with this relation"]})
         if prediction.contradicts is not None:
             parts = ["contradicts ", *self._fact(prediction.contradicts)]
             flags.append({"kind": "contradicts", "parts": parts})
-        return flags
+        return {
+            "head": self._named(prediction.head),
+            "relation": self.graph.relation_ids[prediction.relation],
+            "tail": self._named(prediction.tail),
+            "score": prediction.score,
+            "probability": prediction.probability,
+            "flags": flags,
+            "known": prediction.split,
+        }
+
+    def _named(self, name: str) -> Shown:
+        return self.ref(self.graph.entity_ids[name])
 
     def _fact(self, names: Sequence[str]) -> list[Any]:
-        ids = self.graph.entity_ids
         head, relation, tail = names
-        return [self.ref(ids[head]), f" · {relation} · ", self.ref(ids[tail])]
+        return [self._named(head), f" · {relation} · ", self._named(tail)]
 
     def explain(self, head: int, relation: int, tail: int) -> list[Shown]:
         """Return what speaks for a fact and against it."""
         found = self.run.explain(head, relation, tail)
         name = self.graph.relations[relation]
         reasons = [self._path(head, name, tail, path) for path in found.paths]
-        reasons += [self._resemblance(each) for each in found.similar]
+        for each in found.similar:
+            said = f" is like the {each.side} ({each.similarity:.2f}), and the graph has "
+            parts = [self._named(each.entity), said, *self._fact(each.fact), "."]
+            reasons.append({"sign": 1, "parts": parts})
         if found.contradicts is not None:
-            said = [
-                "The graph has ",
-                *self._fact(found.contradicts),
-                "; both cannot hold as a rule.",
-            ]
-            reasons.append({"sign": -1, "parts": said})
-        for end, side in ((head, "head"), (tail, "tail")):
-            if not self._stands(end, relation, side):
-                said = [self.ref(end), f" is never the {side} of “{name}” in the training facts."]
-                reasons.append({"sign": -1, "parts": said})
+            fact = self._fact(found.contradicts)
+            parts = ["The graph has ", *fact, "; both cannot hold as a rule."]
+            reasons.append({"sign": -1, "parts": parts})
+        of_relation = self.graph.train[self.graph.train[:, 1] == relation]
+        for end, side, column in ((head, "head", 0), (tail, "tail", 2)):
+            if end not in of_relation[:, column]:
+                parts = [self.ref(end), f" is never the {side} of “{name}” in the training facts."]
+                reasons.append({"sign": -1, "parts": parts})
         return reasons
 
     def _path(self, head: int, name: str, tail: int, path: PathReason) -> Shown:
@@ -238,7 +227,7 @@ class ExplorerAnswers:
         for place, (relation, direction) in enumerate(path.steps):
             parts.append(f" – {relation} → " if direction == "->" else f" ← {relation} – ")
             if place + 1 < len(path.steps) and path.via is not None:
-                parts.append(self.ref(self.graph.entity_ids[path.via]))
+                parts.append(self._named(path.via))
         parts.append(self.ref(tail))
         more = f", and {plural(path.count_via - 1, 'such path')} more" if path.count_via > 1 else ""
         have = "has" if path.confirmed == 1 else "have"
@@ -247,16 +236,6 @@ class ExplorerAnswers:
             f"{count(path.confirmed)} {have} “{name}”."
         )
         return {"sign": 1, "parts": parts}
-
-    def _resemblance(self, similar: SimilarEntity) -> Shown:
-        entity = self.ref(self.graph.entity_ids[similar.entity])
-        said = f" is like the {similar.side} ({similar.similarity:.2f}), and the graph has "
-        return {"sign": 1, "parts": [entity, said, *self._fact(similar.fact), "."]}
-
-    def _stands(self, entity: int, relation: int, side: str) -> bool:
-        column = 0 if side == "head" else 2
-        train = self.graph.train
-        return bool(((train[:, column] == entity) & (train[:, 1] == relation)).any())
 
     def queue(
         self, most: int = QUEUE, work: float | None = None, progress: Progress | None = None
@@ -292,8 +271,8 @@ def single_answers(graph: KnowledgeGraph) -> dict[str, list[int]]:
     }
 
 
-#: Entities found at most, and names with the text in their middle that are looked at for them.
-MOST_FOUND, _MOST_INSIDE = 20, 4000
+#: Entities found at most.
+MOST_FOUND = 20
 
 
 def fold(name: str) -> str:
@@ -303,50 +282,26 @@ def fold(name: str) -> str:
 
 
 class NameIndex:
-    """Names in order, for what begins so, and one text of all, for what has it inside."""
+    """Names without case and accents, found by a part of them as the page does it by itself."""
 
     def __init__(self, names: Sequence[str], degree: np.ndarray) -> None:
-        folded = [fold(name) for name in names]
-        self.degree = np.asarray(degree)
-        self.order = np.array(sorted(range(len(folded)), key=folded.__getitem__), dtype=np.int64)
-        self.sorted = [folded[index] for index in self.order.tolist()]
-        self.text = "\n" + "\n".join(folded) + "\n"
-        lengths = np.array([len(name) + 1 for name in folded], dtype=np.int64)
-        self.start = np.concatenate([[1], 1 + np.cumsum(lengths)])
+        self._folded, self._degree = [fold(name) for name in names], degree.tolist()
 
     def find(self, wanted: str, most: int = MOST_FOUND) -> tuple[list[int], int]:
         """Return ids, best first, and how many there are.
 
         The exact name comes first, then names that begin so, words that do, and any other part;
-        within each those with the most facts. The total counts at most some thousands.
+        within each those with the most facts.
         """
         query = fold(wanted.strip())
-        if not query or "\n" in query:
-            return [], 0
-        low = bisect_left(self.sorted, query)
-        high = bisect_left(self.sorted, query + "\U0010ffff")
-        begins = self.order[low:high]
-        exact = begins[: bisect_left(self.sorted, query + "\0", low, high) - low]
-        chosen = [*self._frequent(exact, most), *self._frequent(begins[len(exact) :], most)]
-        total = len(begins)
-        if len(chosen) < most:
-            inside, words = self._inside(query)
-            inside, words = (np.setdiff1d(each, begins) for each in (inside, words))
-            total += len(inside)
-            chosen += self._frequent(words, most)
-            chosen += self._frequent(np.setdiff1d(inside, words), most)
-        return chosen[:most], total
+        found = [i for i, name in enumerate(self._folded) if query in name] if query else []
+        word = re.compile(rf"(?<![^\W_]){re.escape(query)}")
 
-    def _frequent(self, ids: np.ndarray, most: int) -> list[int]:
-        order = np.lexsort((ids, -self.degree[ids]))[:most]
-        found: list[int] = ids[order].tolist()
-        return found
+        def order(number: int) -> tuple[int, int, int]:
+            name = self._folded[number]
+            fit = 2 if word.search(name) else 3
+            if name.startswith(query):
+                fit = 0 if name == query else 1
+            return fit, -self._degree[number], number
 
-    def _inside(self, query: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return entities with the text anywhere, and those of them where a word begins so."""
-        found = re.finditer(re.escape(query), self.text)
-        places = [each.start() for each, _ in zip(found, range(_MOST_INSIDE), strict=False)]
-        at = np.array(places, dtype=np.int64)
-        ids = np.searchsorted(self.start, at, side="right") - 1
-        begins = np.array([not self.text[place - 1].isalnum() for place in places], dtype=bool)
-        return np.unique(ids), np.unique(ids[begins])
+        return heapq.nsmallest(most, found, key=order), len(found)

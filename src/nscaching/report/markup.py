@@ -87,9 +87,14 @@ def table(
     return tag("div", made, class_="scroll")
 
 
-def paragraph(*parts: object, class_: str | None = None) -> Html:
+def paragraph(*parts: object) -> Html:
     """Return a paragraph."""
-    return tag("p", *parts, class_=class_)
+    return tag("p", *parts)
+
+
+def note(*parts: object) -> Html:
+    """Return a paragraph of small print."""
+    return tag("p", *parts, class_="quiet")
 
 
 def facts(pairs: Sequence[tuple[str, object]]) -> Html:

@@ -17,7 +17,7 @@ from typing import Any
 from nscaching._version import __version__
 from nscaching.artefacts.files import write_text
 from nscaching.options import Options
-from nscaching.report.markup import Html, asset, command, paragraph, tag, text
+from nscaching.report.markup import Html, asset, command, note, tag, text
 from nscaching.runs.doctor import versions
 
 #: Name of the page in the folder of a run, a comparison or a search.
@@ -102,4 +102,4 @@ def repeating(*lines: str) -> list[Html]:
     system = there.pop("system")
     listed = ", ".join(f"{name} {version}" for name, version in there.items())
     said = f"Versions when this page was written: {listed}; {system}."
-    return [*map(command, lines), paragraph(said, class_="quiet")]
+    return [*map(command, lines), note(said)]

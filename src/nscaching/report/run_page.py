@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import quote
 
 from nscaching.errors import UserError
-from nscaching.evaluation import RankingReport
 from nscaching.graph.datasets import known_dataset
 from nscaching.models import SCORING
 from nscaching.report.charts import Chart, Series, row
@@ -21,6 +20,7 @@ from nscaching.report.markup import (
     count,
     facts,
     join,
+    note,
     paragraph,
     percent,
     plural,
@@ -80,11 +80,24 @@ def _write_explorer(run: Run, path: Path, progress: Progress | None) -> Path | N
 def run_page(run: Run, progress: Progress | None = None, explorer: Path | None = None) -> str:
     """Return the page of a run as HTML; ``explorer`` lies beside it and is linked."""
     lines = run.folder.read_metrics() if run.folder is not None else []
-    report = _evaluation(run, progress)
+    split = next((name for name in ("test", "valid") if len(run.graph.split(name))), None)
+    headline = Html("")
+    evaluated = [paragraph("Nothing was held out, so there is no evaluation; see --split.")]
+    if split is not None:
+        report = run.evaluations.get(split) or run.evaluate(split, progress=progress)
+        evaluated = quality(report, run.graph)
+        headline = tiles(
+            [
+                (f"MRR on {split}", share(report.mrr), ""),
+                ("Hits@1", share(report.hits_at_1), ""),
+                ("Hits@10", share(report.hits_at_10), ""),
+                ("Mean rank", rank(report.mr), ""),
+            ]
+        )
     sections = [
         Section("trained", "What was trained", [_settings(run, lines)]),
         Section("curves", "Learning curves", _curves(lines)),
-        Section("quality", "How good it is", _quality(report, run)),
+        Section("quality", "How good it is", evaluated),
         Section("map", "Map of the entities", _map(run)),
         Section("calibration", "Probabilities", calibration(run)),
         Section("predictions", "New facts", new_facts(run)),
@@ -94,22 +107,10 @@ def run_page(run: Run, progress: Progress | None = None, explorer: Path | None =
         title = "Inside the cache" if run.config.sampler == "nscaching" else "The negatives"
         traced = inside_the_cache(run.trace, run.config.trace_window)
         sections.insert(4, Section("cache", title, traced))
-    title = f"{_model_name(run.config)} on {run.graph.name}"
-    head = join([_headline(report), _explore(run, explorer)])
+    sampler = _SAMPLER_NAMES.get(run.config.sampler, run.config.sampler)
+    title = f"{SCORING[run.config.scoring].__name__} with {sampler} on {run.graph.name}"
+    head = join([headline, _explore(run, explorer)])
     return render(title, _lead(run, lines), head, sections)
-
-
-def _evaluation(run: Run, progress: Progress | None) -> RankingReport | None:
-    """Return the evaluation of test, or of valid where there is no test; None without either."""
-    split = next((name for name in ("test", "valid") if len(run.graph.split(name))), None)
-    if split is None:
-        return None
-    return run.evaluations.get(split) or run.evaluate(split, progress=progress)
-
-
-def _model_name(config: TrainConfig) -> str:
-    sampler = _SAMPLER_NAMES.get(config.sampler, config.sampler)
-    return f"{SCORING[config.scoring].__name__} with {sampler}"
 
 
 def _lead(run: Run, lines: Sequence[dict[str, Any]]) -> str:
@@ -130,30 +131,20 @@ def _lead(run: Run, lines: Sequence[dict[str, Any]]) -> str:
     return said
 
 
-def _headline(report: RankingReport | None) -> Html:
-    if report is None:
-        return Html("")
-    return tiles(
-        [
-            (f"MRR on {report.split}", share(report.mrr), ""),
-            ("Hits@1", share(report.hits_at_1), ""),
-            ("Hits@10", share(report.hits_at_10), ""),
-            ("Mean rank", rank(report.mr), ""),
-        ]
-    )
-
-
 def _explore(run: Run, explorer: Path | None) -> Html:
     """Lead to the explorer: the file beside this page, or the command that serves it."""
     if explorer is not None:
         link = tag("a", "Open the explorer", href=quote(explorer.name))
-        return paragraph(
-            link, "Find entities, ask, see the map, review new facts.", class_="explore"
+        return tag(
+            "p", link, "Find entities, ask, see the map, review new facts.", class_="explore"
         )
     if run.folder is None:
         return Html("")
-    return paragraph(
-        "Explore it with ", tag("code", f"nscaching explore {run.folder.path}"), class_="explore"
+    return tag(
+        "p",
+        "Explore it with ",
+        tag("code", f"nscaching explore {run.folder.path}"),
+        class_="explore",
     )
 
 
@@ -223,12 +214,6 @@ def _validations(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [x for x in lines if x.get("event") == "evaluation" and x.get("split") == "valid"]
 
 
-def _quality(report: RankingReport | None, run: Run) -> list[Html]:
-    if report is None:
-        return [paragraph("Nothing was held out, so there is no evaluation; see --split.")]
-    return quality(report, run.graph)
-
-
 def _map(run: Run) -> list[Html]:
     found = entity_map(run)
     hidden = run.graph.num_entities - len(found.ids)
@@ -237,11 +222,10 @@ def _map(run: Run) -> list[Html]:
         which = f"The {count(len(found.ids))} entities with the most training facts"
         which += f" of {count(run.graph.num_entities)}"
     return [
-        paragraph(
+        note(
             f"{which}, by the two principal directions of their embeddings, which hold "
             f"{percent(found.explained)} of the variance. The shape and colour of a dot say "
-            "where most facts of the entity have it. Point at a dot to see its name.",
-            class_="quiet",
+            "where most facts of the entity have it. Point at a dot to see its name."
         ),
         draw_map(found, run.graph.entities),
     ]

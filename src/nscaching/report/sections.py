@@ -20,6 +20,7 @@ from nscaching.report.markup import (
     command,
     count,
     join,
+    note,
     paragraph,
     percent,
     rank,
@@ -58,11 +59,10 @@ def quality(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
     """Return the tables of an evaluation."""
     sides = {"both sides": report, "heads": report.head, "tails": report.tail}
     parts = [
-        paragraph(
+        note(
             f"Every fact of {report.split} was asked twice, once for its head and once for its "
             "tail; the true entity was ranked among all entities that do not make another fact of "
-            "the graph. MRR is the mean of 1/rank, Hits@k the share of ranks up to k.",
-            class_="quiet",
+            "the graph. MRR is the mean of 1/rank, Hits@k the share of ranks up to k."
         ),
         _metrics("By side", "asked for", sides),
         _metrics("By cardinality, heads to tails", "class", report.per_cardinality),
@@ -72,19 +72,12 @@ def quality(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
 
 def _metrics(caption: object, what: str, rows: Mapping[Any, RankingMetrics]) -> Html:
     columns = [Column(what, "text"), *_COLUMNS]
-    made = table(caption, columns, [[name, *_cells(part)] for name, part in rows.items()])
-    return tag("div", made, class_="metrics")
-
-
-def _cells(part: RankingMetrics) -> list[object]:
-    return [
-        bar(part.mrr, share(part.mrr)),
-        share(part.hits_at_1),
-        share(part.hits_at_3),
-        share(part.hits_at_10),
-        rank(part.mr),
-        count(part.count),
-    ]
+    cells = []
+    for name, part in rows.items():
+        hits = map(share, (part.hits_at_1, part.hits_at_3, part.hits_at_10))
+        first = bar(part.mrr, share(part.mrr))
+        cells.append([name, first, *hits, rank(part.mr), count(part.count)])
+    return tag("div", table(caption, columns, cells), class_="metrics")
 
 
 def _relations(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
@@ -140,12 +133,11 @@ def calibration(run: Run) -> list[Html]:
         percent=True,
     )
     return [
-        paragraph(
+        note(
             f"Of claims with a probability of p a share of p should be true. The expected "
             f"calibration error is {share(report.ece)} ({share(report.ece_before)} for the "
             f"logistic function of the raw score), over {count(report.count)} claims of {split}: "
-            "each fact beside a negative of the right type and one of any type.",
-            class_="quiet",
+            "each fact beside a negative of the right type and one of any type."
         ),
         row([chart]),
     ]
@@ -176,11 +168,10 @@ def new_facts(run: Run) -> list[Html]:
     ]
     asked = "all heads" if len(heads) == run.graph.num_entities else f"{len(heads):,} heads"
     return [
-        paragraph(
+        note(
             "The most probable facts that the graph does not contain, of "
             f"{asked} with the most facts: one answer per question, two per answer. They are "
-            "predictions, not facts. More of them:",
-            class_="quiet",
+            "predictions, not facts. More of them:"
         ),
         _later(run),
         tag("div", table("Most probable new facts", columns, rows), class_="triples"),
@@ -221,25 +212,23 @@ def inside_the_cache(trace: Sequence[Line], window: int) -> list[Html]:
         if line["event"] == "row":
             snapshots.setdefault(line["row"], []).append(line)
     parts = [
-        paragraph(
+        note(
             "A negative teaches something only while it has a loss (one that is never zero counts "
             f"from {LEAST_LOSS} on). It was seen before if its triple had it in the {window} "
             "epochs before, and is false if valid or test hold it as a fact, which training cannot "
             "know. The recall is the share of a cache row that is among the entities which score "
-            "highest of all; it tells whether the cache keeps up with the model.",
-            class_="quiet",
+            "highest of all; it tells whether the cache keeps up with the model."
         ),
         row(counter_charts(trace)),
     ]
     if snapshots:
         parts.append(tag("h3", "Rows of the cache over the epochs"))
         parts.append(
-            paragraph(
+            note(
                 "The entities of a row that score highest as an answer to its question, the "
                 "hardest first. ",
                 tag("span", "These", class_="fact"),
                 " are facts of valid or test.",
-                class_="quiet",
             )
         )
     return [*parts, *(_row(name, seen) for name, seen in list(snapshots.items())[:_ROWS])]

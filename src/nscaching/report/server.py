@@ -16,6 +16,7 @@ from nscaching.runs.run import Run
 try:
     import uvicorn
     from starlette.applications import Starlette
+    from starlette.datastructures import Headers
     from starlette.requests import Request
     from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
     from starlette.routing import Route
@@ -64,15 +65,11 @@ class OnlyThisComputer:
         await self.app(scope, receive, send)
 
     def _allowed(self, scope: Any) -> bool:
-        given: dict[bytes, list[str]] = {}
-        for name, value in scope["headers"]:
-            given.setdefault(name, []).append(value.decode("latin-1"))
-        if scope["method"] not in ("GET", "HEAD"):
-            return False
-        hosts, origins = given.get(b"host", []), given.get(b"origin", [])
-        sites = given.get(b"sec-fetch-site", [])
+        given = Headers(scope=scope)
+        hosts, origins, sites = map(given.getlist, ("host", "origin", "sec-fetch-site"))
         return (
-            len(hosts) == 1
+            scope["method"] in ("GET", "HEAD")
+            and len(hosts) == 1
             and hosts[0] in self.hosts
             and all(origin == f"http://{hosts[0]}" for origin in origins)
             and all(site in ("same-origin", "none") for site in sites)
@@ -145,11 +142,8 @@ def explorer_app(run: Run, port: int) -> Any:
         return answers.explain(*(named(request, part) for part in ("head", "relation", "tail")))
 
     def places(_: Request) -> Any:
-        return {
-            "places": packed(answers.places, "<u2"),
-            "types": packed(answers.types, "u1"),
-            "degree": packed(answers.degree, "<i4"),
-        }
+        kinds = {"places": "<u2", "types": "u1", "degree": "<i4"}
+        return {name: packed(getattr(answers, name), kind) for name, kind in kinds.items()}
 
     calls: dict[str, Callable[[Request], Any]] = {
         "find": lambda request: answers.find(request.query_params.get("text", "")[:200]),
