@@ -87,7 +87,9 @@ def write_atomically(path: Path, write: Callable[[Path], object], size: int | No
             write(temporary)
             with temporary.open("rb+") as written:
                 os.fsync(written.fileno())
-            temporary.chmod(0o666 & ~_umask())
+            mask = os.umask(0)
+            os.umask(mask)
+            temporary.chmod(0o666 & ~mask)
             temporary.replace(path)
         finally:
             shutil.rmtree(workshop, ignore_errors=True)
@@ -98,28 +100,6 @@ def sweep_temporary(folder: Path, name: str = "*") -> None:
     for leftover in folder.glob(f".{name}.*.tmp"):
         if leftover.is_dir():  # a link is refused by rmtree
             shutil.rmtree(leftover, ignore_errors=True)
-
-
-def remove_own(folder: Path, patterns: Iterable[str]) -> None:
-    """Remove the files below a folder that match a pattern, then the subfolders left empty.
-
-    Whatever matches no pattern stays, and so does what lies behind a symbolic link. Patterns are
-    those of ``Path.glob`` and must name only files that this package writes.
-    """
-    subfolders: set[Path] = set()
-    for pattern in patterns:
-        for found in list(folder.glob(pattern)):
-            above = [parent for parent in found.parents if folder in parent.parents]
-            if any(parent.is_symlink() for parent in above) or found.is_symlink():
-                continue
-            subfolders.update(above)
-            if found.is_file():
-                found.unlink()
-            else:
-                subfolders.add(found)
-    for subfolder in sorted(subfolders, key=lambda path: len(path.parts), reverse=True):
-        with contextlib.suppress(OSError):  # it holds something else
-            subfolder.rmdir()
 
 
 def find_foreign(folder: Path, patterns: Iterable[str]) -> Path | None:
@@ -176,18 +156,14 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", None)
-        place = f", line {line}" if line else ""
-        raise UserError(f"{path}{place}: {_no_json(error)}. Restore it from a copy.") from error
+        place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        what = f"it is not JSON ({getattr(error, 'msg', None) or str(error)[:80]})"
+        if isinstance(error, RecursionError):
+            what = "it is nested too deeply"
+        raise UserError(f"{path}{place}: {what}. Restore it from a copy.") from error
     if not isinstance(content, dict):
         raise UserError(f"{path} should hold one JSON object. Restore it from a copy.")
     return content
-
-
-def _no_json(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    return f"it is not JSON ({getattr(error, 'msg', None) or str(error)[:80]})"
 
 
 def append_json_line(path: Path, line: Mapping[str, Any]) -> None:
@@ -332,9 +308,3 @@ def tensor_digest(tensors: Mapping[str, Tensor], details: str = "") -> str:
     with ThreadPoolExecutor(2) as pool:  # hashing lets other threads run
         parts = pool.map(digest, sorted(tensors))
         return hashlib.sha256(b"".join([details.encode(), *parts])).hexdigest()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

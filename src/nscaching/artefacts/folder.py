@@ -36,9 +36,8 @@ class ArtefactFolder:
     kind: ClassVar[str]  #: as the marker has it
     what: ClassVar[str]  #: as a message has it: "a run"
     otherwise: ClassVar[str]  #: what a message says of another folder: "is not a run folder"
-    own: ClassVar[
-        tuple[str, ...]
-    ]  #: patterns of all files that it writes, as ``Path.glob`` has them
+    #: Patterns of all files that it writes, as ``Path.glob`` has them.
+    own: ClassVar[tuple[str, ...]]
     resumable: ClassVar[bool] = True
 
     def __init__(self, path: str | Path) -> None:

@@ -33,18 +33,14 @@ def frame(rows: Sequence[Mapping[str, Any]]) -> Any:
 
 def html_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], left_out: int = 0) -> str:
     """Return a table for a notebook; names in it are text, whatever they contain."""
-    heads = "".join(f"<th style='text-align:left'>{html.escape(name)}</th>" for name in columns)
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td style='text-align:left'>{html.escape(_shown(row.get(name)))}</td>"
-            for name in columns
-        )
-        + "</tr>"
-        for row in rows
-    )
+
+    def cells(kind: str, texts: Iterable[str]) -> str:
+        made = (f"<{kind} style='text-align:left'>{html.escape(t)}</{kind}>" for t in texts)
+        return f"<tr>{''.join(made)}</tr>"
+
+    body = "".join(cells("td", (_shown(row.get(name)) for name in columns)) for row in rows)
     more = f"<p>... {left_out:,} more</p>" if left_out > 0 else ""
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{more}"
+    return f"<table><thead>{cells('th', columns)}</thead><tbody>{body}</tbody></table>{more}"
 
 
 def _shown(value: Any) -> str:
@@ -87,11 +83,7 @@ def _write_text_table(
         writer.writerow(columns)
         for row in rows:
             cells = ["" if row[name] is None else row[name] for name in columns]
-            if kind == ".csv":
-                cells = [_harmless(cell) for cell in cells]
+            if kind == ".csv":  # an apostrophe before what a spreadsheet would run as a formula
+                texts = [isinstance(c, str) and c.startswith(_FORMULA) for c in cells]
+                cells = [f"'{c}" if text else c for c, text in zip(cells, texts, strict=True)]
             writer.writerow(cells)
-
-
-def _harmless(cell: Any) -> Any:
-    """Put an apostrophe before text that a spreadsheet would run as a formula."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
