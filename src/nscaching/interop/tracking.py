@@ -114,11 +114,10 @@ class MlflowTracker(Tracker):
         address, artifacts = self._addresses()
         self._client = MlflowClient(tracking_uri=address)
         experiment = self._client.get_experiment_by_name(PROJECT)
-        number = (
-            experiment.experiment_id
-            if experiment is not None
-            else self._client.create_experiment(PROJECT, artifact_location=artifacts)
-        )
+        if experiment is not None:
+            number = experiment.experiment_id
+        else:
+            number = self._client.create_experiment(PROJECT, artifact_location=artifacts)
         self._run = self._client.create_run(number, run_name=start.name).info.run_id
         params = [Param(name, str(value)) for name, value in start.config.items()]
         tags = [RunTag("resumed_from_epoch", str(start.epochs_done))] if start.epochs_done else []

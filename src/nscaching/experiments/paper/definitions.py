@@ -134,13 +134,9 @@ def _cells(group: Mapping[str, Any]) -> Iterator[Cell]:
                 kind=group.get("kind", "train"),
                 panel=group.get("panel", ""),
             )
-            if not shown_in or _belongs(cell) or printed(shown_in, vars(cell)):
+            always = cell.sampler in _ALWAYS and cell.mode == "scratch"  # DistMult on YAGO3-10
+            if not shown_in or always or printed(shown_in, vars(cell)):
                 yield cell
-
-
-def _belongs(cell: Cell) -> bool:
-    """Tell whether a cell is run even where the paper prints nothing (DistMult on YAGO3-10)."""
-    return cell.sampler in _ALWAYS and cell.mode == "scratch"
 
 
 def _variations(variant: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -176,13 +172,6 @@ def definition(name: str) -> Definition:
 # What the paper prints ----------------------------------------------------------------------------
 
 
-def row_name(sampler: str, mode: str) -> str:
-    """Return how the paper's tables call a sampler in a mode."""
-    if sampler == "bernoulli":
-        return "pretrained" if mode == "pretrained" else "bernoulli"
-    return f"{sampler}-{mode}"
-
-
 def printed(table: str, row: Mapping[str, Any]) -> dict[str, float]:
     """Return what the paper prints for a result, by measure; nothing where it prints nothing."""
     sampler, mode, dataset = row["sampler"], row["mode"], row["dataset"]
@@ -195,8 +184,10 @@ def printed(table: str, row: Mapping[str, Any]) -> dict[str, float]:
         }
     if table == "link_prediction" and mode == "smac":  # our own search stands beside the paper's
         mode = "auto"
-    found = packaged("numbers.json")[table].get(row["scoring"], {})
-    found = found.get(row_name(sampler, mode), {}).get(dataset)
+    name = f"{sampler}-{mode}"  # as the paper's tables call it
+    if sampler == "bernoulli":
+        name = "pretrained" if mode == "pretrained" else "bernoulli"
+    found = packaged("numbers.json")[table].get(row["scoring"], {}).get(name, {}).get(dataset)
     if isinstance(found, float):
         return {"accuracy": found}
     return {name: value for name, value in (found or {}).items() if value is not None}

@@ -219,7 +219,9 @@ def _section(definition: Definition, rows: Sequence[Row], folder: Path, page: Pa
     compared = [(group, beside(definition.draw, group)) for group in groups]
     names = list(dict.fromkeys(each.measure for _, found in compared for each in found))
     if names:
-        lines += ["", *_tally(compared), *_table(compared, names)]
+        held = [each for _, found in compared for each in found if each.paper is not None]
+        tally = f"At least the paper's: {sum(x.reached for x in held)} of {len(held)} numbers."
+        lines += ["", *([tally, ""] if held else []), *_table(compared, names)]
     lines += _cache_rows(rows) if definition.draw == "cache-table" else []
     lines += _found_settings(rows) if definition.draw == "search-table" else []
     failed = {cell_of(row).identity: row for row in rows if row["error"]}
@@ -227,12 +229,6 @@ def _section(definition: Definition, rows: Sequence[Row], folder: Path, page: Pa
     lines += [f"- {_place(row)}: {row['error']}" for row in failed.values()]
     lines += _how(rows)
     return "\n".join(lines) + "\n"
-
-
-def _tally(compared: Sequence[tuple[list[Row], list[Beside]]]) -> list[str]:
-    held = [each for _, found in compared for each in found if each.paper is not None]
-    reached = sum(each.reached for each in held)
-    return [f"At least the paper's: {reached} of {len(held)} numbers.", ""] if held else []
 
 
 def _table(compared: Sequence[tuple[list[Row], list[Beside]]], names: Sequence[str]) -> list[str]:
@@ -303,7 +299,8 @@ def _how(rows: Sequence[Row]) -> list[str]:
             [_named(entry["options"]), *(f"{who}: {_named(o)}" for who, o in own.items() if o)]
         )
         lines.append(f"- {dataset}, {scoring} ({entry['tried']} tried; {entry['how']}): {options}.")
-    machines = {_machine(row) for row in rows if not row["error"]}
+    hardware = [row["hardware"] for row in rows if not row["error"]]
+    machines = {x["gpu"] or f"{x['processor']}, {x['cores']} cores" for x in hardware}
     versions = sorted({row["version"] for row in rows})
     return [*lines, "", f"nscaching {', '.join(versions)}; {'; '.join(sorted(machines))}."]
 
@@ -313,11 +310,6 @@ def _named(options: Mapping[str, Any]) -> str:
         f"{name} ({_named(value)})" if isinstance(value, Mapping) else f"{name} {value}"
         for name, value in options.items()
     )
-
-
-def _machine(row: Row) -> str:
-    hardware = row["hardware"]
-    return str(hardware["gpu"] or f"{hardware['processor']}, {hardware['cores']} cores")
 
 
 def _place(row: Row) -> str:

@@ -180,15 +180,12 @@ def hyperband_rungs(trials: int, epochs: int, min_epochs: int = 0) -> int:
     With too few trials a round would end before any of them had earned all epochs.
     """
     rungs = 0
-    fewest = max(1, min_epochs)
-    while fewest * ETA ** (rungs + 1) <= epochs and _trials_of_a_round(rungs + 1) <= trials:
+    while max(1, min_epochs) * (more := ETA ** (rungs + 1)) <= epochs:
+        plan = determine_HB(1.0, float(more), ETA)
+        if sum(stages[0] for stages in plan["n_configs_in_stage"].values()) > trials:
+            break
         rungs += 1
     return rungs
-
-
-def _trials_of_a_round(rungs: int) -> int:
-    plan = determine_HB(1.0, float(ETA**rungs), ETA)
-    return sum(stages[0] for stages in plan["n_configs_in_stage"].values())
 
 
 # SMAC, put together -------------------------------------------------------------------------------

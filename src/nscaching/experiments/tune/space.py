@@ -34,8 +34,9 @@ class Hyperparameter:
     """One row of a table: what is searched, over which values, and under which condition."""
 
     name: str  #: of the option
-    scale: str  #: linear or log, between two ends; grid, in order; around, factors of the value
-    #: of the base, in order; choice, in no order
+    #: ``linear`` and ``log``: between two ends; ``grid``: these, in order; ``around``: these times
+    #: the value of the base; ``choice``: these, in no order.
+    scale: str
     values: tuple[Any, ...]  #: the two ends, or all values
     zero: bool = False  #: for linear and log: whether exactly 0 is a value too
     when: Mapping[str, tuple[Any, ...]] | None = None  #: only where these options have these values

@@ -246,7 +246,7 @@ class NSCachingTrainingCallback(TrainingCallback):  # type: ignore[misc]
         optimizer = self.training_loop.optimizer
         self._hooks = [
             optimizer.register_state_dict_post_hook(self._put_in),
-            optimizer.register_load_state_dict_post_hook(self._take_out),
+            optimizer.register_load_state_dict_post_hook(_popped),
         ]
 
     def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
@@ -261,9 +261,6 @@ class NSCachingTrainingCallback(TrainingCallback):  # type: ignore[misc]
     def _put_in(self, optimizer: Any, state: dict[str, Any]) -> None:
         if self._sampler is not None:
             state["param_groups"][0][_ENTRY] = self._sampler.state()
-
-    def _take_out(self, optimizer: Any) -> None:
-        _popped(optimizer)
 
     def _unhook(self) -> None:
         for hook in self._hooks:
