@@ -243,7 +243,10 @@ def test_replacing_a_search_removes_its_own_files_only(graph, tmp_path):
     folder = tmp_path / "S"
     search(graph, folder, trials=2, method="random")
     (folder / "notes.txt").write_text("mine")
+    for name in ("explorer.html", "rejected.tsv"):  # that other commands put into a run
+        (folder / "trials" / "001" / name).write_text("of the trial")
     search(graph, folder, trials=1, method="random", overwrite=True)
+    assert not (folder / "trials" / "001" / "explorer.html").exists()
     assert (folder / "notes.txt").read_text() == "mine"
     assert not (folder / "trials" / "002").exists()
 

@@ -24,6 +24,8 @@ from nscaching.artefacts.files import find_foreign, write_text
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.experiments.runner import TrialLog
 from nscaching.experiments.tune.space import AnyOptions, Position, read_options
+from nscaching.nodes.embedding import NodeFolder
+from nscaching.training import RunFolder
 from nscaching.training.config import read_yaml
 
 SUCCESS, FAILED, RUNNING = "success", "failed", "running"
@@ -127,11 +129,7 @@ class SearchLog(TrialLog):
 #: Every key that ``search.yaml`` has had since the first version.
 _KEYS = {"trials", "method", "space", "planned_trials", "fixed"}
 #: Files of a run or of an embedding of nodes, which are what trials are.
-_TRIAL = (
-    *(MARKER, "config.yaml", "entities.txt", "relations.txt", "nodes.txt", "graph.safetensors"),
-    *("model.safetensors", "metrics.jsonl", "trace.jsonl", "summary.json", "report.html"),
-    "checkpoint/state.safetensors",
-)
+_TRIAL = (MARKER, *RunFolder.own, *NodeFolder.own)
 _SMAC = ("configspace", "intensifier", "optimization", "runhistory", "scenario")
 
 
