@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from nscaching.errors import UserError, nearest_names
+from nscaching.experiments.tune.space import SPACES
 from nscaching.nodes.api import PAPER as NODES
 from nscaching.nodes.tasks import SHARES
 
@@ -24,12 +25,11 @@ from nscaching.nodes.tasks import SHARES
 LENGTHS = ("epochs", "valid_every", "trace_every", "pretrain_epochs", "generator_epochs")
 #: Samplers whose cells are run even where the paper prints no number.
 _ALWAYS = ("bernoulli", "nscaching")
-#: What a search decides, by its space; the settings of its cell must not fix it.
-SEARCHED = ("alpha1", "alpha2", "alpha3", "cache_size", "candidates")
-SEARCHED_TOO: dict[str, tuple[str, ...]] = {
-    "sampler": (),
-    "sampler+": ("rescale", "known_positives"),
-}
+
+
+def decided_by_search(space: str = "sampler") -> list[str]:
+    """Return what a search decides; the settings of its cell must not fix it."""
+    return [each.name for each in SPACES[space].hyperparameters]
 
 
 @cache
@@ -226,7 +226,7 @@ def settings_of(cell: Cell, budget: int | None = None) -> dict[str, Any]:
     if cell.kind == "search":
         # "space" is the space to search, "trial" has options of the trials alone.
         options |= entry.get("search", {})
-        found = (*SEARCHED, *SEARCHED_TOO[options.get("space", "sampler")])
+        found = decided_by_search(options.get("space", "sampler"))
         options = {name: value for name, value in options.items() if name not in found}
     options |= cell.options
     options |= {"scoring": cell.scoring, "sampler": cell.sampler, "seed": cell.seed}

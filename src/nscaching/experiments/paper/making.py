@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from nscaching.errors import UserError
 from nscaching.evaluation import score_triples
-from nscaching.experiments.paper.definitions import SEARCHED, Cell
+from nscaching.experiments.paper.definitions import Cell, decided_by_search
 from nscaching.experiments.paper.results import Row
 from nscaching.experiments.runs import RunResult, make_run, measured, read_curve
 from nscaching.experiments.tune import SearchResult, tune
@@ -114,7 +114,7 @@ def search_row(
     place = SearchFolder(folder / "search")
     begun = place.holds_one() and place.log.path.exists()
     common: dict[str, Any] = {"out": place.path, "trials": trials, "progress": progress}
-    first = {name: PAPERS_FIRST[name] for name in SEARCHED}
+    first = {name: PAPERS_FIRST[name] for name in decided_by_search()}
     if begun and place.starts_at_the_paper():  # whatever its base says
         first = {}
     each = make_config(graph, {**base, **trial, **first})

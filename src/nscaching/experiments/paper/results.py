@@ -18,11 +18,10 @@ from nscaching.artefacts.files import explained_writes, write_atomically, write_
 from nscaching.errors import UserError
 from nscaching.experiments.paper.definitions import (
     LENGTHS,
-    SEARCHED,
-    SEARCHED_TOO,
     Cell,
     Definition,
     chosen,
+    decided_by_search,
     definitions,
     printed,
     searched,
@@ -274,8 +273,8 @@ def _cache_rows(rows: Sequence[Row]) -> list[str]:
 def _found_settings(rows: Sequence[Row]) -> list[str]:
     """List what searches found, each with what the paper's found below."""
     rows = [row for row in rows if "search" in row]
-    more = SEARCHED_TOO["sampler+"]
-    found = [*SEARCHED, *(name for name in more if any(name in r["search"]["best"] for r in rows))]
+    names = {name for row in rows for name in row["search"]["best"]}
+    found = [name for name in decided_by_search("sampler+") if name in names]
     shown = []
     for row in rows:
         ours, dataset = row["search"], row["dataset"]
