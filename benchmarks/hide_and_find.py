@@ -19,6 +19,7 @@ import os
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import nscaching as ns  # before torch: it sets up threads
@@ -31,7 +32,7 @@ import yaml
 
 from nscaching.graph import KnowledgeGraph, split_triples
 from nscaching.graph.pairs import triple_keys
-from nscaching.models import Side
+from nscaching.models import EmbeddingModel, Side
 from nscaching.training.benchmarking import describe_machine
 
 
@@ -163,10 +164,21 @@ def pykeen_predict_all(run, count):
 
     graph = run.graph
     known = np.concatenate([graph.train, graph.valid, graph.test])
-    pack = predict_all(model=run.to_pykeen(), k=count + len(known), batch_size=64)
+    model = one_row_per_relation(run).to_pykeen()
+    pack = predict_all(model=model, k=count + len(known), batch_size=64)
     triples = pack.result.cpu().numpy()[np.argsort(-pack.scores.cpu().numpy(), kind="stable")]
     keys = triple_keys(np.concatenate([known, triples]), graph.num_entities, graph.num_relations)
     return triples[~np.isin(keys[len(known) :], keys[: len(known)])][:count]
+
+
+def one_row_per_relation(run):
+    """Return a run whose questions for tails have the same scores, which is what PyKEEN asks."""
+    if not run.config.reciprocal:
+        return run
+    model = run.model
+    relation = model.relation[: run.graph.num_relations].contiguous()
+    plain = EmbeddingModel(model.scoring, model.entity, relation)
+    return ns.Run(replace(run.config, reciprocal=False), run.graph, plain)
 
 
 def main():

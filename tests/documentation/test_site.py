@@ -1,12 +1,18 @@
 """The site is built strictly: a broken link, a page left out of it or a bad reference fails."""
 
+import html
 import os
 import re
 import subprocess
 import sys
+import time
 
 import pytest
+from typer.main import get_command
 
+from nscaching.cli.main import COMMANDS, app
+
+from ..report.chromium import EXECUTABLE, Chromium
 from .snippets import ROOT
 
 pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install 'nscaching[docs]'")
@@ -47,3 +53,50 @@ def test_it_asks_the_network_for_nothing(site):
         assert not re.search(asked, page.read_text()), page
     for sheet in site.rglob("*.css"):
         assert not re.search(r"url\([\"']?https?:|@import", sheet.read_text()), sheet
+
+
+@pytest.mark.slow
+def test_every_command_and_each_of_its_flags_is_in_the_reference(site):
+    page = html.unescape(re.sub(r"<[^>]+>", "", (site / "commands.html").read_text()))
+    root = get_command(app)
+    context = root.make_context("nscaching", [], resilient_parsing=True)
+    for name in COMMANDS:
+        command = root.get_command(context, name)
+        for key, each in getattr(command, "commands", {"": command}).items():
+            path = f"nscaching {name} {key}".rstrip()
+            assert path in page
+            section = page.partition(f"\n{path} ")[2].partition("[OPTIONS]")[2]
+            section = section.partition("[OPTIONS]")[0]
+            flags = [flag for option in each.params for flag in option.opts if flag[0] == "-"]
+            assert all(flag in section for flag in flags), (path, flags)
+
+
+@pytest.mark.slow
+def test_braces_stay_in_tables(site):
+    assert "{10, 30, 50, 70, 90}" in (site / "tuning.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(EXECUTABLE is None, reason="there is no Chromium here")
+def test_the_search_works_from_a_file(site, tmp_path):
+    with Chromium(tmp_path / "profile") as browser:
+        browser.open(site / "api/graphs.html", 1200)
+        browser.run(
+            """(() => {
+                const box = document.querySelector("[data-md-component=search-query]");
+                document.querySelector("[data-md-toggle=search]").click();
+                box.focus();
+                box.value = "calibration error";
+                box.dispatchEvent(new KeyboardEvent("keyup", { bubbles: true }));
+                box.dispatchEvent(new Event("input", { bubbles: true }));
+            })()"""
+        )
+        until = time.monotonic() + 30
+        found = 0
+        while not found and time.monotonic() < until:
+            time.sleep(0.2)
+            found = browser.run("document.querySelectorAll('.md-search-result__link').length")
+        assert found, browser.complaints()
+        first = browser.run("document.querySelector('.md-search-result__link').href")
+        assert first.startswith(site.resolve().as_uri())
+        assert not [each for each in browser.requests() if not each.startswith(("file:", "data:"))]
