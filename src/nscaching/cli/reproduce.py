@@ -126,7 +126,7 @@ def _show_plan(made: Reproduction) -> None:
         rows.append((f"{where}, seed {cell.seed}", planned.state, time))
     states = {planned.state for planned in made.plan}
     if states == {MISSING}:
-        said = "Nothing can be run before the data is at hand; see 'nscaching datasets list'."
+        said = "Nothing can be run without the data; see 'nscaching datasets list'."
     elif states <= {DONE, MISSING}:
         said = "Nothing is left to run."
     else:

@@ -1,4 +1,4 @@
-"""Planning, skipping what is done, going on, and data that is not at hand."""
+"""Planning, skipping what is done, resuming, and data that is missing."""
 
 import json
 
@@ -112,7 +112,7 @@ def test_seeds_are_cells_of_their_own(tmp_path):
     assert made.rows[0]["test"] != made.rows[1]["test"]
 
 
-def test_data_that_is_not_at_hand_is_a_row_that_says_so(tmp_path, monkeypatch):
+def test_data_that_is_not_has_data_is_a_row_that_says_so(tmp_path, monkeypatch):
     from nscaching.graph import loading
 
     def nowhere(name, **options):
@@ -139,7 +139,7 @@ def test_yago_is_defined_rightly_as_a_graph_of_its_shape_shows(tmp_path):
 
 def test_a_dry_run_plans_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "nscaching.experiments.paper.plan.Sources.at_hand", lambda self, dataset: True
+        "nscaching.experiments.paper.plan.Sources.has_data", lambda self, dataset: True
     )
     asked = Request(out=tmp_path / "no", datasets=["WN18RR"], device="cpu")
     made = reproduce("table-7", asked, dry_run=True, progress="none")

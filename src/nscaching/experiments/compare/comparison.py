@@ -68,7 +68,7 @@ def read_variants(given: str | Sequence[str | Mapping[str, Any]]) -> list[Varian
     folders = [variant.folder(0) for variant in variants]
     for variant in variants:
         if folders.count(variant.folder(0)) > 1:
-            raise UserError(f"samplers: '{variant.label}' stands there twice; drop one.")
+            raise UserError(f"samplers: '{variant.label}' is named twice; drop one.")
     return variants
 
 

@@ -37,7 +37,7 @@ _NODE_SCALE = 20
 #: Trials of a search, as in the paper.
 USUAL_TRIALS = 50
 #: The state of a cell whose data set is not on this machine.
-MISSING = "data not at hand"
+MISSING = "no data"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ def plan(
         seconds = expected_seconds(cell, settings, sizes, device)
         row = results.find(cell, settings, request.on)
         state = state_of(row, run_folder(request, cell).exists())
-        if state != DONE and not sources.at_hand(cell.dataset):
+        if state != DONE and not sources.has_data(cell.dataset):
             state = MISSING
         left = 0.0 if state in (DONE, MISSING) else seconds * factor
         planned.setdefault(cell.identity, Planned(cell, settings, state, seconds, left))
@@ -202,7 +202,7 @@ def slowness(rows: Iterable[Row], hardware: Mapping[str, Any], on: str | None) -
 
 
 class Sources:
-    """Loads every graph once, and remembers which are not at hand."""
+    """Loads every graph once, and remembers which are missing."""
 
     def __init__(self, stand_in: str | None = None) -> None:
         self.stand_in = stand_in
@@ -210,7 +210,7 @@ class Sources:
         self._graphs: dict[str, KnowledgeGraph] = {}
         self._missing: dict[str, str] = {}
 
-    def at_hand(self, dataset: str) -> bool:
+    def has_data(self, dataset: str) -> bool:
         """Tell whether the data is on this machine; nothing is downloaded."""
         if self.stand_in is not None:
             return True

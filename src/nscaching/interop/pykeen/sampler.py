@@ -194,7 +194,7 @@ def _options(given: dict[str, Any], negatives: int, num_entities: int) -> Sample
         if name in elsewhere:
             raise UserError(
                 f"negative_sampler_kwargs: {name} means nothing in PyKEEN's loop, which chooses "
-                "the positives, and how many negatives each has by num_negs_per_pos; leave it out. "
+                "the positives, and how many negatives each has by num_negs_per_pos; drop it. "
                 f"The options are: {', '.join(_OURS)}."
             )
     values = {**with_preset(given), "negatives": negatives}
