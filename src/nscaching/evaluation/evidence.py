@@ -26,6 +26,7 @@ from torch import Tensor
 from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, AnswersBySide, chunk_rows
 from nscaching.graph import KnowledgeGraph, PairRows, pair_rows
 from nscaching.graph.names import SPLITS
+from nscaching.graph.pairs import ranges
 from nscaching.models import EmbeddingModel, Side
 
 #: A relation has one answer where at least this share of its questions has (see ``single``).
@@ -108,11 +109,8 @@ class Positions:
         counts = np.zeros(self.num_entities, dtype=np.float32)
         counts[here] = self._counts[lines]
         # How many of the entities here stand in each other position, as a share of those there.
-        each = np.repeat(self._from[here], self._positions_of[here])
-        within = np.arange(len(each)) - np.repeat(
-            np.cumsum(self._positions_of[here]) - self._positions_of[here], self._positions_of[here]
-        )
-        together = np.bincount(self._place[each + within], minlength=len(self._entities_at))
+        _, theirs = ranges(self._from[here], self._positions_of[here])
+        together = np.bincount(self._place[theirs], minlength=len(self._entities_at))
         logs = np.log(together / np.maximum(self._entities_at, 1) + _FLOOR)
         seen = counts > 0
         total = np.bincount(self._entity, weights=logs[self._place], minlength=self.num_entities)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.pairs import contained
+from nscaching.graph.pairs import contained, ranges
 
 #: The share of the facts of both relations that must have a counterpart under the other.
 STRONG = 0.5
@@ -100,9 +100,6 @@ def _counterparts(facts: Ids, columns: list[int], partners: Ids) -> tuple[Ids, I
     order = np.argsort(partners[:, 0], kind="stable")
     first, partner = partners[order, 0], partners[order, 1]
     start, end = (np.searchsorted(first, facts[:, 1], side) for side in ("left", "right"))
-    count = end - start
-    at = np.repeat(np.arange(len(facts)), count)
-    offset = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
-    relation = partner[np.repeat(start, count) + offset]
+    at, place = ranges(start, end - start)
     ends = facts[at][:, columns]
-    return at, np.stack([ends[:, 0], relation, ends[:, 1]], axis=1)
+    return at, np.stack([ends[:, 0], partner[place], ends[:, 1]], axis=1)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.pairs import distinct, pair_keys
+from nscaching.graph.pairs import distinct, pair_keys, ranges
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import EmbeddingModel, Side
@@ -37,10 +37,9 @@ class Answers:
         """Return the answers of questions as (question, entity) lists. Shapes: (b,), (b,)."""
         keys = pair_keys(np.asarray(anchors), np.asarray(relations), self._num_relations)
         start = np.searchsorted(self._keys, keys, side="left")
-        count = np.searchsorted(self._keys, keys, side="right") - start
-        question = np.repeat(np.arange(len(keys)), count)
-        first = np.repeat(start - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
-        return question, self._answers[first + np.arange(len(question))]
+        end = np.searchsorted(self._keys, keys, side="right")
+        question, place = ranges(start, end - start)
+        return question, self._answers[place]
 
 
 class AnswersBySide(dict[Side, Answers]):

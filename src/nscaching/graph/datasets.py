@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -29,7 +29,6 @@ TIMEOUT = 30.0
 #: No member of an archive may be larger, nor all together: the largest file we know has 110 MB.
 LARGEST_MEMBER, LARGEST_ARCHIVE = 1 << 30, 4 << 30
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-_Members = Iterator[tuple[str, int, IO[bytes] | None]]
 
 
 class DownloadError(NSCachingError):
@@ -144,18 +143,21 @@ def extract(archive: Path, wanted: Mapping[str, str], folder: Path) -> None:
     missing = dict(wanted)
     total = 0
     try:
-        with _members(archive) as members:
-            for path, size, stream in members:
-                _refuse_escape(path, archive)
-                total += size
-                if size > LARGEST_MEMBER or total > LARGEST_ARCHIVE:
-                    raise DownloadError(
-                        f"{archive.name} unpacks to more than {LARGEST_MEMBER >> 20:,} MB per file "
-                        f"or {LARGEST_ARCHIVE >> 20:,} MB in all, which no data set does"
-                    )
-                name = missing.pop(PurePosixPath(path).name, None) if stream else None
-                if stream is not None and name is not None:
-                    _copy(stream, folder / name, size, f"{shown(path)} of {archive.name}")
+        for path, size, stream in _members(archive):
+            windows, posix = PureWindowsPath(path), PurePosixPath(path)
+            rooted = posix.is_absolute() or windows.drive or windows.root
+            if rooted or ".." in windows.parts or ".." in posix.parts:
+                raise DownloadError(f"{archive.name} holds the unsafe path '{shown(path)}'")
+            total += size
+            if size > LARGEST_MEMBER or total > LARGEST_ARCHIVE:
+                raise DownloadError(
+                    f"{archive.name} unpacks to more than {LARGEST_MEMBER >> 20:,} MB per file "
+                    f"or {LARGEST_ARCHIVE >> 20:,} MB in all, which no data set does"
+                )
+            name = missing.pop(posix.name, None) if stream else None
+            if stream is not None and name is not None:
+                with stream, (folder / name).open("wb") as out:
+                    shutil.copyfileobj(stream, out)  # never more bytes than the size declared
     except DownloadError:
         raise
     except Exception as error:  # a damaged zip alone raises six kinds
@@ -163,48 +165,19 @@ def extract(archive: Path, wanted: Mapping[str, str], folder: Path) -> None:
         raise DownloadError(f"{archive.name} is not a whole archive ({reason})") from error
 
 
-def _copy(stream: IO[bytes], target: Path, size: int, what: str) -> None:
-    """Copy a member, and stop when it is longer than the archive says."""
-    done = 0
-    with target.open("wb") as out:
-        while block := stream.read(1 << 20):
-            done += len(block)
-            if done > size:
-                raise DownloadError(f"{what} is larger than the {size:,} bytes it declares")
-            out.write(block)
-
-
-def _refuse_escape(path: str, archive: Path) -> None:
-    """Raise when a member's path would leave the folder it is unpacked in."""
-    windows = PureWindowsPath(path)
-    rooted = PurePosixPath(path).is_absolute() or windows.drive or windows.root
-    if rooted or ".." in windows.parts or ".." in PurePosixPath(path).parts:
-        raise DownloadError(f"{archive.name} holds the unsafe path '{shown(path)}'")
-
-
-@contextmanager
-def _members(archive: Path) -> Iterator[_Members]:
-    """Open a .zip or a tar file; yield path, size and a stream, None for what is no plain file."""
+def _members(archive: Path) -> Iterator[tuple[str, int, IO[bytes] | None]]:
+    """Yield path, size and a stream of each member, None for what is no plain file."""
     if archive.name.endswith(".zip"):
         with zipfile.ZipFile(archive) as zipped:
-            yield _zip_members(zipped)
+            for info in zipped.infolist():  # a link shows in the upper half of the attributes
+                if info.is_dir() or stat.S_ISLNK(info.external_attr >> 16):
+                    yield info.filename, 0, None
+                else:
+                    yield info.filename, info.file_size, zipped.open(info)
     else:
         with tarfile.open(archive, "r:*") as tar:
-            yield (
-                (member.name, member.size, tar.extractfile(member) if member.isreg() else None)
-                for member in tar
-            )
-
-
-def _zip_members(zipped: zipfile.ZipFile) -> _Members:
-    """Yield the members of a zip; a link shows in the upper half of the attributes."""
-    for member in zipped.infolist():
-        mode = member.external_attr >> 16
-        if member.is_dir() or stat.S_ISLNK(mode):
-            yield member.filename, 0, None
-        else:
-            with zipped.open(member) as stream:
-                yield member.filename, member.file_size, stream
+            for member in tar:
+                yield member.name, member.size, tar.extractfile(member) if member.isreg() else None
 
 
 @dataclass(frozen=True)

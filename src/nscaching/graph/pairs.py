@@ -96,6 +96,12 @@ def triple_keys(triples: _Integers, num_entities: int, num_relations: int) -> Ke
     return fact_keys(pairs, triples[:, 2], num_entities, num_relations)
 
 
+def ranges(starts: Keys, counts: Keys) -> tuple[Keys, Keys]:
+    """Return the numbers start, start + 1, ... of each range, and whose each is: (n,) -> (m,)."""
+    owner = np.repeat(np.arange(len(counts)), counts)
+    return owner, np.arange(len(owner)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+
+
 def contained(
     triples: _Integers, among: _Integers, num_entities: int, num_relations: int
 ) -> npt.NDArray[np.bool_]:
