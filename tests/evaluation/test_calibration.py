@@ -7,10 +7,15 @@ import pytest
 import torch
 
 from nscaching import KnowledgeGraph, UserError
-from nscaching.evaluation.calibration import Calibration, claims_of, fit_calibration
+from nscaching.evaluation.calibration import (
+    Calibration,
+    claims_of,
+    expected_calibration_error,
+    fit_calibration,
+    reliability_bins,
+)
 from nscaching.evaluation.evidence import Evidence
 from nscaching.evaluation.regression import _newton, expit, fit_curve
-from nscaching.evaluation.reliability import expected_calibration_error, reliability_bins
 from nscaching.models import SCORING, Side
 
 from ..conftest import random_graph, random_model

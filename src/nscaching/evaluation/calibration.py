@@ -25,9 +25,10 @@ import numpy.typing as npt
 import torch
 
 from nscaching.errors import UserError
-from nscaching.evaluation.evidence import Evidence, Features
+from nscaching.evaluation.classification import score_triples
+from nscaching.evaluation.evidence import Evidence, Features, Positions
 from nscaching.evaluation.ranking import Answers
-from nscaching.evaluation.regression import Curve, fit_curve
+from nscaching.evaluation.regression import Curve, expit, fit_curve
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import REJECTED, SPLITS
 from nscaching.graph.pairs import contained
@@ -236,12 +237,10 @@ def _candidates(
     scores = evidence.ask(side, anchors, relations).scores
     known = answers.of(anchors, relations)
     scores[torch.from_numpy(known[0]), torch.from_numpy(known[1])] = -torch.inf
-    count = min(_BEST, graph.num_entities)
-    best = scores.topk(count, dim=1).indices.cpu().numpy()
+    best = scores.topk(min(_BEST, graph.num_entities), dim=1).indices.cpu().numpy()
     made, weights = [], []
-    for row, (anchor, relation) in enumerate(
-        zip(anchors.tolist(), relations.tolist(), strict=True)
-    ):
+    for row in range(len(anchors)):
+        anchor, relation = int(anchors[row]), int(relations[row])
         out = np.zeros(graph.num_entities, dtype=bool)
         out[known[1][known[0] == row]] = True
         if relation not in graph.relations_with_loops:
@@ -249,26 +248,18 @@ def _candidates(
         top = best[row][~out[best[row]]]
         out[best[row]] = True
         seen = evidence.positions.column(side, relation).seen
-        for chosen, stand_for in (
-            (top, len(top)),
-            *_drawn(np.flatnonzero(seen & ~out), _TYPED, random),
-            *_drawn(np.flatnonzero(~seen & ~out), _ANY, random),
-        ):
-            triples = np.empty((len(chosen), 3), dtype=np.int64)
-            triples[:, 1] = relation
-            triples[:, 0], triples[:, 2] = (
-                (chosen, anchor) if side is Side.HEAD else (anchor, chosen)
-            )
+        drawn = [(top, len(top))]
+        for there, most in ((seen, _TYPED), (~seen, _ANY)):
+            pool = np.flatnonzero(there & ~out)
+            if len(pool):
+                some = random.choice(pool, size=min(most, len(pool)), replace=False)
+                drawn.append((some, len(pool)))
+        for chosen, stand_for in drawn:
+            triples = np.full((len(chosen), 3), relation, dtype=np.int64)
+            triples[:, 2 * side], triples[:, 2 - 2 * side] = chosen, anchor
             made.append(triples)
             weights.append(np.full(len(chosen), stand_for / max(1, len(chosen))))
     return np.concatenate(made), np.concatenate(weights)
-
-
-def _drawn(pool: Ids, count: int, random: np.random.Generator) -> list[tuple[Ids, int]]:
-    """Draw from a pool and return how large it is."""
-    if len(pool) == 0:
-        return []
-    return [(random.choice(pool, size=min(count, len(pool)), replace=False), len(pool))]
 
 
 def _sample_size(graph: KnowledgeGraph) -> int:
@@ -281,3 +272,108 @@ def _some(triples: Ids, count: int, random: np.random.Generator) -> Ids:
     if len(triples) <= count:
         return triples.astype(np.int64)
     return triples[np.sort(random.choice(len(triples), size=count, replace=False))].astype(np.int64)
+
+
+# How good they are -------------------------------------------------------------------------------
+
+
+def claim_probabilities(
+    evidence: Evidence,
+    calibration: Calibration,
+    triples: Ids,
+    prior: float = 0.5,
+    positions: Positions | None = None,
+) -> npt.NDArray[np.float64]:
+    """Return the probability of claims, each true with probability ``prior`` before it is seen.
+
+    ``positions`` are those of the training triples, unless others are given.
+    """
+    logits = calibration.claims.logits(evidence.of_triples(triples, positions), triples[:, 1])
+    return expit(logits + np.log(prior / (1 - prior)))
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """Triples whose probability lies between two bounds."""
+
+    low: float
+    high: float
+    count: int
+    predicted: float  #: mean probability; NaN for no triple
+    true: float  #: share that is true; NaN for no triple
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """How probabilities compare with how many triples are true, before and after calibration.
+
+    Before: the logistic function of the raw score. ECE is the expected calibration error, the mean
+    distance of probability and share over the bins.
+    """
+
+    split: str
+    count: int
+    facts: int
+    ece: float
+    ece_before: float
+    brier: float
+    brier_before: float
+    bins: tuple[ReliabilityBin, ...]
+    bins_before: tuple[ReliabilityBin, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain values; NaN becomes None."""
+        plain = dict(self.__dict__)
+        for name in ("bins", "bins_before"):
+            plain[name] = [
+                {key: None if value != value else value for key, value in part.__dict__.items()}
+                for part in plain[name]
+            ]
+        return plain
+
+    def __repr__(self) -> str:
+        return (
+            f"<CalibrationReport of {self.split}: ECE {self.ece:.4f} "
+            f"(before {self.ece_before:.4f}), {self.count:,} triples>"
+        )
+
+
+def calibration_report(
+    evidence: Evidence, calibration: Calibration, *, split: str, seed: int = 0, bins: int = 15
+) -> CalibrationReport:
+    """Compare probabilities with truth on a split's facts and negatives of both kinds."""
+    graph = evidence.graph
+    triples, true, _ = claims_of(graph, graph.split(split).astype(np.int64), seed=seed + 1)
+    after = claim_probabilities(evidence, calibration, triples, float(true.mean()))
+    before = expit(score_triples(evidence.model, triples).astype(np.float64))
+    reliability = [reliability_bins(chances, true, bins) for chances in (after, before)]
+    errors = [expected_calibration_error(part) for part in reliability]
+    return CalibrationReport(
+        split=split,
+        count=len(triples),
+        facts=int(true.sum()),
+        ece=errors[0],
+        ece_before=errors[1],
+        brier=float(((after - true) ** 2).mean()),
+        brier_before=float(((before - true) ** 2).mean()),
+        bins=reliability[0],
+        bins_before=reliability[1],
+    )
+
+
+def reliability_bins(
+    chances: npt.NDArray[np.float64], true: npt.NDArray[np.bool_], bins: int = 15
+) -> tuple[ReliabilityBin, ...]:
+    """Return what a reliability diagram draws: bins of equal width. Shapes: (n,), (n,)."""
+    place = np.minimum((chances * bins).astype(np.int64), bins - 1)
+    count = np.bincount(place, minlength=bins)
+    with np.errstate(invalid="ignore"):  # NaN for an empty bin
+        means = [np.bincount(place, each, bins) / count for each in (chances, true)]
+    parts = zip(count.tolist(), *(mean.tolist() for mean in means), strict=True)
+    return tuple(ReliabilityBin(n / bins, (n + 1) / bins, *part) for n, part in enumerate(parts))
+
+
+def expected_calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
+    """Return the distance of probability and share, averaged over triples."""
+    off = sum(part.count * abs(part.predicted - part.true) for part in bins if part.count)
+    return off / max(1, sum(part.count for part in bins))

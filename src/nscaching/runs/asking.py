@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.evaluation.calibration import Calibration
+from nscaching.evaluation.calibration import Calibration, claim_probabilities
 from nscaching.evaluation.evidence import (
     ENTITY_FEATURES,
     SCORE_FEATURES,
@@ -20,7 +20,6 @@ from nscaching.evaluation.evidence import (
 )
 from nscaching.evaluation.ranking import AnswersBySide
 from nscaching.evaluation.regression import expit
-from nscaching.evaluation.reliability import claim_probabilities
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS
 from nscaching.graph.pairs import triple_keys

@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
-from nscaching.evaluation.calibration import Calibration, fit_calibration
-from nscaching.evaluation.reliability import (
+from nscaching.evaluation.calibration import (
+    Calibration,
     CalibrationReport,
     calibration_report,
+    fit_calibration,
 )
 from nscaching.graph import KnowledgeGraph, read_triples
 from nscaching.models import EmbeddingModel, Side
