@@ -7,17 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from nscaching.cli.option_flags import (
-    ConfigFlag,
-    Data,
-    JsonFlag,
-    OverwriteFlag,
-    QuietFlag,
-    ResumeFlag,
-    flag,
-    whole_numbers,
-    with_option_flags,
-)
+from nscaching.cli import flags
+from nscaching.cli.flags import flag, whole_numbers, with_option_flags
 from nscaching.cli.output import print_json, say, table
 from nscaching.experiments.compare import Comparison, compare
 from nscaching.training import Progress, TrainConfig
@@ -25,7 +16,7 @@ from nscaching.training import Progress, TrainConfig
 
 @with_option_flags(TrainConfig, leave_out=("data", "sampler", "seed", "max_seconds"))
 def compare_command(
-    data: Data = None,
+    data: flags.Data = None,
     samplers: Annotated[
         list[str] | None,
         flag(
@@ -53,11 +44,11 @@ def compare_command(
     out: Annotated[
         Path | None, flag("Folder of the runs.", default="runs/compare-DATA-SCORING")
     ] = None,
-    config: ConfigFlag = None,
-    resume: ResumeFlag = False,
-    overwrite: OverwriteFlag = False,
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
+    config: flags.Config = None,
+    resume: flags.Resume = False,
+    overwrite: flags.Overwrite = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
     **options: Any,
 ) -> None:
     """Train several samplers with the same options and budget; one table, one picture, one page."""

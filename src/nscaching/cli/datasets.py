@@ -18,7 +18,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from nscaching.cli.option_flags import JsonFlag, argument, flag
+from nscaching.cli import flags
+from nscaching.cli.flags import argument, flag
 from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.errors import shown
 from nscaching.graph import (
@@ -38,7 +39,7 @@ _MOST_RELATIONS = 40
 
 @app.command("list")
 @friendly
-def list_command(as_json: JsonFlag = False) -> None:
+def list_command(as_json: flags.Json = False) -> None:
     """List the named data sets, and whether each is on this machine."""
     infos = [
         {name: getattr(info, name) for name in ("name", "title", *_COUNTS)}
@@ -59,7 +60,7 @@ def list_command(as_json: JsonFlag = False) -> None:
 @friendly
 def info_command(
     data: Annotated[str, argument("A named data set, a folder or a file.")],
-    as_json: JsonFlag = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Describe a graph: its counts, remarks on the data, and each relation."""
     with file_bars() as show, reading_progress(show):
@@ -97,7 +98,7 @@ def info_command(
 def fetch_command(
     name: Annotated[str, argument("A named data set.")],
     force: Annotated[bool, flag("Download it again even if it is here.", "--force")] = False,
-    as_json: JsonFlag = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Download a data set into the user's cache folder, checked by its SHA-256 sums."""
     info = dataset_info(name)

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from rich.table import Table
 
-from nscaching.cli.option_flags import DeviceFlag, JsonFlag, RunFolder, flag
+from nscaching.cli import flags
+from nscaching.cli.flags import flag
 from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.errors import UserError
 from nscaching.evaluation import ClassificationReport, find_leakage
@@ -23,7 +24,7 @@ _COLUMNS = {"mrr": "MRR", "mr": "MR", "amri": "AMRI"} | {
 
 @friendly
 def evaluate_command(
-    run: RunFolder,
+    run: flags.Run,
     split: Annotated[str, flag("Split to rank: train, valid or test.")] = "test",
     ties: Annotated[
         str, flag("Rank among equal scores: mean, optimistic or pessimistic.")
@@ -31,8 +32,8 @@ def evaluate_command(
     memory: Annotated[
         int | None, flag("Megabytes of scores held at once.", min=1, default="the run's")
     ] = None,
-    device: DeviceFlag = "auto",
-    as_json: JsonFlag = False,
+    device: flags.Device = "auto",
+    as_json: flags.Json = False,
 ) -> None:
     """Rank every held-out fact of a run among all entities, filtered, on both sides."""
     loaded = load_run(run, device)
@@ -70,7 +71,7 @@ def metrics_table(title: str, rows: dict[str, dict[str, Any]]) -> Table:
 
 @friendly
 def classify_command(
-    run: RunFolder,
+    run: flags.Run,
     split: Annotated[
         str | None, flag("Split to classify: test, valid or train.", default="test")
     ] = None,
@@ -81,8 +82,8 @@ def classify_command(
     replaced: Annotated[
         str, flag("Side that drawn negatives replace: tail, head or either.")
     ] = "tail",
-    device: DeviceFlag = "auto",
-    as_json: JsonFlag = False,
+    device: flags.Device = "auto",
+    as_json: flags.Json = False,
 ) -> None:
     """Tell true triples from false ones, by a threshold for each relation learnt on valid."""
     if file is not None and split is not None:

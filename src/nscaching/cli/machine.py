@@ -6,7 +6,8 @@ from typing import Annotated
 
 from rich.table import Table
 
-from nscaching.cli.option_flags import DeviceFlag, JsonFlag, argument, flag
+from nscaching.cli import flags
+from nscaching.cli.flags import argument, flag
 from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.runs.api import make_config
 from nscaching.runs.doctor import Examination, examine, missing_extras
@@ -27,8 +28,8 @@ def benchmark_command(
     cache_size: Annotated[int, flag("N1.")] = 50,
     candidates: Annotated[int, flag("N2.")] = 50,
     epochs: Annotated[int, flag("Epochs to time.", min=1)] = 3,
-    device: DeviceFlag = "auto",
-    as_json: JsonFlag = False,
+    device: flags.Device = "auto",
+    as_json: flags.Json = False,
 ) -> None:
     """Time a warm training step, an epoch and the evaluation of the test split."""
     model = {"scoring": scoring, "sampler": sampler, "dim": dim, "margin": margin}
@@ -51,7 +52,7 @@ def benchmark_command(
 
 
 @friendly
-def doctor_command(as_json: JsonFlag = False) -> None:
+def doctor_command(as_json: flags.Json = False) -> None:
     """Say what this machine has, which extras are here, and what would make it faster."""
     found = examine()
     if as_json:

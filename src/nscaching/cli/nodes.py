@@ -7,17 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from nscaching.cli.option_flags import (
-    ConfigFlag,
-    ExportFile,
-    FormatFlag,
-    JsonFlag,
-    OverwriteFlag,
-    QuietFlag,
-    argument,
-    flag,
-    with_option_flags,
-)
+from nscaching.cli import flags
+from nscaching.cli.flags import argument, flag, with_option_flags
 from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.cli.tune import tune_nodes_command
 from nscaching.errors import UserError
@@ -47,10 +38,10 @@ def train(
         Path | None, flag("Folder to write.", default="runs/nodes-DATA-MODEL-SAMPLER")
     ] = None,
     labels: LabelFile = None,
-    config: ConfigFlag = None,
-    overwrite: OverwriteFlag = False,
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
+    config: flags.Config = None,
+    overwrite: flags.Overwrite = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
     **options: Any,
 ) -> None:
     """Embed the nodes of a graph."""
@@ -81,7 +72,7 @@ def evaluate(
     labels: LabelFile = None,
     draws: Annotated[int, flag("Random draws of labelled nodes.", min=1)] = 5,
     seed: Annotated[int, flag("Seed of the draws.", min=0)] = 0,
-    as_json: JsonFlag = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Classify nodes from 30, 50 and 70 % of the labels; predict the edges that were held out."""
     loaded = load_nodes(run)
@@ -121,7 +112,7 @@ def neighbours(
     run: EmbeddingFolder,
     node: Annotated[str, argument("Name of a node.")],
     k: Annotated[int, flag("Answers to show.", "-k", "--count", min=1)] = 10,
-    as_json: JsonFlag = False,
+    as_json: flags.Json = False,
 ) -> None:
     """List the nodes whose embeddings are most like that of one."""
     loaded = load_nodes(run)
@@ -141,7 +132,10 @@ def neighbours(
 @app.command("export")
 @friendly
 def export(
-    run: EmbeddingFolder, to: ExportFile, format: FormatFlag = "auto", as_json: JsonFlag = False
+    run: EmbeddingFolder,
+    to: flags.ExportFile,
+    format: flags.Format = "auto",
+    as_json: flags.Json = False,
 ) -> None:
     """Write the vectors with their names for other programs."""
     files = [str(path) for path in load_nodes(run).export(to, format)]
@@ -153,7 +147,7 @@ def export(
 def picture(
     run: EmbeddingFolder,
     to: Annotated[Path, argument("Picture to write, an .svg file.")],
-    as_json: JsonFlag = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Draw the embedding in two dimensions, coloured by class."""
     written = str(load_nodes(run).picture(to))
@@ -170,8 +164,8 @@ def compare(
     epochs: Annotated[
         int | None, flag("Epochs of each training.", min=1, default="as chosen for the data")
     ] = None,
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Train LINE, Node2vec, SeedNE and NSCaching on the same walks: the paper's table."""
     graph = load_node_graph(data, labels=labels)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from nscaching.cli.option_flags import DeviceFlag, JsonFlag, QuietFlag, RunFolder, flag
+from nscaching.cli import flags
+from nscaching.cli.flags import flag
 from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.errors import UserError
 from nscaching.runs.api import load_run
@@ -19,7 +20,7 @@ _MARKS = {None: "new", "train": "fact, seen", "valid": "fact, held out", "test":
 
 @friendly
 def predict_command(
-    run: RunFolder,
+    run: flags.Run,
     head: Annotated[str | None, flag("Head entity.")] = None,
     relation: Annotated[str | None, flag("Relation.")] = None,
     tail: Annotated[str | None, flag("Tail entity.")] = None,
@@ -37,16 +38,15 @@ def predict_command(
         bool, flag("Show second answers where the relation has one, marked.", "--contradictions")
     ] = False,
     unlikely: Annotated[
-        bool,
-        flag("Show answers never seen with the relation and below 1 %, marked.", "--unlikely"),
+        bool, flag("Show answers never seen with the relation and below 1 %, marked.", "--unlikely")
     ] = False,
     by: Annotated[str, flag("What answers are ordered by: probability or score.")] = "probability",
     explain: Annotated[
         bool, flag("Say what speaks for each answer and against it.", "--explain")
     ] = False,
     out: AnswerFile = None,
-    device: DeviceFlag = "auto",
-    as_json: JsonFlag = False,
+    device: flags.Device = "auto",
+    as_json: flags.Json = False,
 ) -> None:
     """Answer (head, relation, ?) or (?, relation, tail), judge a triple, or list neighbours."""
     asked = (head, relation, tail) != (None, None, None)
@@ -130,7 +130,7 @@ def _neighbours(run: Run, entity: str, k: int, as_json: bool) -> None:
 
 @friendly
 def discover_command(
-    run: RunFolder,
+    run: flags.Run,
     n: Annotated[int, flag("Facts wanted.", "-n", "--count", min=1)] = 20,
     relation: Annotated[
         list[str] | None, flag("Only facts of this relation; may be given several times.")
@@ -152,9 +152,9 @@ def discover_command(
     ] = False,
     out: AnswerFile = None,
     memory: Annotated[int | None, flag("Megabytes of scores held at once.", min=1)] = None,
-    device: DeviceFlag = "auto",
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
+    device: flags.Device = "auto",
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """List the most probable new facts of the whole graph, or of some relations or entities."""
     loaded = load_run(run, device)

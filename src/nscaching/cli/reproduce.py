@@ -7,18 +7,13 @@ from typing import Annotated
 
 import typer
 
-from nscaching.cli.option_flags import JsonFlag, QuietFlag, argument, flag, whole_numbers
+from nscaching.cli import flags
+from nscaching.cli.flags import argument, flag, whole_numbers
 from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.errors import UserError
 from nscaching.experiments.paper import Reproduction, definitions, reproduce
 from nscaching.experiments.paper.plan import MISSING, Request
-from nscaching.experiments.paper.results import (
-    Beside,
-    beside,
-    cell_of,
-    same_cell,
-    write_report,
-)
+from nscaching.experiments.paper.results import Beside, beside, cell_of, same_cell, write_report
 from nscaching.experiments.runner import DONE
 from nscaching.training import Progress
 from nscaching.training.progress import duration
@@ -63,8 +58,8 @@ def reproduce_command(
     finished: Annotated[
         bool, flag("Run nothing: show and draw what is finished.", "--finished")
     ] = False,
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Reproduce a table or figure of the paper: our numbers beside the paper's."""
     if show_list:

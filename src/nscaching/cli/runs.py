@@ -9,17 +9,8 @@ from typing import Annotated
 
 import typer
 
-from nscaching.cli.option_flags import (
-    DeviceFlag,
-    ExportFile,
-    FormatFlag,
-    JsonFlag,
-    OverwriteFlag,
-    QuietFlag,
-    RunFolder,
-    argument,
-    flag,
-)
+from nscaching.cli import flags
+from nscaching.cli.flags import argument, flag
 from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.errors import shown
 from nscaching.runs.api import load_run
@@ -30,7 +21,7 @@ from nscaching.training import Progress
 @friendly
 def check_command(
     folder: Annotated[Path, argument("Folder of a run, search or embedding.")],
-    as_json: JsonFlag = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Read every file of a folder and say what is whole; exit code 1 where something is not."""
     found = check_folder(folder)
@@ -48,7 +39,7 @@ def check_command(
 
 @friendly
 def explore_command(
-    run: RunFolder,
+    run: flags.Run,
     port: Annotated[
         int | None, flag("Port on 127.0.0.1.", default="8417, or a free one", min=0, max=65535)
     ] = None,
@@ -58,7 +49,7 @@ def explore_command(
     browser: Annotated[
         bool, flag("Open the page in the browser.", "--browser/--no-browser")
     ] = True,
-    device: DeviceFlag = "auto",
+    device: flags.Device = "auto",
 ) -> None:
     """Explore a run in the browser: find entities, ask, see a map, review new facts."""
     if out is not None:
@@ -86,11 +77,11 @@ def explore_command(
 
 @friendly
 def export_command(
-    run: RunFolder,
-    to: ExportFile,
+    run: flags.Run,
+    to: flags.ExportFile,
     what: Annotated[str, flag("entity or relation.")] = "entity",
-    format: FormatFlag = "auto",
-    as_json: JsonFlag = False,
+    format: flags.Format = "auto",
+    as_json: flags.Json = False,
 ) -> None:
     """Write the embeddings of a run with their names."""
     files = [str(path) for path in load_run(run, "cpu").export(to, what, format)]
@@ -99,11 +90,11 @@ def export_command(
 
 @friendly
 def report_command(
-    run: RunFolder,
+    run: flags.Run,
     out: Annotated[Path | None, flag("File to write.", default="RUN/report.html")] = None,
-    device: DeviceFlag = "auto",
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
+    device: flags.Device = "auto",
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Write a page about a run: curves, metrics, a map, the cache, predictions."""
     started = time.monotonic()
@@ -129,10 +120,10 @@ def update_command(
     epochs: Annotated[
         int | None, flag("Epochs of training.", default="a fifth of the run's", min=1)
     ] = None,
-    overwrite: OverwriteFlag = False,
-    device: DeviceFlag = "auto",
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
+    overwrite: flags.Overwrite = False,
+    device: flags.Device = "auto",
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Make a new run that has learnt new facts, accepted ones and rejected ones."""
     loaded = load_run(run, device)

@@ -7,14 +7,8 @@ from typing import Annotated, Any
 
 from rich.table import Table
 
-from nscaching.cli.option_flags import (
-    JsonFlag,
-    OverwriteFlag,
-    QuietFlag,
-    argument,
-    flag,
-    with_option_flags,
-)
+from nscaching.cli import flags
+from nscaching.cli.flags import argument, flag, with_option_flags
 from nscaching.cli.output import print_json, say, table
 from nscaching.cli.train import resumable
 from nscaching.errors import UserError
@@ -54,9 +48,9 @@ def trace_command(
     out: Annotated[
         Path | None, flag("Where a run trained here goes.", default="runs/...-trace")
     ] = None,
-    overwrite: OverwriteFlag = False,
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
+    overwrite: flags.Overwrite = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
     **options: Any,
 ) -> None:
     """Show what a run did with its negatives: counters per epoch, and cache rows over the epochs.

@@ -8,18 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from nscaching.cli import flags
 from nscaching.cli.datasets import file_bars
 from nscaching.cli.evaluate import metrics_table
-from nscaching.cli.option_flags import (
-    ConfigFlag,
-    Data,
-    JsonFlag,
-    OverwriteFlag,
-    QuietFlag,
-    ResumeFlag,
-    flag,
-    with_option_flags,
-)
+from nscaching.cli.flags import flag, with_option_flags
 from nscaching.cli.output import print_json, say, table
 from nscaching.errors import TrainingInterrupted, UserError, stop_signal
 from nscaching.graph import reading_progress
@@ -38,14 +30,14 @@ from nscaching.training.recipes import is_open
 
 @with_option_flags(TrainConfig, leave_out=("data",))
 def train_command(
-    data: Data = None,
+    data: flags.Data = None,
     out: Annotated[
         Path | None,
         flag("Run folder to write.", default="a new folder under runs/, named by the data"),
     ] = None,
-    config: ConfigFlag = None,
-    resume: ResumeFlag = False,
-    overwrite: OverwriteFlag = False,
+    config: flags.Config = None,
+    resume: flags.Resume = False,
+    overwrite: flags.Overwrite = False,
     track: Annotated[
         list[str] | None,
         flag(
@@ -60,8 +52,8 @@ def train_command(
     dry_run: Annotated[
         bool, flag("Show sizes and memory of the run, without training.", "--dry-run")
     ] = False,
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
     **options: Any,
 ) -> None:
     """Train embeddings of a graph, keep the best, and look at the test split once."""

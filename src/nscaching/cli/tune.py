@@ -6,15 +6,8 @@ import inspect
 from pathlib import Path
 from typing import Annotated, Any
 
-from nscaching.cli.option_flags import (
-    Data,
-    JsonFlag,
-    OverwriteFlag,
-    QuietFlag,
-    ResumeFlag,
-    flag,
-    with_option_flags,
-)
+from nscaching.cli import flags
+from nscaching.cli.flags import flag, with_option_flags
 from nscaching.cli.output import print_json, say, table
 from nscaching.experiments.tune import SearchResult, tune
 from nscaching.experiments.tune.result import Gain, Importance
@@ -25,7 +18,7 @@ from nscaching.training.progress import duration
 
 
 def _tune(
-    data: Data = None,
+    data: flags.Data = None,
     out: Annotated[Path | None, flag("Folder of the search.", default="runs/DATA-tune")] = None,
     base: Annotated[
         Path | None,
@@ -37,8 +30,8 @@ def _tune(
     labels: Annotated[
         Path | None, flag("For node embedding: file with one node and its class per line.")
     ] = None,
-    resume: ResumeFlag = False,
-    overwrite: OverwriteFlag = False,
+    resume: flags.Resume = False,
+    overwrite: flags.Overwrite = False,
     workers: Annotated[int, flag("Trials trained at once on this machine.")] = 1,
     workers_as: Annotated[
         str, flag("auto, processes or threads; auto is threads on a GPU, else processes.")
@@ -50,8 +43,8 @@ def _tune(
             default=False,
         ),
     ] = None,
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
     **options: Any,
 ) -> None:
     """Search hyperparameters of the recipe, or of the cache, for the best validation metric.

@@ -1,4 +1,10 @@
-"""Ranking metrics overall and per side, relation and class, with bootstrap intervals."""
+"""Ranking metrics: MRR, MR, AMRI and Hits@k, overall and per side, relation and class.
+
+Their bootstrap intervals resample the test facts with replacement, each with its two queries: the
+ranks of its head and of its tail are not independent. Two models are compared on the same resampled
+facts (the paired bootstrap), so that what is hard for both does not count as noise of the
+difference.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +25,6 @@ from nscaching.models import Side
 Floats = npt.NDArray[np.float64]
 Interval = tuple[float, float]
 
-LEVEL = 0.95
-RESAMPLES = 1000
 #: Names of the metrics that have an interval, with the largest rank that counts as a hit.
 HITS = {"hits@1": 1, "hits@3": 3, "hits@10": 10}
 METRICS = ("mrr", *HITS)
@@ -34,7 +38,7 @@ def fact_values(ranks: npt.NDArray[np.floating]) -> Floats:
     return np.stack([np.asarray(part, dtype=np.float64).mean(axis=0) for part in parts], axis=1)
 
 
-def bootstrap_means(values: Floats, *, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
+def bootstrap_means(values: Floats, *, resamples: int = 1000, seed: int = 0) -> Floats:
     """Return the means of resampled rows. Shapes: (n, m) -> (resamples, m).
 
     The columns of one call share their rows, so that columns can be subtracted from each other.
@@ -51,32 +55,27 @@ def bootstrap_means(values: Floats, *, resamples: int = RESAMPLES, seed: int = 0
     return means
 
 
-def interval(means: Floats, level: float = LEVEL) -> Interval:
-    """Return the percentile interval of bootstrapped means. Shape: (resamples,)."""
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+def interval(means: Floats) -> Interval:
+    """Return the 95 % percentile interval of bootstrapped means. Shape: (resamples,)."""
+    low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
 
 
-def metric_intervals(
-    values: Floats, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
-) -> dict[str, Interval]:
+def metric_intervals(values: Floats) -> dict[str, Interval]:
     """Return the interval of each of :data:`METRICS` from :func:`fact_values`, shape (n, 4)."""
     if len(values) == 0:
         return {}
-    means = bootstrap_means(values, resamples=resamples, seed=seed)
-    return {name: interval(means[:, at], level) for at, name in enumerate(METRICS)}
+    means = bootstrap_means(values)
+    return {name: interval(means[:, at]) for at, name in enumerate(METRICS)}
 
 
-def paired_difference(
-    one: Floats, other: Floats, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[float, Interval]:
+def paired_difference(one: Floats, other: Floats) -> tuple[float, Interval]:
     """Return how much more ``one`` has than ``other`` on the same facts, with its interval.
 
     Shapes: (n,), (n,), the values of one metric for each fact.
     """
     gaps = (one - other).reshape(-1, 1)
-    means = bootstrap_means(gaps, resamples=resamples, seed=seed)
-    return float(gaps.mean()), interval(means[:, 0], level)
+    return float(gaps.mean()), interval(bootstrap_means(gaps)[:, 0])
 
 
 def within_noise(difference: Interval, by_seed: Sequence[float] = ()) -> bool:

@@ -164,9 +164,9 @@ def short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def plural(number: int, one: str, many: str | None = None) -> str:
+def plural(number: int, noun: str) -> str:
     """Return a number with its noun."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[float]:

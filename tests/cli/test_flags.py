@@ -3,7 +3,7 @@
 import inspect
 from dataclasses import dataclass
 
-from nscaching.cli.option_flags import with_option_flags
+from nscaching.cli.flags import with_option_flags
 from nscaching.options import Options, option
 
 

@@ -26,7 +26,7 @@ def argument(help: str) -> Any:
     return typer.Argument(help=help)
 
 
-RunFolder = Annotated[Path, argument("Run folder.")]
+Run = Annotated[Path, argument("Run folder.")]
 Data = Annotated[
     str | None,
     argument(
@@ -34,20 +34,18 @@ Data = Annotated[
         "file of triples."
     ),
 ]
-DeviceFlag = Annotated[str, flag("auto, cpu, cuda or mps.")]
-JsonFlag = Annotated[
-    bool, flag("Print one JSON object on stdout and nothing else there.", "--json")
-]
-QuietFlag = Annotated[
+Device = Annotated[str, flag("auto, cpu, cuda or mps.")]
+Json = Annotated[bool, flag("Print one JSON object on stdout and nothing else there.", "--json")]
+Quiet = Annotated[
     bool,
     flag("Show no progress and no remarks on the data or the options; only errors.", "--quiet"),
 ]
-ConfigFlag = Annotated[
+Config = Annotated[
     Path | None, flag("YAML file of options, such as the config.yaml of a run; flags win.")
 ]
-ResumeFlag = Annotated[bool, flag("Resume what is in --out where it stopped.", "--resume")]
-OverwriteFlag = Annotated[bool, flag("Replace what is in --out from before.", "--overwrite")]
-FormatFlag = Annotated[str, flag("npy, word2vec or parquet; auto goes by the file's ending.")]
+Resume = Annotated[bool, flag("Resume what is in --out where it stopped.", "--resume")]
+Overwrite = Annotated[bool, flag("Replace what is in --out from before.", "--overwrite")]
+Format = Annotated[str, flag("npy, word2vec or parquet; auto goes by the file's ending.")]
 ExportFile = Annotated[Path, argument("File to write: .npy, .txt/.vec or .parquet.")]
 
 
