@@ -41,7 +41,7 @@ from typing import Any
 SIGNALS = [signal.SIGKILL] * 14 + [signal.SIGTERM] * 3 + [signal.SIGHUP] * 2 + [signal.SIGINT]
 #: What a clock or chance decides: left out of every comparison.
 UNTIMED = {"validating", "time", "id", "run", "anew", "hardware", "out", "starttime", "endtime",
-           "digest", "sha256", "cpu_time"}  # fmt: skip
+           "digest", "check", "sha256", "cpu_time"}  # fmt: skip
 #: Pages and pictures show times; SMAC's files hold them: they need only be there.
 ONLY_THERE = (".html", ".svg", ".png")
 #: A process is killed at most so often within one run, and is given so long to end.

@@ -166,6 +166,26 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+#: Member of a JSON object that holds a digest of the others.
+_SEAL = "check"
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with a digest of itself, which :func:`unsealed` checks."""
+    plain = json.loads(json.dumps(record))
+    return {**plain, _SEAL: _seal(plain)}
+
+
+def unsealed(record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return an object without its digest; None if it has none or was changed."""
+    plain = {name: value for name, value in record.items() if name != _SEAL}
+    return plain if record.get(_SEAL) == _seal(plain) else None
+
+
+def _seal(plain: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def append_json_line(path: Path, line: Mapping[str, Any]) -> None:
     """Add one line of JSON to a file."""
     with explained_writes(path), path.open("a", encoding="utf-8") as file:
@@ -180,13 +200,31 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
         return []
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror or error}).") from error
-    lines = []
-    for line in content.split(b"\n"):
-        with contextlib.suppress(ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
-            read = json.loads(line)
-            if isinstance(read, dict):
-                lines.append(read)
-    return lines
+    return [read for line in content.split(b"\n") if (read := _json_line(line)) is not None]
+
+
+def read_sealed_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the sealed objects of a JSON-lines file up to the first line that was damaged.
+
+    Lines of 0.1.0 are not sealed: they are taken as they are where none is.
+    """
+    try:
+        content = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}).") from error
+    read = [_json_line(line) for line in filter(None, content.split(b"\n"))]
+    old = not any(_SEAL in line for line in read if line is not None)
+    lines = [line if line is None or old else unsealed(line) for line in read]
+    whole = lines.index(None) if None in lines else len(lines)
+    return [line for line in lines[:whole] if line is not None]
+
+
+def _json_line(line: bytes) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        read = json.loads(line)
+        if isinstance(read, dict):
+            return read
+    return None
 
 
 def write_json_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:

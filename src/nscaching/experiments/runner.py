@@ -13,7 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from nscaching.artefacts.files import append_json_line, read_json_lines, write_json_lines
+from nscaching.artefacts.files import (
+    append_json_line,
+    read_sealed_lines,
+    sealed,
+    write_json_lines,
+)
 from nscaching.errors import CannotWrite, NSCachingError, TrainingInterrupted, stop_signal
 from nscaching.training import Progress
 from nscaching.training.progress import duration
@@ -26,23 +31,28 @@ R = TypeVar("R")
 
 
 class TrialLog:
-    """JSON lines, one record per finished configuration, in the order in which they came."""
+    """JSON lines, one record per finished configuration, in the order in which they came.
+
+    Each carries a digest. The log is believed up to the first line that was damaged, or that a
+    killed process half wrote: what comes after it is run again, from checkpoints where there are
+    some.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> list[Record]:
-        """Return all records but a line that a killed process half wrote."""
-        return read_json_lines(self.path)
+        """Return all records that can be believed."""
+        return read_sealed_lines(self.path)
 
     def repair(self) -> None:
-        """Drop such a line, so that the next record starts a line of its own."""
+        """Drop the others, so that the next record starts a line of its own."""
         if self.path.exists():
-            write_json_lines(self.path, self.read())
+            write_json_lines(self.path, map(sealed, self.read()))
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a record."""
-        append_json_line(self.path, record)
+        append_json_line(self.path, sealed(record))
 
 
 def state_of(record: Mapping[str, Any] | None, begun: bool) -> str:

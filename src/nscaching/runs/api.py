@@ -131,6 +131,8 @@ def make_trainer(
     refuse_both(resume, overwrite)
     if resume and folder is not None:
         given = {**plain_options(config), **options}
+        if isinstance(graph, KnowledgeGraph) and "data" in given:
+            given["data"] = graph.name  # as in a run that is begun with it
         if folder.is_run():
             return _resumed_trainer(folder, graph, given, progress, tracking)
         if graph is None and not given.get("data"):

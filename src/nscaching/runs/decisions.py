@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.artefacts.files import write_text
+from nscaching.artefacts.files import read_json, sealed, unsealed, write_text
 from nscaching.errors import UserError
 from nscaching.evaluation.calibration import (
     Calibration,
@@ -261,9 +261,9 @@ class Decisions:
         path = None if self.folder is None else self.folder.path / "calibration.json"
         if path is not None and path.is_file():
             try:
-                given = json.loads(path.read_text(encoding="utf-8"))
+                given = unsealed(read_json(path)) or {}
                 return Calibration.from_dict(given, self.model, self.graph.num_relations)
-            except (OSError, ValueError):
+            except (ValueError, OverflowError):  # a UserError is a ValueError
                 pass  # it can be made again
         fitted = fit_calibration(self.model, self.graph, memory_mb=self.config.eval_memory)
         # What is kept is what is used: a run read back gives the same probabilities.
@@ -271,7 +271,7 @@ class Decisions:
         if path is not None and path.parent.is_dir():
             # A folder that cannot be written to can be asked all the same.
             with contextlib.suppress(UserError):
-                write_text(path, json.dumps(plain) + "\n")
+                write_text(path, json.dumps(sealed(plain)) + "\n")
         return Calibration.from_dict(plain, self.model, self.graph.num_relations)
 
     # Learning from answers -----------------------------------------------------------------------
@@ -279,7 +279,12 @@ class Decisions:
     @property
     def rejected(self) -> frozenset[Named]:
         """Facts that were rejected: never offered again. See :meth:`update`."""
-        if self._rejected is None:
+        if self._rejected is None and "rejected" in self.graph.labelled:
+            self._rejected = frozenset(
+                (self.graph.entities[h], self.graph.relations[r], self.graph.entities[t])
+                for h, r, t in self.graph.labelled["rejected"][:, :3].tolist()
+            )
+        if self._rejected is None:  # of the first version, or none
             path = None if self.folder is None else self.folder.path / "rejected.tsv"
             rows = read_triples(path) if path is not None and path.is_file() else []
             self._rejected = frozenset((h, r, t) for h, r, t in rows)

@@ -1,6 +1,7 @@
 """Asking and telling: reproducible in every process, replayable, nothing asked twice."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -117,7 +118,8 @@ def test_a_log_that_calls_the_score_mrr_is_read(tmp_path):
     log = SearchLog(tmp_path / "trials.jsonl")
     log.asked(Proposal(1, {"alpha1": 0.0}, 9))
     log.answered(Proposal(1, {"alpha1": 0.0}, 9), TrialResult("success", score=0.25))
-    log.path.write_text(log.path.read_text().replace('"score"', '"mrr"'))
+    first = re.sub(r', "check": "\w+"', "", log.path.read_text())  # its lines had no digest
+    log.path.write_text(first.replace('"score"', '"mrr"'))
     assert log.events()[1][1].score == 0.25
 
 

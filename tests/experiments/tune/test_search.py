@@ -14,9 +14,9 @@ from nscaching import TrainConfig, TrainingDiverged, TrainingInterrupted, UserEr
 from nscaching.artefacts import FolderLock
 from nscaching.experiments.tune import objective
 from nscaching.experiments.tune.search import SearchFailed
-from nscaching.training import RunFolder
+from nscaching.training import RunFolder, Trainer
 
-from ...training.helpers import ring
+from ...training.helpers import ring, write_folder
 from .helpers import SMALL, search, untimed_result
 
 
@@ -395,3 +395,24 @@ def test_a_trial_that_another_process_trains_is_left_to_it(graph, tmp_path):
     with pytest.raises(UserError, match=r"Trial 2: .* is being written by process"):
         ns.tune(out=tmp_path / "S", resume=True, trials=2, progress="none")
     lock.release()
+
+
+def test_a_trial_that_is_resumed_keeps_its_configuration(tmp_path, monkeypatch):
+    """A killed trial is resumed with the very file that a trial without a stop has."""
+    data = write_folder(ring(), tmp_path / "data")
+
+    def killed(trainer, *given):
+        if trainer.counters.epoch == 1:
+            raise SystemExit
+        return train_epoch(trainer, *given)
+
+    train_epoch = Trainer._train_epoch
+    small = {**SMALL, "checkpoint_seconds": 0, "method": "random", "trials": 1, "progress": "none"}
+    ns.tune(data, out=tmp_path / "whole", **small)
+    monkeypatch.setattr(Trainer, "_train_epoch", killed)
+    with pytest.raises(SystemExit):
+        ns.tune(data, out=tmp_path / "S", **small)
+    monkeypatch.undo()
+    ns.tune(out=tmp_path / "S", resume=True, progress="none")
+    whole, resumed = (tmp_path / name / "trials" / "001" for name in ("whole", "S"))
+    assert (resumed / "config.yaml").read_text() == (whole / "config.yaml").read_text()

@@ -309,13 +309,21 @@ class CompareSweep(Sweep[Entry]):
 
 
 def _earlier(out: str | Path | None) -> Comparison | None:
-    """Return what an earlier session asked for and found; its trial log may know more."""
+    """Return what an earlier session asked for, and what its trial log says was found."""
     file = Path(out) / "compare.json" if out is not None else None
     if file is None or not file.is_file():
         return None
     before = read_comparison(file)
-    logged = map(RunResult.from_mapping, TrialLog(file.with_name("trials.jsonl")).read())
-    runs = {result.run: result for result in (*before.runs, *logged)}
+    log = TrialLog(file.with_name("trials.jsonl"))
+    if not log.path.exists():  # of the first version
+        return before
+    try:
+        runs = {result.run: result for result in map(RunResult.from_mapping, log.read())}
+    except TypeError as error:
+        raise UserError(
+            f"{log.path} is no trial log of a comparison ({error}). Remove it; finished runs "
+            "beside it are kept."
+        ) from error
     return replace(before, runs=list(runs.values()))
 
 

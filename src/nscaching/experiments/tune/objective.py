@@ -21,14 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nscaching.artefacts.files import (
-    append_json_line,
     explained_writes,
-    read_json_lines,
-    write_json_lines,
 )
 from nscaching.errors import UserError
 from nscaching.evaluation.metrics import METRICS as RANKING
 from nscaching.evaluation.metrics import Floats, fact_values
+from nscaching.experiments.runner import TrialLog
 from nscaching.experiments.tune.space import AUTO, METRICS, SPACES, AnyOptions, NodeSearchOptions
 from nscaching.experiments.tune.trials import SUCCESS, TrialResult
 from nscaching.graph import KnowledgeGraph, as_graph
@@ -250,12 +248,12 @@ class NodeEmbeddings:
         """
         config, graph = _node_base(str(base))
         epochs = options["epochs"]
-        log = out / "seeds.jsonl"
+        log = TrialLog(out / "seeds.jsonl")
         with explained_writes(out):
             out.mkdir(parents=True, exist_ok=True)
-        lines = read_json_lines(log)
-        write_json_lines(log, lines)  # without the line that a killed process half wrote
-        scores = {line["seed"]: line["score"] for line in lines if line["epochs"] == epochs}
+        log.repair()
+        done = [line for line in log.read() if line.get("epochs") == epochs]
+        scores = {line["seed"]: line["score"] for line in done if {"seed", "score"} <= line.keys()}
         settings = {**options, "held_out": _ASKED_EDGES if graph.labels is None else 0.0}
         for seed in range(config.seed, config.seed + self.seeds):
             if seed in scores:
@@ -263,7 +261,7 @@ class NodeEmbeddings:
             told = {**settings, "seed": seed}
             embedding = embed_nodes(graph, config=config, progress="none", **told)
             scores[seed] = _score(embedding, seed)
-            append_json_line(log, {"seed": seed, "epochs": epochs, "score": scores[seed]})
+            log.append({"seed": seed, "epochs": epochs, "score": scores[seed]})
         mean = float(np.mean(list(scores.values())))
         return TrialResult(SUCCESS, score=mean, best_epoch=epochs, epochs=epochs)
 

@@ -113,16 +113,22 @@ class SearchLog(TrialLog):
         """Return all proposals and results; a result comes with its proposal."""
         found: list[Event] = []
         waiting: dict[tuple[int, int], Proposal] = {}
-        for line in self.read():
-            if line.pop("event") == "asked":
-                proposal = Proposal(**line)
-                waiting[proposal.key] = proposal
-                found.append((proposal, None))
-            else:
-                key = line.pop("trial"), line.pop("asked_epochs")
-                if "mrr" in line:  # as the first logs call it
-                    line["score"] = line.pop("mrr")
-                found.append((waiting.pop(key), TrialResult(**line)))
+        for number, line in enumerate(self.read(), 1):
+            try:
+                if line.pop("event") == "asked":
+                    proposal = Proposal(**line)
+                    waiting[proposal.key] = proposal
+                    found.append((proposal, None))
+                else:
+                    key = line.pop("trial"), line.pop("asked_epochs")
+                    if "mrr" in line:  # as the first logs call it
+                        line["score"] = line.pop("mrr")
+                    found.append((waiting.pop(key), TrialResult(**line)))
+            except (KeyError, TypeError) as error:
+                raise UserError(
+                    f"{self.path}, line {number} is no line of a search ({error}). Restore the "
+                    "file from a copy, or begin the search again with --overwrite."
+                ) from error
         return found
 
 
