@@ -71,7 +71,21 @@ class KnowledgeGraph:
         *,
         name: str = "graph",
     ) -> KnowledgeGraph:
-        """Make a graph from (head, relation, tail) names; ids follow the first appearance."""
+        """Make a graph from (head, relation, tail) names; ids follow the first appearance.
+
+        Args:
+            train: Triples that are learnt from.
+            valid: Triples that choose the model.
+            test: Triples that judge it.
+            name: What the graph is called in reports.
+
+        Returns:
+            The graph.
+
+        Examples:
+            >>> graph = ns.KnowledgeGraph.from_triples([("a", "likes", "b"), ("b", "likes", "a")])
+
+        """
         named = [
             NamedTriples.from_tuples(triples, split)
             for split, triples in zip(SPLITS, (train, valid, test), strict=True)
@@ -93,8 +107,17 @@ class KnowledgeGraph:
     ) -> KnowledgeGraph:
         """Make a graph of frames of pandas, polars or pyarrow.
 
-        ``columns`` names those of heads, relations and tails; by default they are found by usual
-        names.
+        Args:
+            train: Frame of the triples that are learnt from.
+            valid: Frame of those that choose the model.
+            test: Frame of those that judge it.
+            columns: Names of the columns of heads, relations and tails; by default they are found
+                by usual names.
+            name: What the graph is called in reports.
+
+        Returns:
+            The graph.
+
         """
         from nscaching.interop.graphs import from_dataframe
 

@@ -36,12 +36,23 @@ GraphSource = KnowledgeGraph | str | Path | Frame | Sequence[Sequence[Any]] | np
 def load_graph(source: GraphSource, *, split: float = 0.0, seed: int = 0) -> KnowledgeGraph:
     """Load a knowledge graph from the name of a data set, a folder or a file.
 
-    A string that is a data set's name means the data set, whatever lies in the working folder;
-    ``./NAME`` or a :class:`~pathlib.Path` means the file or folder. A graph is returned as it is. A
-    data frame, or a list or array of (head, relation, tail) names, is made a graph by
-    :meth:`KnowledgeGraph.from_dataframe` or :meth:`KnowledgeGraph.from_triples`; whole numbers in
-    it are names. ``split`` holds out that share of the triples for valid and the same again for
-    test, for sources with training triples only.
+    Args:
+        source: A string that is a data set's name means the data set, whatever lies in the working
+            folder; ``./NAME`` or a :class:`~pathlib.Path` means the file or folder. A graph is
+            returned as it is. A data frame, or a list or array of (head, relation, tail) names, is
+            made a graph by :meth:`KnowledgeGraph.from_dataframe` or
+            :meth:`KnowledgeGraph.from_triples`; whole numbers in it are names.
+        split: Share of the triples held out for valid, and the same again for test, for sources
+            with training triples only.
+        seed: Decides which triples are held out.
+
+    Returns:
+        The graph.
+
+    Examples:
+        >>> graph = ns.load_graph("world")
+        >>> graph = ns.load_graph([("a", "likes", "b"), ("b", "likes", "a")])
+
     """
     if not 0 <= split < 0.5:
         raise UserError(

@@ -31,10 +31,23 @@ def embed_nodes(
 ) -> NodeEmbedding:
     """Embed the nodes of a graph without relations.
 
-    ``graph`` is what :func:`nscaching.load_node_graph` takes: ``"cora"``, the path of an edge list,
-    a NetworkX graph, PyG's ``edge_index``. Options are those of :class:`NodeConfig`, as keywords or
-    in ``config``; keywords win. With ``out`` the embedding is kept in a folder. A stop
-    (Ctrl-C) keeps it there as it is then, and raises :class:`TrainingInterrupted`.
+    Args:
+        graph: What :func:`nscaching.load_node_graph` takes: ``"cora"``, the path of an edge list, a
+            NetworkX graph, PyG's ``edge_index``.
+        labels: File with a node and its class per line.
+        out: Folder in which the embedding is kept. A stop (Ctrl-C) keeps it there as it is then,
+            and raises :class:`TrainingInterrupted`.
+        overwrite: Whether an embedding in that folder is replaced.
+        config: Options as a :class:`NodeConfig` or a YAML file; keywords win.
+        progress: ``"auto"``, ``"bar"``, ``"lines"`` or ``"none"``.
+        **options: The options of :class:`NodeConfig`.
+
+    Returns:
+        A vector per node: classify nodes with it, predict links, draw it.
+
+    Examples:
+        >>> embedding = ns.embed_nodes("cora", epochs=1, out="runs/cora")  # doctest: +SKIP
+
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     settings = make_node_config(graph, config, options)

@@ -275,7 +275,15 @@ def read_graph(folder: Path) -> StoredGraph:
 
 
 def load_nodes(path: str | Path) -> NodeEmbedding:
-    """Read the folder of an embedding back."""
+    """Read the folder of an embedding back.
+
+    Args:
+        path: The folder that :func:`embed_nodes` was given as ``out``.
+
+    Returns:
+        The embedding with its graph.
+
+    """
     folder = Path(path)
     NodeFolder(folder).recover()
     if not (folder / _NODES).is_file():

@@ -37,9 +37,15 @@ def load_node_graph(
 ) -> NodeGraph:
     """Return a graph without relations.
 
-    ``source`` is a :class:`NodeGraph`, ``"cora"`` or ``"citeseer"``, the path of an edge list, a
-    NetworkX graph, a PyG ``Data`` or an ``edge_index`` of shape (2, edges). ``labels`` is a file
-    with a node and its class per line.
+    Args:
+        source: A :class:`NodeGraph`, ``"cora"`` or ``"citeseer"``, the path of an edge list, a
+            NetworkX graph, a PyG ``Data`` or an ``edge_index`` of shape (2, edges).
+        labels: File with a node and its class per line.
+        directed: Whether edges lead one way only.
+
+    Returns:
+        The graph.
+
     """
     if isinstance(source, str | Path):
         graph = _from_name_or_file(source, directed)

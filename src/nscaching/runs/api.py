@@ -52,15 +52,28 @@ def train(
 ) -> Run:
     """Train embeddings of a graph and return the run with the best model found.
 
-    ``graph`` is a :class:`KnowledgeGraph`, the name of a data set, a folder, a file, a data frame
-    or a list of triples, as in :func:`load_graph`; a run that is resumed needs none. A file, or a
-    graph with training triples only, is split: ``split`` is the share held out for valid and again
-    for test, and ``run.graph`` is what came of it.
+    Args:
+        graph: A :class:`KnowledgeGraph`, the name of a data set, a folder, a file, a data frame or
+            a list of triples, as in :func:`load_graph`; a run that is resumed needs none. A file,
+            or a graph with training triples only, is split: the option ``split`` is the share held
+            out for valid and again for test, and ``run.graph`` is what came of it.
+        out: Folder in which the run is kept, so that it can be resumed after a stop and read back
+            by :func:`load_run`. Without one the run is in memory only.
+        config: Options as a :class:`TrainConfig` or a YAML file; keywords win.
+        overwrite: Whether a run in that folder is replaced.
+        resume: Whether the run in that folder is continued where it stopped.
+        progress: ``"auto"``, ``"bar"``, ``"lines"`` or ``"none"``.
+        track: Trackers that are told how it goes, such as ``["tensorboard:logs", "csv:a.csv"]``.
+        **options: The options of :class:`TrainConfig`.
 
-    Options are those of :class:`TrainConfig`, as keywords or in ``config``; keywords win. With
-    ``out`` the run is kept in a folder, can be resumed after a stop, and is read back by
-    :func:`load_run`. ``track`` names trackers that are told how it goes, such as
-    ``["tensorboard:logs", "csv:curve.csv"]``.
+    Returns:
+        The run: evaluate it, ask it, export it.
+
+    Examples:
+        >>> run = ns.train("world", epochs=1, dim=8, progress="none")
+        >>> facts = [("a", "likes", "b"), ("b", "likes", "c"), ("c", "likes", "a")]
+        >>> run = ns.train(facts, scoring="complex", epochs=3, progress="none")
+
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     with contextlib.nullcontext() if out is None else RunFolder(out).writing():
@@ -218,7 +231,19 @@ def _done_so_far(folder: RunFolder) -> Counters | None:
 
 
 def load_run(path: str | Path, device: str = "auto") -> Run:
-    """Read a run folder back."""
+    """Read a run folder back.
+
+    Args:
+        path: The folder that :func:`train` was given as ``out``.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"mps"``.
+
+    Returns:
+        The run with its graph, model, metrics and probabilities.
+
+    Examples:
+        >>> run = ns.load_run("runs/world")
+
+    """
     return Run.load(path, pick_device(device))
 
 

@@ -96,7 +96,19 @@ class Run(Decisions):
     ) -> RankingReport:
         """Rank a split, filtered, on both sides; see :class:`nscaching.RankingReport`.
 
-        An empty split is refused: it has no MRR.
+        Args:
+            split: ``"test"``, ``"valid"`` or ``"train"``; an empty split is refused.
+            ties: Which rank equal scores have: ``"mean"``, ``"best"`` or ``"worst"``.
+            memory_mb: Bound of the memory for scores.
+            progress: Where progress is shown.
+
+        Returns:
+            MRR, MR, AMRI and Hits@k, for both sides, per side and per relation, with intervals.
+
+        Examples:
+            >>> run.evaluate("test").mrr > 0
+            True
+
         """
         triples = self.graph.split(split)
         if len(triples) == 0:
@@ -122,8 +134,15 @@ class Run(Decisions):
     ) -> ClassificationReport:
         """Tell the facts of a split from negatives, by a threshold a relation learnt on valid.
 
-        The negatives are the data set's own where it has them. Else one is drawn for each fact:
-        ``replaced`` is the side that is replaced, ``"tail"``, ``"head"`` or ``"either"``.
+        Args:
+            split: ``"test"`` or ``"valid"``.
+            seed: Decides the negatives. They are the data set's own where it has them; else one is
+                drawn for each fact.
+            replaced: The side that is replaced, ``"tail"``, ``"head"`` or ``"either"``.
+
+        Returns:
+            Accuracy, precision and recall, over all and per relation.
+
         """
         self.graph.split(split)  # an unknown split is named before any work
         started = time.monotonic()
@@ -152,7 +171,13 @@ class Run(Decisions):
     # Questions -----------------------------------------------------------------------------------
 
     def score(self, triples: Triples) -> np.ndarray:
-        """Score triples of names or ids: higher is more plausible. Shape: (n,)."""
+        """Score triples of names or ids: higher is more plausible. Shape: (n,).
+
+        Examples:
+            >>> run.score([("France", "speaks", "French"), ("France", "speaks", "Dutch")]).shape
+            (2,)
+
+        """
         return score_triples(self.model, self._triples(triples))
 
     def classify(
@@ -160,17 +185,40 @@ class Run(Decisions):
     ) -> Verdicts:
         """Say of triples of names or ids whether each is true, and by what margin.
 
-        The margin is the score less the threshold of the relation; a triple is true from 0 on.
-        Unpack it, ``labels, margins = run.classify(triples)``; shapes: (n,), (n,). ``seed`` and
-        ``replaced`` are those of :meth:`classification`; its thresholds know negatives of the right
-        type only (``any_type=False``), those of claims also of any type.
+        Args:
+            triples: A list of (head, relation, tail).
+            seed: As in :meth:`classification`.
+            replaced: As in :meth:`classification`.
+            any_type: Whether thresholds know negatives of any type too, and not only of the right
+                one, as those of :meth:`classification` do.
+
+        Returns:
+            Labels and margins; shapes: (n,), (n,). The margin is the score less the threshold of
+            the relation; a triple is true from 0 on.
+
+        Examples:
+            >>> labels, margins = run.classify([("France", "speaks", "French")])
+
         """
         ids = self._triples(triples)
         thresholds = self.thresholds(seed=seed, replaced=replaced, any_type=any_type)
         return classify_triples(self.model, thresholds, ids)
 
     def neighbours(self, entity: Reference, k: int = 10) -> list[Neighbour]:
-        """Return the k entities whose embeddings are most similar, by cosine."""
+        """Return the k entities whose embeddings are most similar, by cosine.
+
+        Args:
+            entity: Name or id.
+            k: How many.
+
+        Returns:
+            Entities with their similarity, the most similar first.
+
+        Examples:
+            >>> [neighbour.entity for neighbour in run.neighbours("Uruguay", k=3)]  # doctest: +SKIP
+            ['Paraguay', 'Argentina', 'Bolivia']
+
+        """
         _check_count(k)
         this = self._entity(entity)
         table = normalize(self.model.entity.detach(), dim=1)
@@ -220,7 +268,17 @@ class Run(Decisions):
         return table
 
     def export(self, path: str | Path, what: str = "entity", format: str = "auto") -> list[Path]:
-        """Write embeddings for other programs: npy with names, word2vec text, or Parquet."""
+        """Write embeddings for other programs: npy with names, word2vec text, or Parquet.
+
+        Args:
+            path: File to write; its suffix says the format.
+            what: ``"entity"`` or ``"relation"``.
+            format: ``"npy"``, ``"word2vec"`` or ``"parquet"``, where the suffix does not say it.
+
+        Returns:
+            The files that were written.
+
+        """
         names = self.graph.entities if what == "entity" else self.graph.relations
         if what == "relation" and self.model.reciprocal:
             names = [*names, *(f"{name}_inverse" for name in names)]

@@ -30,14 +30,17 @@ from nscaching.graph import KnowledgeGraph, read_triples
 from nscaching.graph.names import REJECTED, SPLITS
 from nscaching.graph.pairs import contained
 from nscaching.models import Side
+from nscaching.optim import Gradients, Optimizer
 from nscaching.runs.predictions import Named, Prediction
-from nscaching.training import Progress, RunFolder, Trainer, checkpoint
+from nscaching.training import Progress, RunFolder, TrainConfig, Trainer, checkpoint
 
 if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
 #: The share of the old run's epochs that an update trains, and the fewest.
 _SHARE_OF_EPOCHS, _FEWEST_EPOCHS = 0.2, 5
+#: Epochs in which new rows alone are trained, on the facts that they stand in.
+_SETTLING_EPOCHS = 30
 
 
 def update_run(
@@ -97,9 +100,10 @@ def update_run(
 
 def _start_from(trainer: Trainer, tables: dict[str, Tensor], run: Run) -> None:
     """Give a trainer the parameters and the state of the optimiser that the old run has."""
+    settled = settle_new_rows(run, trainer.graph, trainer.config, tables)
     for name, table in trainer.model.state().items():
-        table.copy_(tables[name])
-    _keep_optimiser(trainer, run)
+        table.copy_(tables[name] if settled is None else settled.model.state()[name])
+    _keep_optimiser(trainer, run, settled)
     trainer.model.refresh_copies()
 
 
@@ -221,7 +225,60 @@ def _relation_weights(old: KnowledgeGraph, graph: KnowledgeGraph) -> Tensor:
     return torch.from_numpy(weights / weights.sum(axis=1, keepdims=True)).float()
 
 
-def _keep_optimiser(trainer: Trainer, run: Run) -> None:
+class OnlyNewRows:
+    """An optimiser that moves the rows of new entities and relations and no others."""
+
+    def __init__(self, optimizer: Optimizer, moved: dict[str, Tensor]) -> None:
+        self._optimizer, self._moved = optimizer, moved
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._optimizer, name)
+
+    def accumulate(self, gradients: Gradients) -> None:
+        """Take the gradients of all other rows away."""
+        for name, parts in gradients.items():
+            for part in parts:
+                moved = self._moved[name]
+                part.rows.mul_((moved if part.ids is None else moved[part.ids]).unsqueeze(1))
+        self._optimizer.accumulate(gradients)
+
+
+def settle_new_rows(
+    run: Run, graph: KnowledgeGraph, config: TrainConfig, tables: dict[str, Tensor]
+) -> Trainer | None:
+    """Train the rows of new entities and relations, on their facts, before all are trained.
+
+    Among rows that have long been trained a new one would take as many epochs as they took; alone
+    it costs as much as its facts are. Returns the trainer, or None where nothing is new.
+    """
+    known, size = run.graph.num_entities, run.graph.num_relations
+    train = graph.train
+    new = (train[:, [0, 2]] >= known).any(axis=1) | (train[:, 1] >= size)
+    if not new.any():
+        return None
+    part = KnowledgeGraph(graph.entities, graph.relations, train[new], name=graph.name)
+    settings = replace(config, epochs=_SETTLING_EPOCHS, trace=False, trace_row=(), trace_triple=())
+    trainer = Trainer(part, settings, None, Progress("none"))
+    for name, table in trainer.model.state().items():
+        table.copy_(tables[name])
+    trainer.model.refresh_copies()
+    moved = {
+        name: torch.arange(len(table), device=table.device) % sizes[1] >= sizes[0]
+        for (name, table), sizes in zip(
+            trainer.model.state().items(),
+            ((known, graph.num_entities), (size, graph.num_relations)),
+            strict=True,
+        )
+    }
+    trainer.optimizer = OnlyNewRows(trainer.optimizer, moved)  # type: ignore[assignment]
+    trainer.executor = trainer._make_executor()
+    trainer.run(resume=False)
+    for name, table in trainer.model.state().items():  # a weight decay moves all rows
+        table[~moved[name]] = tables[name].to(table.device)[~moved[name]]
+    return trainer
+
+
+def _keep_optimiser(trainer: Trainer, run: Run, settled: Trainer | None) -> None:
     """Give the optimiser what it knew of the rows that stay, where the old run has it."""
     if run.folder is None or not run.folder.checkpoint.exists():
         return
@@ -233,14 +290,20 @@ def _keep_optimiser(trainer: Trainer, run: Run) -> None:
     for name, tensor in parts.get("adam", {}).items():
         if name not in state:
             return  # another optimiser
-        state[name] = _grown_state(tensor, state[name].cpu(), name, old, new)
+        learnt = settled.optimizer.state()[name].cpu() if settled is not None else None
+        state[name] = _grown_state(tensor, state[name].cpu(), learnt, name, old, new)
     optimiser.load_state(state)
 
 
 def _grown_state(
-    tensor: Tensor, fresh: Tensor, name: str, old: tuple[int, int], new: tuple[int, int]
+    tensor: Tensor,
+    fresh: Tensor,
+    learnt: Tensor | None,
+    name: str,
+    old: tuple[int, int],
+    new: tuple[int, int],
 ) -> Tensor:
-    """Return the state of the old rows, followed by a fresh one for each new row."""
+    """Return the state of the old rows, followed by what is known of each new row."""
     which = 0 if name.startswith("entity") else 1
     if tensor.ndim == 0 or tensor.shape == fresh.shape or tensor.shape[0] % old[which]:
         return tensor
@@ -248,8 +311,8 @@ def _grown_state(
     grown = fresh.clone().view(-1, new[which], *fresh.shape[1:])
     if not tensor.dtype.is_floating_point:  # steps that rows have waited: new ones have not
         grown[:] = tensor.max()
-    elif name.endswith(".square") and tensor.ndim > 1:
-        grown[:] = blocks.mean(dim=1, keepdim=True)
+    elif tensor.ndim > 1 and learnt is not None:
+        grown[:] = learnt.view(grown.shape)
     grown[:, : old[which]] = blocks
     return grown.view(fresh.shape)
 

@@ -73,12 +73,25 @@ def compare(
 ) -> Comparison:
     """Train samplers with the same options and budget, and say how each did.
 
-    ``samplers`` are names, names with options of their own (``"nscaching:alpha3=5"``), or mappings
-    (``{"sampler": "nscaching", "alpha3": 5}``); by default all that go with the loss. ``seeds`` is
-    one seed by default, and three for a graph of fewer than 20,000 training triples. The budget is
-    ``epochs``, or ``max_seconds`` of training. The other options are those of
-    :func:`nscaching.train`. With ``resume``, finished runs are kept and one that was stopped is
-    resumed; data, samplers, seeds and options are then by default those of ``compare.json``.
+    Args:
+        graph: What :func:`nscaching.train` takes.
+        samplers: Names, names with options of their own (``"nscaching:alpha3=5"``), or mappings
+            (``{"sampler": "nscaching", "alpha3": 5}``); by default all that go with the loss.
+        seeds: One by default, and three for a graph of fewer than 20,000 training triples.
+        out: Folder of the comparison, with a run per sampler and seed.
+        config: Options as a :class:`TrainConfig` or a YAML file; keywords win.
+        overwrite: Whether a comparison in that folder is replaced.
+        resume: Whether finished runs are kept and one that was stopped is resumed; data, samplers,
+            seeds and options are then by default those of ``compare.json``.
+        progress: ``"auto"``, ``"bar"``, ``"lines"`` or ``"none"``.
+        **options: Options of every run; the budget is ``epochs``, or ``max_seconds`` of training.
+
+    Returns:
+        Metrics, seconds and curves of every run.
+
+    Examples:
+        >>> compared = ns.compare("world", ["bernoulli", "nscaching"], epochs=5)  # doctest: +SKIP
+
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     refuse_both(resume, overwrite)

@@ -54,23 +54,42 @@ def tune(
 ) -> SearchResult:
     """Search hyperparameters for the best validation MRR: those of the recipe, or of the cache.
 
-    ``graph`` is what :func:`nscaching.train` takes. ``base`` is a run folder, a YAML file or a
-    configuration that gives the options which are not searched; keywords win, and a searched option
-    given as a keyword is fixed and not searched. The first trial is that configuration as it is,
-    and without any word on the method the recipe that fits the graph.
-    Every trial is an ordinary run below ``out``, and ``best.yaml`` there is the best so far.
-    ``select`` is the metric: mrr, hits@1, hits@3, hits@10 or accuracy (of classification).
+    The first trial is the configuration without a search: by default the recipe that fits the
+    graph. With ``space="nodes"`` (or ``"nodes+"``) embeddings of nodes are tuned instead: ``graph``
+    is what :func:`nscaching.embed_nodes` takes, options are those of :class:`NodeConfig`, and
+    trials are compared by micro-F1 on validation nodes, or by the AUC of held-out edges where nodes
+    have no classes.
 
-    ``trials`` and ``seconds`` bound the search; one that was stopped continues with
-    ``resume=True``. ``workers`` trains so many trials at once on this machine, ``dask`` on the
-    cluster of that scheduler; in a script keep the call below ``if __name__ == "__main__":`` then,
-    since workers import the script.
+    Args:
+        graph: What :func:`nscaching.train` takes.
+        out: Folder of the search. Every trial is an ordinary run below it, and ``best.yaml`` there
+            is the best so far.
+        base: A run folder, a YAML file or a configuration that gives the options which are not
+            searched; keywords win.
+        labels: File of classes of nodes.
+        trials: How many configurations are trained at most.
+        seconds: How long the search lasts at most.
+        select: The metric: mrr, hits@1, hits@3, hits@10 or accuracy (of classification).
+        method: ``"smac"``, ``"smac-mf"`` (multi-fidelity) or ``"random"``.
+        space: What is searched: recipe, sampler, sampler+, model, nodes or nodes+.
+        min_epochs: Epochs of the shortest trials of multi-fidelity.
+        seeds: Seeds that a configuration of nodes is trained with.
+        workers: Trials that are trained at once on this machine. In a script keep the call below
+            ``if __name__ == "__main__":`` then, since workers import the script.
+        workers_as: ``"processes"``, ``"threads"`` or ``"auto"``.
+        dask: Address of a Dask scheduler whose cluster trains the trials.
+        resume: Whether a search that was stopped continues.
+        overwrite: Whether a search in that folder is replaced.
+        progress: ``"auto"``, ``"bar"``, ``"lines"`` or ``"none"``.
+        **options: Options of every trial; a searched one that is given is fixed.
 
-    With ``space="nodes"`` (or ``"nodes+"``) embeddings of nodes are tuned instead: ``graph`` is
-    what :func:`nscaching.embed_nodes` takes, with ``labels`` if it has them in a file, options are
-    those of :class:`NodeConfig`, and a configuration is trained with ``seeds`` seeds. Trials are
-    compared by micro-F1 on validation nodes, or by the AUC of held-out edges where nodes have no
-    classes.
+    Returns:
+        The best configuration, all trials, and which options mattered.
+
+    Examples:
+        >>> result = ns.tune("world", trials=12, epochs=10, out="runs/search")  # doctest: +SKIP
+        >>> run = ns.train("world", config=result.config)  # doctest: +SKIP
+
     """
     if importlib.util.find_spec("smac") is None or importlib.util.find_spec("ConfigSpace") is None:
         raise UserError("Tuning needs SMAC. Install it with: pip install 'nscaching[tune]'")

@@ -1,0 +1,212 @@
+"""What a run believes, and how it learns from people: probabilities, decisions, growth."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from nscaching.artefacts.files import read_json, sealed, unsealed, write_text
+from nscaching.errors import UserError
+from nscaching.evaluation.calibration import (
+    Calibration,
+    CalibrationReport,
+    calibration_report,
+    fit_calibration,
+)
+from nscaching.graph import KnowledgeGraph, read_triples
+from nscaching.models import EmbeddingModel
+from nscaching.runs.asking import Asker
+from nscaching.runs.names import Triples, triple_of
+from nscaching.runs.predictions import History, Named
+from nscaching.training import Progress, RunFolder, TrainConfig
+
+if TYPE_CHECKING:
+    from nscaching.runs.run import Run
+
+
+class Learning:
+    """The part of :class:`nscaching.Run` that has probabilities and learns from decisions."""
+
+    config: TrainConfig
+    graph: KnowledgeGraph
+    model: EmbeddingModel
+    folder: RunFolder | None
+
+    # Probabilities -------------------------------------------------------------------------------
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What turns scores into probabilities; fitted on valid once, and kept in the folder.
+
+        None where the graph has no valid triples.
+        """
+        if not self._calibrated:
+            self._calibration = self._load_calibration()
+            self._calibrated = True
+        return self._calibration
+
+    def probabilities(self, triples: Triples, *, prior: float = 0.5) -> npt.NDArray[np.float64]:
+        """Return the probability that each claim is true. Shape: (n,).
+
+        A claim is a triple that somebody states. This is not the probability of an answer
+        (:meth:`predict_tails`, :meth:`discover`): those are picked from thousands of candidates,
+        nearly all of which are false.
+
+        Args:
+            triples: A list of (head, relation, tail).
+            prior: The probability that a claim is true before it is looked at; a false one has
+                either an entity of the right type or any.
+
+        Returns:
+            Probabilities; shape: (n,).
+
+        Examples:
+            >>> chances = run.probabilities([("France", "speaks", "French")], prior=0.2)
+
+        """
+        if not 0 < prior < 1:
+            raise UserError(f"prior must be above 0 and below 1, not {prior}.")
+        if self.calibration is None:
+            raise UserError(
+                f"The graph '{self.graph.name}' has no valid triples, and probabilities come from "
+                "them; train on data with a valid split."
+            )
+        return self._asker.claims(self._triples(triples), prior)
+
+    def calibration_report(self, split: str = "test", *, seed: int = 0) -> CalibrationReport:
+        """Compare the probabilities of a split's facts and negatives with how many are true.
+
+        Each fact stands beside a negative of the right type and one of any type.
+
+        Args:
+            split: ``"test"`` or ``"valid"``.
+            seed: Decides the negatives.
+
+        Returns:
+            Expected calibration error, Brier score and the bins of the reliability diagram.
+
+        """
+        facts = self.graph.split(split)
+        if len(facts) == 0 or self.calibration is None:
+            raise UserError(
+                f"A calibration report needs valid triples and triples of {split}; the graph "
+                f"'{self.graph.name}' lacks them."
+            )
+        return calibration_report(self._asker.evidence, self.calibration, split=split, seed=seed)
+
+    def _load_calibration(self) -> Calibration | None:
+        if len(self.graph.valid) == 0:
+            return None
+        path = None if self.folder is None else self.folder.path / "calibration.json"
+        if path is not None and path.is_file():
+            try:
+                given = unsealed(read_json(path)) or {}
+                return Calibration.from_dict(given, self.model, self.graph.num_relations)
+            except (ValueError, OverflowError):  # a UserError is a ValueError
+                pass  # it can be made again
+        fitted = fit_calibration(self.model, self.graph, memory_mb=self.config.eval_memory)
+        # What is kept is what is used: a run read back gives the same probabilities.
+        plain = json.loads(json.dumps(fitted.as_dict()))
+        if path is not None and path.parent.is_dir():
+            # A folder that cannot be written to can be asked all the same.
+            with contextlib.suppress(UserError):
+                write_text(path, json.dumps(sealed(plain)) + "\n")
+        return Calibration.from_dict(plain, self.model, self.graph.num_relations)
+
+    # Learning from answers -----------------------------------------------------------------------
+
+    @property
+    def rejected(self) -> frozenset[Named]:
+        """Facts that were rejected: never offered again. See :meth:`update`."""
+        if self._rejected is None and "rejected" in self.graph.labelled:
+            self._rejected = frozenset(
+                (self.graph.entities[h], self.graph.relations[r], self.graph.entities[t])
+                for h, r, t in self.graph.labelled["rejected"][:, :3].tolist()
+            )
+        if self._rejected is None:  # of the first version, or none
+            path = None if self.folder is None else self.folder.path / "rejected.tsv"
+            rows = read_triples(path) if path is not None and path.is_file() else []
+            self._rejected = frozenset((h, r, t) for h, r, t in rows)
+        return self._rejected
+
+    @property
+    def history(self) -> History:
+        """What the run wrote down while it trained: one line per epoch and per evaluation."""
+        return History(self.folder.read_metrics() if self.folder is not None else self._lines)
+
+    def update(
+        self,
+        facts: Any = None,
+        *,
+        accept: Any = None,
+        reject: Any = None,
+        out: str | Path | None = None,
+        epochs: int | None = None,
+        overwrite: bool = False,
+        progress: Progress | str = "auto",
+    ) -> Run:
+        """Learn from new facts and from decisions, and return a new run; this one stays as it is.
+
+        Args:
+            facts: New triples, a file or a list of names; new entities and relations may be in it.
+            accept: Discovered triples that were found true; they become facts.
+            reject: Discovered triples that were found false; they are never offered again.
+            out: Folder of the new run.
+            epochs: Epochs of training, from the parameters of this run; by default a fifth of
+                this run's, at least 5.
+            overwrite: Whether a run in that folder is replaced.
+            progress: How progress is shown.
+
+        Returns:
+            The new run.
+
+        Examples:
+            >>> facts = [("Atlantis City", "in country", "Iceland")]
+            >>> new = run.update(facts, epochs=1, progress="none")
+
+        """
+        from nscaching.runs.update import update_run
+
+        return update_run(
+            cast("Run", self),
+            facts,
+            accept,
+            reject,
+            out=out,
+            epochs=epochs,
+            overwrite=overwrite,
+            progress=progress,
+        )
+
+    # Inside --------------------------------------------------------------------------------------
+
+    _calibrated = False
+    _calibration: Calibration | None = None
+    _rejected: frozenset[Named] | None = None
+    _kept_asker: Asker | None = None
+    _lines: Sequence[dict[str, Any]] = ()
+
+    @property
+    def _asker(self) -> Asker:
+        if self._kept_asker is None:
+            graph = self.graph
+            known = [
+                (graph.entity_ids[h], graph.relation_ids[r], graph.entity_ids[t])
+                for h, r, t in sorted(self.rejected)
+                if h in graph.entity_ids and r in graph.relation_ids and t in graph.entity_ids
+            ]
+            rejected = np.array(known, dtype=np.int64).reshape(-1, 3)
+            self._kept_asker = Asker(
+                self.model, graph, self.calibration, rejected, self.config.eval_memory
+            )
+        return self._kept_asker
+
+    def _triples(self, triples: Triples) -> npt.NDArray[np.int64]:
+        ids = [triple_of(self.graph, triple) for triple in triples]
+        return np.array(ids, dtype=np.int64).reshape(-1, 3)
