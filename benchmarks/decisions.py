@@ -5,7 +5,8 @@
     python benchmarks/decisions.py reject world
 
 Without options runs are trained with the default recipe; ``--set epochs=30 --set dim=64`` changes
-it. ``answers --run FOLDER`` measures a run that is there. One JSON object on stdout.
+it. ``--run FOLDER`` measures answers and rejections of a run that is there. One JSON object on
+stdout.
 """
 
 from __future__ import annotations
@@ -225,30 +226,34 @@ def quality(run, graph, touches):
     return found
 
 
-def reject(name, options, count=10):
+def reject(run, count=10, relation="speaks"):
     """Reject ten out-of-range answers of one relation; look at the answers of other heads."""
+    graph = run.graph
+    r = graph.relation_id(relation)
+    tried = [h for h in graph.entities if graph.answers("tail", graph.entity_id(h), r)]
+    wrong = [a for a in run.predict_tails(tried, relation, k=10, by="score") if not a.seen]
+    # One for each of ten heads, the best scored first.
+    firsts = {a.head: a for a in sorted(wrong, key=lambda a: a.score)}
+    chosen = sorted(firsts.values(), key=lambda a: -a.score)[:count]
+    others = [h for h in tried if h not in {a.head for a in chosen}]
+    result = {"rejected": [list(a.triple) for a in chosen], "other_heads": len(others)}
     with tempfile.TemporaryDirectory() as folder:
-        run, _ = trained(ns.load_graph(name), {**options, "out": Path(folder) / "old"})
-        relation = "speaks"
-        tried = [
-            h
-            for h in run.graph.entities
-            if run.graph.answers("tail", run.graph.entity_id(h), run.graph.relation_id(relation))
-        ]
-        wrong = [a for a in run.predict_tails(tried, relation, k=5, by="score") if not a.seen]
-        chosen = wrong[:: max(1, len(wrong) // count)][:count]
-        others = [h for h in tried if h not in {a.head for a in chosen}]
+        started = time.perf_counter()
         after = run.update(reject=chosen, out=Path(folder) / "new", progress="lines")
-        share = {}
-        for label, asked in (("before", run), ("after", after)):
-            first = asked.predict_tails(others, relation, k=5, by="score")
-            share[label] = sum(not a.seen for a in first) / max(1, len(first))
+        result["seconds"] = time.perf_counter() - started
+        again = run.update(
+            [("Atlantis", "in country", "Iceland")], out=Path(folder) / "same", progress="lines"
+        )
+        for label, asked in (("before", run), ("after", after), ("trained_as_long", again)):
+            found = {"mrr": asked.evaluate("test").mrr}
+            for k in (1, 5, 10):
+                for by in ("score", "probability"):
+                    given = asked.predict_tails(others, relation, k=k, by=by, unlikely=True)
+                    found[f"first_{k}_by_{by}"] = sum(not a.seen for a in given) / len(given)
+            result[label] = found
         offered = {fact.triple for fact in after.discover(5000, per_question=None)}
-        return {
-            "rejected": [list(a.triple) for a in chosen],
-            "out_of_range_of_five_by_score": share,
-            "came_back": len(offered & after.rejected),
-        }
+        result["came_back"] = len(offered & after.rejected)
+        return result
 
 
 def main():
@@ -256,7 +261,7 @@ def main():
     parser.add_argument("what", choices=["answers", "update", "reject"])
     parser.add_argument("data", nargs="*", default=["world"])
     parser.add_argument("--set", action="append", default=[], help="option=value of train")
-    parser.add_argument("--run", help="a run folder for answers, instead of training one")
+    parser.add_argument("--run", help="a run folder, instead of training one")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     options = {}
@@ -265,11 +270,11 @@ def main():
         options[name] = yaml.safe_load(value)
     result = {"machine": describe_machine(), "options": options}
     for name in given.data:
-        if given.what == "answers":
-            run = ns.load_run(given.run) if given.run else trained(ns.load_graph(name), options)[0]
-            result[name] = answers(run)
-        else:
-            result[name] = {"update": update, "reject": reject}[given.what](name, options)
+        if given.what == "update":
+            result[name] = update(name, options)
+            continue
+        run = ns.load_run(given.run) if given.run else trained(ns.load_graph(name), options)[0]
+        result[name] = {"answers": answers, "reject": reject}[given.what](run)
     text = json.dumps(result, indent=1)
     print(text)
     if given.out:

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 #: The share of the old run's epochs that an update trains, and the fewest.
 _SHARE_OF_EPOCHS, _FEWEST_EPOCHS = 0.2, 5
 #: Epochs in which new rows alone are trained, on the facts that they stand in.
-_SETTLING_EPOCHS = 30
+_SETTLING_EPOCHS = 10
+#: Facts of known entities among them, as a multiple: a new entity is no answer to most questions.
+_OTHER_FACTS = 2.0
 
 
 def update_run(
@@ -256,7 +258,11 @@ def settle_new_rows(
     new = (train[:, [0, 2]] >= known).any(axis=1) | (train[:, 1] >= size)
     if not new.any():
         return None
-    part = KnowledgeGraph(graph.entities, graph.relations, train[new], name=graph.name)
+    others = np.flatnonzero(~new)
+    random = np.random.default_rng(config.seed)
+    some = random.permutation(others)[: round(_OTHER_FACTS * new.sum())]
+    rows = np.concatenate([train[new], train[some]])
+    part = KnowledgeGraph(graph.entities, graph.relations, rows, name=graph.name)
     settings = replace(config, epochs=_SETTLING_EPOCHS, trace=False, trace_row=(), trace_triple=())
     trainer = Trainer(part, settings, None, Progress("none"))
     for name, table in trainer.model.state().items():
