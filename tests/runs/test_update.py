@@ -6,7 +6,8 @@ import torch
 
 import nscaching as ns
 from nscaching import UserError
-from nscaching.runs.update import grown_graph, grown_tables
+from nscaching.models import Side
+from nscaching.runs.update import grown_graph, grown_tables, settle_new_rows
 from nscaching.training import Trainer
 
 from ..training.helpers import bits
@@ -160,3 +161,23 @@ def test_a_run_in_memory_grows_too(towns):
     new = run.update(NEW[:1], epochs=1, progress="none")
     assert new.folder is None
     assert new.graph.num_entities == run.graph.num_entities + 1
+
+
+def test_new_rows_are_trained_alone_first(towns):
+    graph = grown_graph(towns.graph, NEW, [])
+    tables = dict(zip(("entity", "relation"), grown_tables(towns, graph), strict=True))
+    settled = settle_new_rows(towns, graph, towns.config, tables).model.state()
+    for name, known in (("entity", towns.graph.num_entities), ("relation", 3)):
+        assert torch.equal(settled[name][:known], tables[name][:known])
+        assert not torch.equal(settled[name][known:], tables[name][known:])
+    model = towns.model.with_tables(settled)
+    before = towns.model.with_tables(tables)
+    fact = torch.tensor([[*graph.train[-4].tolist()]])
+    assert graph.entities[fact[0, 0]] == "newtown"
+
+    def rank(of):
+        scores = of.score_all(Side.TAIL, fact[:, 0], fact[:, 1])[0]
+        return int((scores > scores[fact[0, 2]]).sum())
+
+    assert rank(model) <= rank(before)
+    assert settle_new_rows(towns, towns.graph, towns.config, tables) is None

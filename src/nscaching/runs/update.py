@@ -2,9 +2,10 @@
 
 A new run starts from the parameters of the old one. Rows of what was known, and the state of their
 optimiser, are kept. The row of a new entity is the mean of those that stand in its place: the
-entities with the same facts, else those in the same positions. Rejected facts are kept with the
-graph, ``graph.labelled["rejected"]``, for samplers that take them as negatives, and in
-``rejected.tsv``.
+entities with the same facts, else those in the same positions. Then new rows are trained on their
+facts while all others stay as they are, and at last all rows on all facts. Rejected facts are kept
+with the graph, ``graph.labelled["rejected"]``, for the training step, which takes them as
+negatives, and in ``rejected.tsv``.
 
 All of that is in the folder of the new run before its first epoch: an update that is killed is
 resumed like any run.
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 _SHARE_OF_EPOCHS, _FEWEST_EPOCHS = 0.2, 5
 #: Epochs in which new rows alone are trained, on the facts that they stand in.
 _SETTLING_EPOCHS = 10
-#: Facts of known entities among them, as a multiple: a new entity is no answer to most questions.
-_OTHER_FACTS = 2.0
 
 
 def update_run(
@@ -258,11 +257,7 @@ def settle_new_rows(
     new = (train[:, [0, 2]] >= known).any(axis=1) | (train[:, 1] >= size)
     if not new.any():
         return None
-    others = np.flatnonzero(~new)
-    random = np.random.default_rng(config.seed)
-    some = random.permutation(others)[: round(_OTHER_FACTS * new.sum())]
-    rows = np.concatenate([train[new], train[some]])
-    part = KnowledgeGraph(graph.entities, graph.relations, rows, name=graph.name)
+    part = KnowledgeGraph(graph.entities, graph.relations, train[new], name=graph.name)
     settings = replace(config, epochs=_SETTLING_EPOCHS, trace=False, trace_row=(), trace_triple=())
     trainer = Trainer(part, settings, None, Progress("none"))
     for name, table in trainer.model.state().items():
