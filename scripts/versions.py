@@ -35,7 +35,7 @@ triples = [(f"e{i}", f"r{i % 3}", f"e{(7 * i + 1) % 40}") for i in range(240)]
 run = ns.train(triples, out="R", epochs=2, dim=4, progress="none", device="cpu")
 again = ns.load_run("R")
 assert again.evaluate("test").mrr == run.summary["test"]["mrr"]
-assert len(again.predict_tails("e1", "r1", k=3, known=True)) == 3
+assert len(again.predict_tails("e1", "r1", k=3, by="score")) == 3
 softmax = ns.train(triples, epochs=1, dim=4, progress="none", device="cpu", loss="softmax",
                    sampler="nscaching", optimizer="adagrad", reciprocal=True, scoring="complex")
 edges = [(f"n{i}", f"n{(3 * i + 1) % 30}") for i in range(30)]

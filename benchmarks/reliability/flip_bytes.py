@@ -1,6 +1,6 @@
 """Flip single bytes in the files of a run folder: it must load equal or be refused, never wrongly.
 
-    python benchmarks/reliability/flip_bytes.py --flips 2000 --seed 0
+    python benchmarks/reliability/flip_bytes.py --flips 2000 --workers 16 --out flips.json
 
 Prints counts as JSON; exits with 1 when a flip was silent (loaded, and different) or raised
 anything but the package's own error. The files that matter are those a model is loaded and resumed
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import random
-import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -98,25 +98,49 @@ def campaign(folder: Path, flips: int, seed: int) -> dict[str, Any]:
     }
 
 
+def small_run(workshop: Path) -> Path:
+    """Train a small run and return its folder."""
+    names = [f"entity {number}" for number in range(40)]
+    triples = [(names[i], f"r{i % 3}", names[(i * 7 + 3) % 40]) for i in range(40)] + [
+        (names[i], f"r{i % 2}", names[(i * 3 + 1) % 40]) for i in range(40)
+    ]
+    folder = workshop / "R"
+    told: dict[str, Any] = {"epochs": 2, "dim": 4, "trace": True, "split": 0.1}
+    ns.train(triples, out=folder, recipe="paper", progress="none", device="cpu", **told)
+    return folder
+
+
+def share(given: tuple[int, int]) -> dict[str, Any]:
+    """Run a share of the campaign: so many flips from a seed of its own."""
+    with tempfile.TemporaryDirectory() as workshop:
+        return campaign(small_run(Path(workshop)), *given)
+
+
 def main() -> int:
-    """Train a small run, flip bytes in it, print the counts."""
+    """Train small runs, flip bytes in them, print the counts."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--flips", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="processes at once")
+    parser.add_argument("--out", type=Path, help="file of the counts")
     given = parser.parse_args()
-    workshop = Path(tempfile.mkdtemp())
-    try:
-        names = [f"entity {number}" for number in range(40)]
-        triples = [(names[i], f"r{i % 3}", names[(i * 7 + 3) % 40]) for i in range(40)] + [
-            (names[i], f"r{i % 2}", names[(i * 3 + 1) % 40]) for i in range(40)
-        ]
-        folder = workshop / "R"
-        ns.train(triples, out=folder, epochs=2, dim=4, trace=True, progress="none", split=0.1)
-        counted = campaign(folder, given.flips, given.seed)
-    finally:
-        shutil.rmtree(workshop)
-    print(json.dumps(counted))
-    return 1 if counted["failures"] else 0
+    each, rest = divmod(given.flips, given.workers)
+    shares = [(each + (at < rest), given.seed * 1000 + at) for at in range(given.workers)]
+    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
+        parts = pool.map(share, shares)
+    files: dict[str, Counter[str]] = {}
+    for part in parts:
+        for name, counted in part["files"].items():
+            files.setdefault(name, Counter()).update(counted)
+    total: Counter[str] = sum(files.values(), Counter())
+    failures = [failure for part in parts for failure in part["failures"]]
+    by_file = {name: dict(counted) for name, counted in files.items()}
+    told = {"flips": given.flips, "seed": given.seed, "total": dict(total)}
+    counts = {**told, "files": by_file, "failures": failures}
+    if given.out is not None:
+        given.out.write_text(json.dumps(counts, indent=1) + "\n")
+    print(json.dumps(counts))
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

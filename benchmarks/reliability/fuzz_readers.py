@@ -1,6 +1,6 @@
 """Mutated files for every reader of graphs: each is read right or refused with one sentence.
 
-    python benchmarks/reliability/fuzz_readers.py --count 5000 --seed 0 > counts.json
+    python benchmarks/reliability/fuzz_readers.py --count 5000 --workers 16 --out counts.json
 
 Triples with odd names are written in a format, most files are then mutated (bytes flipped, cut,
 repeated, put in; tokens of the format put in), and the file is loaded. Each case ends as
@@ -40,6 +40,7 @@ import traceback
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -432,27 +433,46 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000, help="cases per format")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--formats", default=",".join(FORMATS))
+    parser.add_argument("--workers", type=int, default=1, help="processes at once")
+    parser.add_argument("--out", type=Path, help="file of the counts, written as they come")
     parser.add_argument("--worker", nargs=4, metavar=("FORMAT", "FIRST", "COUNT", "SEED"))
     options = parser.parse_args()
     if options.worker:
         kind, first, count, seed = options.worker
         print(json.dumps(run_cases(kind, int(first), int(count), int(seed))))
         return 0
-    total: Counter[str] = Counter()
-    formats, failures = {}, []
-    for kind in options.formats.split(","):
-        counts: Counter[str] = Counter()
-        for first in range(0, options.count, 500):
-            batch = min(500, options.count - first)
-            found = run_process(kind, first, batch, options.seed)
-            counts.update(found["counts"])
+    formats: dict[str, Counter[str]] = {kind: Counter() for kind in options.formats.split(",")}
+    batches = [
+        (kind, first, min(500, options.count - first), options.seed)
+        for kind in formats
+        for first in range(0, options.count, 500)
+    ]
+    failures: list[dict[str, Any]] = []
+    text = ""
+    with ThreadPoolExecutor(options.workers) as pool:
+        ended = pool.map(lambda batch: (batch[0], run_process(*batch)), batches)
+        for kind, found in ended:
+            formats[kind].update(found["counts"])
             failures += found["failures"]
-        formats[kind] = dict(counts)
-        total.update(counts)
-        print(f"{kind}: {dict(counts)}", file=sys.stderr)
-    result = {"seed": options.seed, "total": dict(total), "formats": formats, "failures": failures}
-    print(json.dumps(result, indent=1))
+            text = json.dumps(_result(formats, failures, options.seed), indent=1)
+            if options.out is not None:
+                options.out.write_text(text + "\n")
+    print(text)
     return 1 if failures else 0
+
+
+def _result(
+    formats: dict[str, Counter[str]], failures: list[dict[str, Any]], seed: int
+) -> dict[str, Any]:
+    total: Counter[str] = sum(formats.values(), Counter())
+    counted = {kind: dict(counts) for kind, counts in formats.items()}
+    return {
+        "seed": seed,
+        "cases": sum(total.values()),
+        "total": dict(total),
+        "formats": counted,
+        "failures": failures,
+    }
 
 
 if __name__ == "__main__":

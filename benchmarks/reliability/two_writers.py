@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "nscaching"]
@@ -43,15 +44,21 @@ def main() -> int:
     """Run the pairs and print how many ended in which way."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=1, help="pairs at once")
+    parser.add_argument("--out", type=Path, help="file of the counts")
     given = parser.parse_args()
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as workshop:
         data = Path(workshop) / "g.tsv"
         lines = (f"e{i}\tr{i % 3}\te{(7 * i + 1) % 50}\n" for i in range(400))
         data.write_text("".join(sorted(set(lines))), encoding="utf-8")
-        for number in range(given.pairs):
-            counts[pair(data, Path(workshop) / f"R{number}")] += 1
-    print(json.dumps({"pairs": given.pairs, "outcomes": dict(counts)}))
+        with ThreadPoolExecutor(given.workers) as pool:
+            folders = [Path(workshop) / f"R{number}" for number in range(given.pairs)]
+            counts.update(pool.map(lambda folder: pair(data, folder), folders))
+    told = json.dumps({"pairs": given.pairs, "outcomes": dict(counts)})
+    if given.out is not None:
+        given.out.write_text(told + "\n")
+    print(told)
     return 0 if all(outcome.startswith("one trained") for outcome in counts) else 1
 
 

@@ -43,6 +43,17 @@ def test_the_last_good_checkpoint_stays_and_resumes(tmp_path, monkeypatch):
     assert resumed.summary["epochs"] == 6
 
 
+def test_the_best_model_is_kept_though_no_checkpoint_was_due(tmp_path, monkeypatch):
+    folder, rare = tmp_path / "R", {**SETTINGS, "checkpoint_seconds": 1000, "valid_every": 1}
+    whole = train(ring(), epochs=2, **rare)
+    break_after(monkeypatch, steps=12)  # in the third epoch of five steps
+    with pytest.raises(TrainingDiverged, match=r"The best model, of epoch [12], is .*model\.safe"):
+        train(ring(), epochs=6, out=folder, **rare)
+    monkeypatch.undo()
+    kept = ns.load_run(folder, "cpu").model
+    assert torch.equal(kept.entity, whole.model.entity)
+
+
 def test_a_huge_learning_rate_diverges_with_a_sentence(tmp_path):
     with pytest.raises(TrainingDiverged, match=r"The loss is (nan|inf) after epoch"):
         train(ring(), epochs=5, lr=1e30, out=tmp_path / "R", **SETTINGS)

@@ -240,6 +240,10 @@ class Trainer:
         kept = "No checkpoint had been written."
         if self.folder is not None and self.folder.checkpoint.exists():
             kept = f"The last good checkpoint is kept in {self.folder.checkpoint.parent}."
+        whole = self.best and all(bool(table.isfinite().all()) for table in self.best.values())
+        if self.folder is not None and whole:  # it may be newer than that checkpoint
+            self.folder.write_model(self.best["entity"], self.best["relation"])
+            kept += f" The best model, of epoch {self.counters.best_epoch}, is {self.folder.model}."
         raise TrainingDiverged(
             f"{what} after epoch {self.counters.epoch}: training diverged. {kept} "
             "Try a smaller lr, or a larger l2."
