@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from nscaching import KnowledgeGraph, UserError
+from nscaching.evaluation import calibration
 from nscaching.evaluation.calibration import (
     Calibration,
     claims_of,
@@ -138,3 +139,27 @@ def test_the_error_of_probabilities():
     assert [part.count for part in bins] == [2, 0, 0, 0, 0, 0, 0, 0, 0, 2]
     assert bins[0].true == 0.5
     assert expected_calibration_error(bins) == pytest.approx((2 * 0.45 + 2 * 0.05) / 4)
+
+
+def test_questions_are_drawn_more_often_where_answers_are_many_and_weigh_less(monkeypatch):
+    """Their weights stand for all plausible questions, and so do those of hubs for all hubs."""
+    random = np.random.default_rng(0)
+    hub = np.column_stack([np.zeros(60, int), np.zeros(60, int), 1 + random.permutation(199)[:60]])
+    heads = 1 + random.integers(199, size=600)
+    others = np.column_stack([heads, random.integers(2, size=600), random.integers(200, size=600)])
+    triples = np.unique(np.concatenate([hub, others]), axis=0)
+    names = [f"e{i}" for i in range(200)], ["r", "s"]
+    graph = KnowledgeGraph(*names, triples, triples[:40])
+    evidence = Evidence(random_model("distmult", 200, 2, 4), graph, temperature=1.0)
+    monkeypatch.setattr(calibration, "_QUESTIONS", 0.5)
+    monkeypatch.setattr(calibration, "_ODD_QUESTIONS", 0.0)
+    monkeypatch.setattr(calibration, "_sample_size", lambda _: 200)
+    plausible = sum(evidence.positions.column(Side.HEAD, r).plausible.sum() for r in range(2))
+    sums, hubs = [], []
+    for seed in range(200):
+        drawn = calibration._question_sample(evidence, Side.TAIL, np.random.default_rng(seed))
+        anchors, relations, weights = drawn
+        sums.append(weights.sum())
+        hubs.append(((anchors == 0) & (relations == 0)).sum())
+    assert np.mean(sums) == pytest.approx(plausible, rel=0.02)
+    assert np.mean(hubs) > 3  # evenly it would be drawn less than once

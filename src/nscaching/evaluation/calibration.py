@@ -34,7 +34,7 @@ from nscaching.graph.names import REJECTED, SPLITS
 from nscaching.graph.pairs import contained
 from nscaching.models import EmbeddingModel, Side
 
-FORMAT = 1
+FORMAT = 2
 _DIGEST_ROWS = 2000
 #: Facts of valid that a fit looks at, at most and at least; fewer where entities are many.
 _MOST_FACTS, _FEWEST_FACTS, _SCORES = 4000, 200, 4e8
@@ -172,13 +172,13 @@ def _fit_answers(evidence: Evidence, facts: Ids, refused: Ids, side: Side, seed:
     weights = [np.full(len(facts), each), np.full(len(refused), each)]
     everything = np.concatenate([graph.split(split) for split in SPLITS])
     known = Answers(everything, side, graph.num_relations)
-    for anchors, relations, weight in _question_sample(evidence, side, random):
-        chunk = evidence.chunk()
-        for start in range(0, len(anchors), chunk):
-            block = slice(start, start + chunk)
-            found = _candidates(evidence, known, side, (anchors[block], relations[block]), random)
-            triples.append(found[0])
-            weights.append(found[1] * weight)
+    questions = _question_sample(evidence, side, random)
+    chunk = evidence.chunk()
+    for start in range(0, len(questions[0]), chunk):
+        block = tuple(part[start : start + chunk] for part in questions)
+        found = _candidates(evidence, known, side, block, random)
+        triples.append(found[0])
+        weights.append(found[1])
     rows = np.concatenate(triples)
     true = np.arange(len(rows)) < len(facts)
     # Positives weigh 1 each: the penalty of the regression is per fact.
@@ -190,50 +190,60 @@ def _fit_answers(evidence: Evidence, facts: Ids, refused: Ids, side: Side, seed:
 
 def _question_sample(
     evidence: Evidence, side: Side, random: np.random.Generator
-) -> list[tuple[Ids, Ids, float]]:
-    """Return anchors and relations of plausible questions, and of others, with their weights."""
+) -> tuple[Ids, Ids, npt.NDArray[np.float64]]:
+    """Return anchors, relations and weights of questions: plausible ones, and some others.
+
+    Half of the plausible ones are drawn evenly and half as often as the anchor has answers: most
+    facts are of the few entities with many, and discovery finds its facts there.
+    """
     graph = evidence.graph
     anchor_side = Side(1 - side)
-    plausible = [
-        np.flatnonzero(evidence.positions.column(anchor_side, relation).plausible)
-        for relation in range(graph.num_relations)
-    ]
+    columns = [evidence.positions.column(anchor_side, r) for r in range(graph.num_relations)]
+    plausible = [np.flatnonzero(column.plausible) for column in columns]
     sizes = np.array([len(anchors) for anchors in plausible])
-    ends = np.cumsum(sizes)
-    total = int(ends[-1])
-    wanted = round(_QUESTIONS * _sample_size(graph))
-    drawn = np.sort(random.choice(total, size=min(total, wanted), replace=False))
-    relations = np.searchsorted(ends, drawn, side="right")
-    anchors = np.array(
-        [plausible[r][d - (ends[r] - sizes[r])] for r, d in zip(relations, drawn, strict=True)],
-        dtype=np.int64,
-    )
-    parts: list[tuple[Ids, Ids, float]] = [(anchors, relations, total / max(1, len(drawn)))]
+    total, wanted = int(sizes.sum()), round(_QUESTIONS * _sample_size(graph))
+    counts = np.concatenate(
+        [column.counts[mine] for column, mine in zip(columns, plausible, strict=True)]
+    ).astype(np.float64)
+    if total <= wanted:
+        drawn, weights = np.arange(total), np.ones(total)
+    else:
+        chance = 0.5 / total + 0.5 * counts / counts.sum()
+        drawn = np.sort(random.choice(total, size=wanted, p=chance))
+        weights = 1 / (wanted * chance[drawn])
+    relations = np.repeat(np.arange(graph.num_relations), sizes)[drawn]
+    anchors = np.concatenate(plausible)[drawn]
     wanted = round(_ODD_QUESTIONS * _sample_size(graph))
     odd_anchors = random.integers(graph.num_entities, size=wanted)
     odd_relations = random.integers(graph.num_relations, size=wanted)
     odd = np.array(
         [
-            not evidence.positions.column(anchor_side, r).plausible[a]
+            not columns[r].plausible[a]
             for a, r in zip(odd_anchors.tolist(), odd_relations.tolist(), strict=True)
-        ]
+        ],
+        dtype=bool,
     )
-    if odd.any():
-        others = graph.num_entities * graph.num_relations - total
-        parts.append((odd_anchors[odd], odd_relations[odd], others / int(odd.sum())))
-    return parts
+    others = graph.num_entities * graph.num_relations - total
+    return (
+        np.concatenate([anchors, odd_anchors[odd]]),
+        np.concatenate([relations, odd_relations[odd]]),
+        np.concatenate([weights, np.full(int(odd.sum()), others / max(1, int(odd.sum())))]),
+    )
 
 
 def _candidates(
     evidence: Evidence,
     answers: Answers,
     side: Side,
-    questions: tuple[Ids, Ids],
+    questions: tuple[npt.NDArray[Any], ...],
     random: np.random.Generator,
 ) -> tuple[Ids, npt.NDArray[np.float64]]:
-    """Return negatives of questions and how many each stands for: best, typed and any others."""
+    """Return negatives of questions and how many each stands for: best, typed and any others.
+
+    Questions are anchors, relations and weights; shapes: (b,).
+    """
     graph = evidence.graph
-    anchors, relations = questions
+    anchors, relations, each = questions
     scores = evidence.ask(side, anchors, relations).scores
     known = answers.of(anchors, relations)
     scores[torch.from_numpy(known[0]), torch.from_numpy(known[1])] = -torch.inf
@@ -258,7 +268,7 @@ def _candidates(
             triples = np.full((len(chosen), 3), relation, dtype=np.int64)
             triples[:, 2 * side], triples[:, 2 - 2 * side] = chosen, anchor
             made.append(triples)
-            weights.append(np.full(len(chosen), stand_for / max(1, len(chosen))))
+            weights.append(np.full(len(chosen), each[row] * stand_for / max(1, len(chosen))))
     return np.concatenate(made), np.concatenate(weights)
 
 
