@@ -169,6 +169,8 @@ def small_disk(place: Path) -> Iterator[Disk]:
     mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)]
     mounted = False
     with contextlib.suppress(OSError):
+        if "NO_MOUNT" in os.environ:  # to try the other way
+            raise OSError
         mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
     try:
         yield Disk(folder, mounted)

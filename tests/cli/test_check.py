@@ -59,3 +59,10 @@ def test_without_a_marker_nothing_is_verified(copy):
 def test_what_is_not_ours_is_refused(tmp_path):
     assert "nothing that nscaching wrote" in complaint("check", tmp_path)
     assert "not a folder" in complaint("check", tmp_path / "none")
+
+
+def test_a_run_that_was_killed_while_it_was_written_is_no_damage(copy, tmp_path):
+    shutil.copytree(copy, tmp_path / "many" / "R")
+    shutil.copytree(copy, tmp_path / "many" / "S" / ".nscaching-new")
+    (tmp_path / "many" / "S" / ".nscaching-new" / "config.yaml").unlink()
+    assert states(tmp_path / "many", 0)["R"] == "whole"

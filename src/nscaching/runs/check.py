@@ -124,8 +124,13 @@ def _check_many(folder: Path, found: FolderCheck) -> None:
 
 
 def _runs_below(folder: Path) -> list[Path]:
-    below = {file.parent for file in folder.glob("**/graph.safetensors")}
-    return sorted(path for path in below if path != folder)
+    """Return the folders of runs, without those that a killed process had not finished writing."""
+    below = {file.parent.relative_to(folder) for file in folder.glob("**/graph.safetensors")}
+    return sorted(
+        folder / path
+        for path in below
+        if path.parts and not any(part.startswith(".") for part in path.parts)
+    )
 
 
 def _read(
