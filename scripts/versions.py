@@ -48,7 +48,7 @@ COMMANDS = (
     ["evaluate", "W", "--json"],
     ["predict", "W", "--head", "Uruguay", "--relation", "neighbour of", "--json"],
     ["classify", "W", "--json"],
-    ["export", "W", "W.npz"],
+    ["export", "W", "W.npy"],
     ["check", "W"],
     ["doctor"],
 )

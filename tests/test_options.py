@@ -191,3 +191,8 @@ def test_ranges_of_the_real_options(options, name, bad):
 )
 def test_edges_of_the_sampler_options_are_allowed(name, edge):
     assert getattr(SamplerOptions.from_mapping({name: edge}, "here"), name) == edge
+
+
+def test_an_unknown_option_is_shown_without_characters_that_cannot_be_seen():
+    with pytest.raises(UserError, match=r"unknown option 'si\\ufeffze'; did you mean 'size'"):
+        Example.from_mapping({"si\ufeffze": 3}, "here")

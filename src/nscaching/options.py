@@ -72,7 +72,7 @@ class Options:
         for name in values:
             if name not in known:
                 hint = nearest_names(str(name), known) or f". The options are: {', '.join(known)}."
-                raise UserError(f"{source}: unknown option '{name}'{hint}")
+                raise UserError(f"{source}: unknown option '{shown(name)}'{hint}")
         built = cls(**values)
         built.check(source)
         return built
