@@ -29,18 +29,17 @@ def campaign(script, *options):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
-@pytest.mark.parametrize("case", ["train-overwrite", "update", "compare"])
-def test_a_killed_command_is_resumed_to_the_same_bits(case):
-    counts = campaign("kills.py", "--kills", 3, "--workers", 1, "--cases", case, "--seed", 3)
-    assert counts["kills"] >= 3
+def test_a_killed_command_is_resumed_to_the_same_bits():
+    counts = campaign("kills.py", "--kills", 2, "--workers", 1, "--cases", "update", "--seed", 3)
+    assert counts["kills"] >= 2
     assert counts["failures"] == []
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits on files are those of Linux")
 def test_a_disk_that_fills_up_leaves_everything_whole():
-    counts = campaign("disk_full.py", "--points", 3)
-    assert counts["total"]["refused"] > 4
+    counts = campaign("disk_full.py", "--points", 1)
+    assert counts["total"]["refused"] > 1
     assert counts["failures"] == []
 
 
