@@ -217,6 +217,7 @@ def quality(run, graph, touches):
         ("old_entities", graph.test[~touches]),
         ("new_entities", graph.test[touches]),
     ):
+        rows = rows[np.isin(rows[:, [0, 2]], graph.train[:, [0, 2]]).all(axis=1)]
         ids = renumbered(rows)
         if len(ids) < len(rows) or len(rows) == 0:
             found[label] = None  # it does not know them

@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+os.environ["TQDM_DISABLE"] = "1"  # of PyKEEN, before anything imports it
+
 import nscaching as ns  # before torch: it sets up threads
 
 # isort: split
@@ -159,7 +161,6 @@ def by_raw_score(run, count, per_question=100):
 
 def pykeen_predict_all(run, count):
     """PyKEEN's list of the best of all triples, by raw score, with what is known taken out."""
-    os.environ["TQDM_DISABLE"] = "1"
     from pykeen.predict import predict_all
 
     graph = run.graph

@@ -187,30 +187,43 @@ def grown_tables(run: Run, graph: KnowledgeGraph) -> tuple[Tensor, Tensor]:
     weights = _relation_weights(old, graph)
     more = [torch.einsum("ij,hjw->hiw", weights, halves)] if len(weights) else []
     relation = torch.cat([halves, *more], dim=1).reshape(-1, relation.shape[1])
-    alike = AnswersBySide(graph.train, graph.num_relations)
-    rows = [
-        _row_of_new(graph, alike, old.num_entities, entity, number)
-        for number in range(old.num_entities, graph.num_entities)
-    ]
-    entity = torch.cat([entity, torch.stack(rows)]) if rows else entity.clone()
+    rows = _new_rows(graph, old.num_entities, entity)
+    entity = torch.cat([entity, *rows])
     return entity.contiguous(), relation.contiguous()
 
 
-def _row_of_new(
-    graph: KnowledgeGraph, facts: AnswersBySide, known: int, table: Tensor, entity: int
-) -> Tensor:
-    """Return the mean row of the entities that stand where a new one stands."""
-    found = []
-    for side, place, other in ((Side.HEAD, 0, 2), (Side.TAIL, 2, 0)):
-        for fact in graph.train[graph.train[:, place] == entity]:
-            alike = facts[side].of(fact[[other]], fact[[1]])[1]
-            alike = alike[alike < known]
-            if len(alike) == 0:  # the position is all they have in common
-                alike = np.unique(graph.train[graph.train[:, 1] == fact[1], place])
-                alike = alike[alike < known].astype(np.int64)
-            if len(alike):
-                found.append(table[torch.from_numpy(alike)].mean(dim=0))
-    return torch.stack(found).mean(dim=0) if found else table.mean(dim=0)
+def _new_rows(graph: KnowledgeGraph, known: int, table: Tensor) -> list[Tensor]:
+    """Return for each new entity the mean row of those that stand where it stands; (1, w) each."""
+    facts, train = AnswersBySide(graph.train, graph.num_relations), graph.train
+    sides = ((Side.HEAD, 0, 2), (Side.TAIL, 2, 0))
+    orders = {place: np.argsort(train[:, place], kind="stable") for _, place, _ in sides}
+    ordered = {place: train[order, place] for place, order in orders.items()}
+    of_position: dict[tuple[int, int], Tensor | None] = {}
+
+    def mean(alike: npt.NDArray[np.int64]) -> Tensor | None:
+        alike = alike[alike < known]
+        return table[torch.from_numpy(alike)].mean(dim=0) if len(alike) else None
+
+    def in_position(place: int, relation: int) -> Tensor | None:
+        if (place, relation) not in of_position:
+            there = np.unique(train[train[:, 1] == relation, place]).astype(np.int64)
+            of_position[place, relation] = mean(there)
+        return of_position[place, relation]
+
+    rows = []
+    for entity in range(known, graph.num_entities):
+        found = []
+        for side, place, other in sides:
+            first, last = np.searchsorted(ordered[place], [entity, entity + 1])
+            for fact in train[orders[place][first:last]]:
+                row = mean(facts[side].of(fact[[other]], fact[[1]])[1])
+                if row is None:  # the position is all they have in common
+                    row = in_position(place, int(fact[1]))
+                if row is not None:
+                    found.append(row)
+        made = torch.stack(found).mean(dim=0) if found else table.mean(dim=0)
+        rows.append(made.unsqueeze(0))
+    return rows
 
 
 def _relation_weights(old: KnowledgeGraph, graph: KnowledgeGraph) -> Tensor:
