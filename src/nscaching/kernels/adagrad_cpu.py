@@ -67,7 +67,7 @@ def adagrad_rows(
     slot = torch.full((len(table),), -1, dtype=torch.int32).numpy()
     gradient = rows.contiguous().numpy()
     listed = np.empty(len(ids), dtype=np.int64)
-    listed = listed[: gather_rows(ids.numpy(), gradient, slot, listed)]
+    listed = listed[: gather_rows(ids.numpy(), gradient, gradient[:0], slot, listed)]
     tensors = arrays(table, square)
     with as_many_threads_as_pay(listed.shape[0] * table.shape[1]):
         _rows(*tensors, listed, slot, gradient, *arrays(values, scale), lr, weight_decay)

@@ -36,23 +36,33 @@ _AHEAD = 2
 
 
 @exact_inline
-def gather_rows(ids: Array, gradient: Array, slot: Array, rows: Array) -> int:
+def row_of(first: Array, second: Array, i: int) -> Array:
+    """Return a row of two tables that follow each other. Shapes: (m, width), (k, width)."""
+    return first[i] if i < first.shape[0] else second[i - first.shape[0]]
+
+
+@exact_inline
+def gather_rows(ids: Array, first: Array, second: Array, slot: Array, rows: Array) -> int:
     """Add up the gradient rows of each id in its first row, and note that row in ``slot``.
 
-    ``rows`` takes the distinct ids; their number is returned. ``gradient`` may have no rows.
-    Shapes: ids, rows (m,), gradient (m, width); slot (n,) is -1 before, and again after ``move``.
+    The gradient is in two parts, so that nobody need join them; both may have no rows. ``rows``
+    takes the distinct ids; their number is returned.
+    Shapes: ids, rows (m,), first and second together (m, width); slot (n,) is -1 before, and again
+    after ``move``.
     """
     count = 0
+    with_gradient = first.shape[0] + second.shape[0] > 0
     for i in range(ids.shape[0]):
         row = ids[i]
-        first = slot[row]
-        if first < 0:
+        place = slot[row]
+        if place < 0:
             slot[row] = i
             rows[count] = row
             count += 1
-        elif gradient.shape[0] > 0:
-            for d in range(gradient.shape[1]):
-                gradient[first, d] += gradient[i, d]
+        elif with_gradient:
+            total, addend = row_of(first, second, place), row_of(first, second, i)
+            for d in range(total.shape[0]):
+                total[d] += addend[d]
     return count
 
 
@@ -163,17 +173,16 @@ def _follow(
     square: Array,
     row: int,
     gradient: Array,
-    own: int,
     left: Any,
     step: Any,
     rates: Any,
 ) -> None:
-    """Take a step along row ``own`` of the gradient; of the moments ``left`` is left."""
+    """Take a step along a gradient (width,); of the moments ``left`` is left."""
     _, _, new1, new2, eps, decay = rates
     left1, left2 = left
     size, root = step
     for d in range(table.shape[1]):
-        g = decay * table[row, d] + gradient[own, d]
+        g = decay * table[row, d] + gradient[d]
         m = left1 * mean[row, d] + new1 * g
         v = left2 * square[row, d] + new2 * g * g
         mean[row, d] = m
@@ -190,70 +199,79 @@ def write_copy(table: Array, row: int, copy: Array, copy_scale: Array) -> None:
     copy_scale[row] = write_row(table[row], float_of(bits), copy[row])
 
 
+@_part
+def _catch_up_row(
+    table: Array, mean: Array, square: Array, since: Array, moved: Array, row: int, last: int,
+    count: int, exactly: bool, recent: Any, fading: Array, rates: Any,
+) -> None:  # fmt: skip
+    """Take the steps of a row up to step ``last`` in which it has no gradient.
+
+    ``recent`` are those of :func:`_recent_steps` and :func:`_two_for_many`; ``exactly`` takes them
+    one by one.
+    """
+    sizes, roots, plan = recent
+    eps, decay = rates[4], rates[5]
+    if decay > 0:
+        for step in range(moved[row] + 1, last + 1):
+            size, root = np.float32(sizes[count - step]), np.float32(roots[count - step])
+            _decay(table, mean, square, row, size, root, rates)
+        since[row] = last
+    elif exactly or last - moved[row] == 1:
+        for step in range(moved[row] + 1, last + 1):
+            age = min(step - since[row], RESTS_AFTER)
+            size = np.float32(sizes[count - step] * fading[0, age])
+            root = np.float32(roots[count - step] * fading[1, age])
+            _fade(table, mean, square, row, size, root, eps)
+    else:
+        age = moved[row] - since[row]
+        left = fading[0, age], fading[1, age]
+        _fade_at_once(table, mean, square, row, plan[last - moved[row]], left, eps)
+
+
 @njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
 def move(
-    table: Array,
-    mean: Array,
-    square: Array,
-    since: Array,
-    moved: Array,
-    slot: Array,
-    rows: Array,
-    gradient: Array,
-    copy: Array,
-    copy_scale: Array,
-    fading: Array,
-    count: int,
-    turn: int,
-    turns: int,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    decay: float,
+    table: Array, mean: Array, square: Array, since: Array, moved: Array, slot: Array, rows: Array,
+    first: Array, second: Array, copy: Array, copy_scale: Array, fading: Array, count: int,
+    phase: int, period: int, lr: float, beta1: float, beta2: float, epsilon: float, decay: float,
     lazy: bool,
-) -> None:
-    """Move the listed ``rows``, and the blocks of rows whose turn it is, to step ``count``.
+) -> None:  # fmt: skip
+    """Move the listed ``rows``, and the blocks of rows that are due, to step ``count``.
 
-    Block b is moved if b % turns == turn; none is if ``turns`` is 0. ``slot`` says which row of
-    ``gradient`` belongs to a listed row and becomes -1. Without gradients the listed rows make up
-    for their steps, before those gradients are taken; their copies are left for the step itself.
-    ``moved`` is the step a row has been moved to, at most MOST_DEFERRED back, and ``since`` the
-    step as of which its moments are stored. ``copy`` and ``copy_scale`` are those of a
-    :class:`~nscaching.models.Int8Table`, or empty. ``fading`` has what is left of the
-    mean, and of the root of the square, after so many steps. If ``lazy``, steps without a gradient
-    do not count.
+    Block b is due if b % period == phase; none is if ``period`` is 0. ``slot`` says which row of
+    the gradient, ``first`` then ``second``, belongs to a listed row, and becomes -1. Without
+    gradients the listed rows catch up, before those gradients are taken; their copies are left for
+    the step itself. ``moved`` is the step a row has been moved to, at most MOST_DEFERRED back, and
+    ``since`` the step as of which its moments are stored. ``copy`` and ``copy_scale`` are those of
+    a :class:`~nscaching.models.Int8Table`, or empty. ``fading`` has what is left of the mean, and
+    of the root of the square, after so many steps. If ``lazy``, steps without a gradient do not
+    count.
 
     Shapes: table, mean, square, copy (n, width); since, moved, slot, copy_scale (n,); rows (u,);
-    gradient (m, width); fading (2, RESTS_AFTER + 1).
+    first and second together (m, width); fading (2, RESTS_AFTER + 1).
     """
     rates = _rates(beta1, beta2, epsilon, decay)
-    eps = rates[4]
     log1, log2 = math.log(beta1), math.log(beta2)
     sizes, roots = _recent_steps(count, lr, beta1, beta2)
-    plan = _two_for_many(sizes, roots, beta1, beta2)
-    early = count < _EARLY
+    recent = sizes, roots, _two_for_many(sizes, roots, beta1, beta2)
     blocks = (table.shape[0] + BLOCK_ROWS - 1) // BLOCK_ROWS
-    due = (blocks - turn + turns - 1) // turns if turns > 0 else 0
+    due = (blocks - phase + period - 1) // period if period > 0 else 0
     listed = rows.shape[0]
-    with_gradient = gradient.shape[0] > 0
+    with_gradient = first.shape[0] + second.shape[0] > 0
     for part in prange(_PARTS):
         start, stop = part * listed // _PARTS, (part + 1) * listed // _PARTS
         due_start = part * due // _PARTS
         due_rows = ((part + 1) * due // _PARTS - due_start) * BLOCK_ROWS
         for i in range(stop - start + due_rows):
-            in_turn = i >= stop - start
-            if in_turn:
+            is_due = i >= stop - start
+            if is_due:
                 place = i - (stop - start)
-                row: Any = np.int64(
-                    ((due_start + place // BLOCK_ROWS) * turns + turn) * BLOCK_ROWS
-                    + place % BLOCK_ROWS
-                )
+                block = (due_start + place // BLOCK_ROWS) * period + phase
+                row: Any = np.int64(block * BLOCK_ROWS + place % BLOCK_ROWS)
                 if row >= table.shape[0]:
                     continue
             else:
                 row = np.int64(rows[start + i])
-                if turns > 0 and row // BLOCK_ROWS % turns == turn:
+                if period > 0 and row // BLOCK_ROWS % period == phase:
                     continue
                 later = rows[min(start + i + _AHEAD, stop - 1)]
                 fetch_row(table, later)
@@ -261,32 +279,23 @@ def move(
                 fetch_row(square, later)
             own = slot[row] if with_gradient else -1
             last = count - 1 if own >= 0 else count
-            waited = last - moved[row]
-            if lazy or (decay == 0 and moved[row] - since[row] > RESTS_AFTER):
-                waited = 0
-            if waited > 0 and decay > 0:
-                for step in range(moved[row] + 1, last + 1):
-                    size, root = np.float32(sizes[count - step]), np.float32(roots[count - step])
-                    _decay(table, mean, square, row, size, root, rates)
-                since[row] = last
-            elif waited > 0 and (early or waited == 1 or own >= 0):
-                for step in range(moved[row] + 1, last + 1):
-                    age = min(step - since[row], RESTS_AFTER)
-                    size = np.float32(sizes[count - step] * fading[0, age])
-                    root = np.float32(roots[count - step] * fading[1, age])
-                    _fade(table, mean, square, row, size, root, eps)
-            elif waited > 0:
-                age = moved[row] - since[row]
-                left = fading[0, age], fading[1, age]
-                _fade_at_once(table, mean, square, row, plan[waited], left, eps)
+            rests = lazy or (decay == 0 and moved[row] - since[row] > RESTS_AFTER)
+            waited = 0 if rests else last - moved[row]
+            if waited > 0:
+                exactly = count < _EARLY or own >= 0
+                _catch_up_row(
+                    table, mean, square, since, moved, row, last, count, exactly, recent, fading,
+                    rates,
+                )  # fmt: skip
             if own >= 0:
                 steps = 1 if lazy else count - since[row]
                 shares = np.float32(math.exp(steps * log1)), np.float32(math.exp(steps * log2))
                 now = np.float32(sizes[0]), np.float32(roots[0])
-                _follow(table, mean, square, row, gradient, own, shares, now, rates)
+                gradient = row_of(first, second, own)
+                _follow(table, mean, square, row, gradient, shares, now, rates)
                 since[row] = count
             moved[row] = count
-            if copy.shape[0] > 0 and (own >= 0 or (in_turn and waited > 0)):
+            if copy.shape[0] > 0 and (own >= 0 or (is_due and waited > 0)):
                 write_copy(table, row, copy, copy_scale)
     for i in range(listed):
         slot[rows[i]] = -1

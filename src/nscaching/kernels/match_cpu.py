@@ -154,34 +154,11 @@ def view_of(table: Array, x: int, context: Array, i: int, view: int, dim: int) -
     return scale, shift, product
 
 
-@inline
-def _distance(
-    query: Array, context: Array, table: Array, i: int, x: int, scale: Any, shift: Any,
-    norm: int, dim: int,
-) -> Any:  # fmt: skip
-    total = np.float32(0)
-    if shift == 0:
-        if norm == 1:
-            for d in range(dim):
-                total += abs(query[i, d] - scale * table[x, d])
-        else:
-            for d in range(dim):
-                gap = query[i, d] - scale * table[x, d]
-                total += gap * gap
-    elif norm == 1:
-        for d in range(dim):
-            total += abs(query[i, d] - scale * table[x, d] - shift * context[i, d])
-    else:
-        for d in range(dim):
-            gap = query[i, d] - scale * table[x, d] - shift * context[i, d]
-            total += gap * gap
-    return total if norm == 1 else np.float32(math.sqrt(total))
-
-
 @parallel
 def _distance_forward(
     query: Array, context: Array, table: Array, ids: Array, scores: Array, norm: int, view: int
 ) -> None:
+    # The view is written out here: with calls this loop takes 1.2 to 1.5 times as long.
     k, dim = ids.shape[1], query.shape[1]
     for i in prange(ids.shape[0]):
         fetch_rows(table, ids[i])
@@ -189,8 +166,36 @@ def _distance_forward(
             if j + AHEAD < k:
                 fetch_row(table, max(ids[i, j + AHEAD], 0))
             x = max(ids[i, j], 0)
-            scale, shift, _ = view_of(table, x, context, i, view, dim)
-            distance = _distance(query, context, table, i, x, scale, shift, norm, dim)
+            scale, shift = np.float32(1), np.float32(0)
+            if view != _NO_VIEW:
+                square = np.float32(0)
+                for d in range(dim):
+                    square += table[x, d] * table[x, d]
+                scale = np.float32(1) / max(np.float32(math.sqrt(square)), _TINY)
+            if view == _HYPERPLANE:
+                for d in range(dim):
+                    shift -= context[i, d] * table[x, d]
+            elif view == _PROJECTION:
+                for d in range(dim):
+                    shift += table[x, dim + d] * table[x, d]
+            shift *= scale
+            total = np.float32(0)
+            if view == _NO_VIEW or view == _UNIT:
+                if norm == 1:
+                    for d in range(dim):
+                        total += abs(query[i, d] - scale * table[x, d])
+                else:
+                    for d in range(dim):
+                        gap = query[i, d] - scale * table[x, d]
+                        total += gap * gap
+            elif norm == 1:
+                for d in range(dim):
+                    total += abs(query[i, d] - scale * table[x, d] - shift * context[i, d])
+            else:
+                for d in range(dim):
+                    gap = query[i, d] - scale * table[x, d] - shift * context[i, d]
+                    total += gap * gap
+            distance = total if norm == 1 else np.float32(math.sqrt(total))
             scores[i, j] = unless_padding(-distance, ids[i, j])
 
 
@@ -241,8 +246,11 @@ def _distance_backward(
                 continue
             scale, shift, product = view_of(table, x, context, i, view, dim)
             if norm == 2:
-                distance = _distance(query, context, table, i, x, scale, shift, norm, dim)
-                slope = slope / distance if distance > 0 else np.float32(0)
+                square = np.float32(0)
+                for d in range(dim):
+                    gap = query[i, d] - scale * table[x, d] - shift * context[i, d]
+                    square += gap * gap
+                slope = slope / np.float32(math.sqrt(square)) if square > 0 else np.float32(0)
             for d in range(dim):
                 gap = query[i, d] - scale * table[x, d]
                 gap = gap if shift == 0 else gap - shift * context[i, d]

@@ -21,13 +21,38 @@ _AHEAD = 4
 
 
 @inline
-def _add_product(
-    out: Array, i: int, o: int, a: Array, x: int, p: int, b: Array, y: int, q: int,
-    factor: Any, dim: int,
-) -> None:  # fmt: skip
-    """Add the product of a part of a row of ``a`` and one of ``b`` to a part of a row of out."""
-    for d in range(dim):
-        out[i, o * dim + d] += factor * a[x, p * dim + d] * b[y, q * dim + d]
+def _sum_products(out: Array, factors: Array, a: Array, b: Array, dim: int) -> None:
+    """Write the sum of ``factors[p, q]`` times part p of ``a`` times part q of ``b``.
+
+    Two products per pass: most queries have no more. Shapes: (dim,), (P, Q), (P dim,), (Q dim,).
+    """
+    f, x, y = np.float32(0), a[:dim], b[:dim]
+    waiting, begun = False, False
+    for p in range(factors.shape[0]):
+        for q in range(factors.shape[1]):
+            g = np.float32(factors[p, q])
+            if g == 0:
+                continue
+            u, v = a[p * dim : p * dim + dim], b[q * dim : q * dim + dim]
+            if not waiting:
+                f, x, y, waiting = g, u, v, True
+                continue
+            waiting = False
+            if begun:
+                for d in range(dim):
+                    out[d] += f * x[d] * y[d] + g * u[d] * v[d]
+            else:
+                begun = True
+                for d in range(dim):
+                    out[d] = f * x[d] * y[d] + g * u[d] * v[d]
+    if waiting and begun:
+        for d in range(dim):
+            out[d] += f * x[d] * y[d]
+    elif waiting:
+        for d in range(dim):
+            out[d] = f * x[d] * y[d]
+    elif not begun:
+        out[:] = 0
 
 
 @inline
@@ -45,7 +70,7 @@ def _bilinear_forward(
     entity: Array, relation: Array, heads: Array, relations: Array, tails: Array, terms: Array,
     second_half: int, none: Array, queries: Array,
 ) -> None:  # fmt: skip
-    parts, relation_parts = terms.shape[2], terms.shape[3]
+    parts = terms.shape[2]
     dim, last = entity.shape[1] // parts, queries.shape[0] - 1
     for place in prange(queries.shape[0]):
         i: Any = np.int64(place)  # prange counts unsigned, and unsigned plus signed is a float
@@ -53,22 +78,18 @@ def _bilinear_forward(
         fetch_row(entity, later)
         x, triple, side = _question(heads, tails, i, none)
         y = relations[triple] + (second_half if side == 0 else 0)
-        queries[i] = 0
         for o in range(parts):
-            for p in range(parts):
-                for q in range(relation_parts):
-                    factor = np.float32(terms[side, o, p, q])
-                    if factor != 0:
-                        _add_product(queries, i, o, entity, x, p, relation, y, q, factor, dim)
+            out = queries[i, o * dim : o * dim + dim]
+            _sum_products(out, terms[side, o], entity[x], relation[y], dim)
 
 
 @parallel
 def _bilinear_backward(
-    entity: Array, relation: Array, heads: Array, relations: Array, tails: Array, terms: Array,
-    second_half: int, asked: Array, d_query: Array,
+    entity: Array, relation: Array, heads: Array, relations: Array, tails: Array,
+    by_anchor: Array, by_relation: Array, second_half: int, asked: Array, d_query: Array,
     anchors: Array, d_entity: Array, rows: Array, d_relation: Array,
 ) -> None:  # fmt: skip
-    parts, relation_parts = terms.shape[2], terms.shape[3]
+    parts, relation_parts = by_anchor.shape[1], by_relation.shape[1]
     dim, last = entity.shape[1] // parts, d_query.shape[0] - 1
     for place in prange(d_query.shape[0]):
         i: Any = np.int64(place)
@@ -78,15 +99,12 @@ def _bilinear_backward(
         y = relations[triple] + (second_half if side == 0 else 0)
         anchors[i] = x
         rows[i] = y
-        d_entity[i] = 0
-        d_relation[i] = 0
-        for o in range(parts):
-            for p in range(parts):
-                for q in range(relation_parts):
-                    factor = np.float32(terms[side, o, p, q])
-                    if factor != 0:
-                        _add_product(d_entity, i, p, d_query, i, o, relation, y, q, factor, dim)
-                        _add_product(d_relation, i, q, d_query, i, o, entity, x, p, factor, dim)
+        for p in range(parts):
+            out = d_entity[i, p * dim : p * dim + dim]
+            _sum_products(out, by_anchor[side, p], d_query[i], relation[y], dim)
+        for q in range(relation_parts):
+            out = d_relation[i, q * dim : q * dim + dim]
+            _sum_products(out, by_relation[side, q], d_query[i], entity[x], dim)
 
 
 @parallel
@@ -165,7 +183,8 @@ def bilinear_backward(
     anchors, rows = torch.empty(2, count, dtype=torch.int64)
     d_entity = torch.empty(count, entity.shape[1])
     d_relation = torch.empty(count, relation.shape[1])
-    inputs = arrays(entity, relation, heads, relations, tails, terms)
+    by_part = terms.permute(0, 2, 1, 3), terms.permute(0, 3, 1, 2)  # of anchor, of relation
+    inputs = arrays(entity, relation, heads, relations, tails, *by_part)
     given = _NONE if asked is None else asked.numpy()
     outputs = arrays(d_query, anchors, d_entity, rows, d_relation)
     _bilinear_backward(*inputs, second_half, given, *outputs)

@@ -44,7 +44,11 @@ class Query(NamedTuple):
 
     def at(self, index: Tensor | slice) -> Query:
         """Return some of the queries."""
-        return Query(*(None if part is None else part[index] for part in self))  # type: ignore[arg-type]
+        if isinstance(index, Tensor):  # twice as fast as indexing on a CPU
+            parts = (None if part is None else part.index_select(0, index) for part in self)
+        else:
+            parts = (None if part is None else part[index] for part in self)
+        return Query(*parts)  # type: ignore[arg-type]
 
 
 class MatchGradients(NamedTuple):

@@ -97,10 +97,8 @@ class Adam(Optimizer):
                 self._step_on_gpu(name)
                 continue
             nothing = RowGradients(torch.empty(0, dtype=torch.int64), table[:0])
-            # A table without a gradient moves as well.
-            ids, rows = joined(gradients.get(name, [nothing]), table)
-            assert ids is not None
-            (self._step_on_cpu if self._on_cpu else self._lazy_step)(name, ids, rows)
+            parts = gradients.get(name, [nothing])  # a table without a gradient moves as well
+            (self._step_on_cpu if self._on_cpu else self._lazy_step)(name, parts)
         if not self._on_cpu and not self._on_gpu:
             self.refresh_copies()
 
@@ -127,14 +125,14 @@ class Adam(Optimizer):
         Int8 copies follow in the next step, in which these rows are expected to have a gradient.
         """
         if self.is_deferred(name):
-            self._move(name, ids, self.tables[name][:0], turn=0, turns=0)
+            self._move(name, ids, phase=0, period=0)
 
     def catch_up_all(self) -> None:
         """Bring every row to the present step."""
         for name in self.tables:
             if self.is_deferred(name):
                 ids = torch.empty(0, dtype=torch.int64)
-                self._move(name, ids, self.tables[name][:0], turn=0, turns=1)
+                self._move(name, ids, phase=0, period=1)
 
     def caught_up(self) -> dict[str, Tensor]:
         """Return the tables as of the present step; those with deferred updates are copied."""
@@ -173,15 +171,28 @@ class Adam(Optimizer):
         root = square.sqrt() / (1 - BETA2**step) ** 0.5 + EPSILON
         table[rows] -= self.lr * self.lr_factor / (1 - BETA1**step) * mean / root
 
-    def _step_on_cpu(self, name: str, ids: Tensor, rows: Tensor) -> None:
-        turns = 0 if self.lazy else self._deferred.get(name, 1)
-        self._move(name, ids, rows.contiguous(), int(self.count) % max(turns, 1), turns)
+    def _step_on_cpu(self, name: str, parts: list[RowGradients]) -> None:
+        period = 0 if self.lazy else self._deferred.get(name, 1)
+        table = self.tables[name]
+        ids = torch.cat([part.ids_in(table) for part in parts])
+        first, *others = (part.rows.contiguous() for part in parts)
+        second = others[0] if len(others) == 1 else torch.cat([first[:0], *others])
+        self._move(name, ids, int(self.count) % max(period, 1), period, (first, second))
 
-    def _move(self, name: str, ids: Tensor, gradient: Tensor, turn: int, turns: int) -> None:
+    def _move(
+        self,
+        name: str,
+        ids: Tensor,
+        phase: int,
+        period: int,
+        gradient: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
         from nscaching.kernels.adam_cpu import gather_rows, move
 
+        nothing = self.tables[name][:0]
+        first, second = (part.numpy() for part in gradient or (nothing, nothing))
         slot, rows = self._mark[name].numpy(), np.empty(len(ids), dtype=np.int64)
-        rows = rows[: gather_rows(ids.numpy(), gradient.numpy(), slot, rows)]
+        rows = rows[: gather_rows(ids.numpy(), first, second, slot, rows)]
         copy = self.int8_copy(name)
         with as_many_threads_as_pay(self.tables[name].numel()):
             move(
@@ -192,13 +203,14 @@ class Adam(Optimizer):
                 self._moved[name].numpy(),
                 slot,
                 rows,
-                gradient.numpy(),
+                first,
+                second,
                 copy.values.numpy(),
                 copy.scale.numpy(),
                 self._fading,
                 int(self.count),
-                turn,
-                turns,
+                phase,
+                period,
                 self.lr * self.lr_factor,
                 BETA1,
                 BETA2,
@@ -240,14 +252,16 @@ class Adam(Optimizer):
             self.lazy,
         )
 
-    def _lazy_step(self, name: str, ids: Tensor, rows: Tensor) -> None:
+    def _lazy_step(self, name: str, parts: list[RowGradients]) -> None:
         """Move the rows with a gradient, with plain torch."""
+        ids, rows = joined(parts, self.tables[name])
+        assert ids is not None
         touched, place = torch.unique(ids, return_inverse=True)
         table = self.tables[name]
         gradient = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)
         gradient += self.weight_decay * table[touched]
-        parts = table, self.mean[name], self.square[name]
-        self._move_rows(parts, touched, gradient, float(self.count))
+        moments = table, self.mean[name], self.square[name]
+        self._move_rows(moments, touched, gradient, float(self.count))
 
     def _torch_adam(self, device: torch.device) -> torch.optim.Adam:
         """Return torch's Adam working on our tables and on our state."""

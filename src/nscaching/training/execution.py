@@ -42,7 +42,11 @@ class Executor:
         #: Triples of the next steps as batches have them, and where in the order they begin.
         self._ahead, self._ahead_start = torch.empty(6, 0, dtype=torch.int64, device=device), 0
         self.total = torch.zeros((), device=device)
-        deferred = 1 if step.sampler.reads_other_rows else DEFERRED_STEPS
+        # A cache that is updated without an int8 copy reads rows of the table itself.
+        other_rows = step.sampler.reads_other_rows or (
+            step.sampler.scores_candidates and step.model.int8 is None
+        )
+        deferred = 1 if other_rows else DEFERRED_STEPS
         step.optimizer.defer("entity", deferred)
 
     def begin_epoch(self, order: Tensor, first_step: int, loss_so_far: float = 0.0) -> None:
