@@ -74,16 +74,19 @@ class SoftmaxCrossEntropy:
 
     def __call__(self, scores: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss and the gradient of the scores."""
-        counts = torch.cat([torch.ones_like(scores[:, :1]), weights], dim=1)
-        logits = (scores + counts.log()).log_softmax(1)
-        target = torch.zeros_like(scores)
-        target[:, 0] = 1
+        logits = scores + pad(weights.log(), (1, 0))
+        total = logits.logsumexp(1, keepdim=True)
+        d_scores = (logits - total).exp_()
+        loss, target = total - logits[:, :1], 1.0
         if self.smoothing:
-            there = (logits > -torch.inf) * counts
-            target.mul_(1 - self.smoothing).add_(self.smoothing * there / there.sum(1, True))
-        each = logits - counts.log()  # of one of the entities that a candidate stands for
-        loss = -(target * each.nan_to_num(0.0, neginf=0.0)).sum()
-        return loss, logits.exp() - target
+            counts = pad(weights, (1, 0), value=1.0) * (scores > -torch.inf)
+            spread = self.smoothing * counts / counts.sum(1, keepdim=True)
+            target -= self.smoothing
+            each = (total - scores).masked_fill(counts == 0, 0.0)
+            loss = target * loss + (spread * each).sum(1, keepdim=True)
+            d_scores -= spread
+        d_scores[:, 0] -= target
+        return loss.sum(), d_scores
 
     def over_all(
         self, match: Match, query: Query, table: Tensor, targets: Tensor

@@ -110,6 +110,12 @@ CASES = {
     "modulus_backward": lambda c: (*c.match(2 * c.d), c.slopes()),
     "all_distances": lambda c: (c.floats(c.b, c.d), c.floats(c.n, c.d), 2),
     "all_moduli": lambda c: (c.floats(c.b, 2 * c.d), c.floats(c.n, 2 * c.d)),
+    "sign_sums": lambda c: (c.floats(c.b, c.d), c.floats(c.n, c.d), c.floats(c.n, c.b).T),
+    "direction_sums": lambda c: (
+        c.floats(c.b, 2 * c.d),
+        c.floats(c.n, 2 * c.d),
+        c.floats(c.b, c.n),
+    ),
     "bilinear_forward": lambda c: c.bilinear(),
     "bilinear_backward": lambda c: (*c.bilinear(), c.asked(), c.floats(c.b, 2 * c.d)),
     "translation_forward": lambda c: (*c.translation(NO_VIEW), c.floats(c.b, c.d)),

@@ -74,13 +74,15 @@ def update(sampler, batch, scorer, generator):
 
 
 def scores_of(scorer, batch, drawn):
-    """Score the true entities and the candidates of a step. Shape: (q, 1 + k)."""
-    both = len(drawn.ids) != len(batch)
+    """Score the true entities and the candidates of a step. Shape: (q, 1 + k + p)."""
+    both, ids = len(drawn.ids) != len(batch), drawn.ids
+    if drawn.pool is not None:
+        ids = torch.cat([ids, drawn.pool.expand(len(ids), -1)], dim=1)
     heads, tails, relations = (
         part.repeat(2) if both else part for part in (batch.heads, batch.tails, batch.relations)
     )
     found = [
-        scorer.score_candidates(side, anchor, relations, drawn.ids)
+        scorer.score_candidates(side, anchor, relations, ids)
         for side, anchor in ((Side.HEAD, tails), (Side.TAIL, heads))
     ]
     return torch.where(drawn.replaces_head.unsqueeze(1), *found)

@@ -170,8 +170,10 @@ def test_the_hardest_candidates_are_kept_at_infinite_temperature():
     drawn = step(sampler, batch, scorer, generator)
     for side, start in ((Side.HEAD, 0), (Side.TAIL, len(batch))):
         for place, row in enumerate(batch.rows(side).tolist()):
+            anchor, relation = batch.anchor(side)[place].item(), batch.relations[place].item()
             offered = set(drawn.negatives[start + place].tolist())
-            scores = scorer.table[side, batch.anchor(side)[place]]
+            offered -= known_answers(graph, side, anchor, relation)
+            scores = scorer.table[side, anchor]
             hardest = sorted(offered, key=lambda entity, s=scores: -s[entity].item())[:4]
             assert set(sampler.caches[side].ids[row].tolist()) == set(hardest)
 
@@ -202,13 +204,14 @@ def test_a_row_that_stands_twice_is_updated_by_its_first_question():
             if row in seen:
                 continue
             seen.add(row)
-            found = {}
+            found, anchor = {}, batch.anchor(side)[place].item()
             for entity, score in zip(
                 drawn.negatives[start + place].tolist(),
                 scores[start + place, 1:].tolist(),
                 strict=True,
             ):
-                found.setdefault(entity, score)
+                if entity not in known_answers(graph, side, anchor, 0):
+                    found.setdefault(entity, score)
             hardest = sorted(found, key=lambda entity, f=found: -f[entity])[:5]
             assert set(sampler.caches[side].ids[row].tolist()) == set(hardest)
 
@@ -230,22 +233,66 @@ def test_updates_happen_every_lazy_plus_one_epochs(lazy):
 # A pool that the batch shares
 
 
+@on_both_paths
+def test_a_pool_stands_for_all_entities_that_are_not_in_the_row():
+    graph = random_graph()
+    sampler, _, generator = prepared(graph, cache_size=4, pool=12)
+    batch = batch_of(graph)
+    drawn = sampler.sample(batch, generator)
+    assert torch.equal(drawn.negatives, rows_at(sampler, batch))
+    assert drawn.pool.shape == (12,)
+    distinct = len(set(drawn.pool.tolist()))
+    for ids, weights in zip(drawn.ids.tolist(), drawn.pool_weights, strict=True):
+        seen = set(ids)
+        for entity, weight in zip(drawn.pool.tolist(), weights.tolist(), strict=True):
+            expected = 0 if entity in seen else graph.num_entities / distinct
+            assert weight == pytest.approx(expected)
+            seen.add(entity)
+
+
+def test_a_pool_of_all_entities_is_the_softmax_over_all_of_them():
+    graph = random_graph()
+    sampler, _, generator = prepared(graph, cache_size=4, pool=graph.num_entities)
+    drawn = sampler.sample(batch_of(graph), generator)
+    for question, (ids, weights) in enumerate(zip(drawn.ids, drawn.pool_weights, strict=True)):
+        counted = torch.zeros(graph.num_entities)
+        counted[ids[0]] = 1
+        own = drawn.weights[question]
+        counted[ids[1:][own > 0]] += own[own > 0]
+        counted[drawn.pool] += weights
+        assert (counted == 1).all()
+
+
+def test_uniform_pools_are_even_over_all_entities():
+    graph = random_graph()
+    sampler, generator = sampler_of(graph, "uniform", both_sides=True, pool=8), seeded(1)
+    drawn = [sampler.sample(batch_of(graph, [0]), generator) for _ in range(500)]
+    entities = graph.num_entities
+    assert_follows(torch.cat([each.pool for each in drawn]), [1 / entities] * entities)
+    assert all(each.ids.shape == (2, 1) for each in drawn)
+
+
+@on_both_paths
 def test_rows_get_the_hardest_of_the_pool_without_known_positives():
     graph = random_graph()
-    sampler, scorer, generator = prepared(graph, cache_size=4, candidates=1, pool=25, alpha3=INF)
+    sampler, scorer, generator = prepared(graph, cache_size=4, pool=25, alpha3=INF)
     batch = batch_of(graph)
     drawn = step(sampler, batch, scorer, generator)
-    assert drawn.negatives.shape[1] == 5  # the pool is scored without gradient
     for side, start in ((Side.HEAD, 0), (Side.TAIL, len(batch))):
-        for place, row in enumerate(batch.rows(side).tolist()):
+        rows = batch.rows(side).tolist()
+        for place, row in enumerate(rows):
+            if row in rows[:place]:  # a row is updated by its first question
+                continue
             anchor, relation = batch.anchor(side)[place].item(), batch.relations[place].item()
             scores = scorer.table[side, anchor]
-            # N1 of the pool, here of all entities, less the known positives among those.
-            from_pool = set(scores.topk(4).indices.tolist())
-            from_pool -= known_answers(graph, side, anchor, relation)
+            # N1 of the pool, less the true entity and those of the row, which are offered anyway.
+            weights = drawn.pool_weights[start + place]
+            pool = [e for e, w in zip(drawn.pool.tolist(), weights, strict=True) if w > 0]
+            from_pool = set(sorted(pool, key=lambda entity, s=scores: -s[entity].item())[:4])
             offered = from_pool | set(drawn.negatives[start + place].tolist())
+            offered -= known_answers(graph, side, anchor, relation)
             hardest = sorted(offered, key=lambda entity, s=scores: -s[entity].item())[:4]
-            assert set(sampler.caches[side].ids[row].tolist()) == set(hardest)
+            assert set(present(sampler.caches[side].ids[row].tolist())) == set(hardest)
 
 
 def test_the_pool_makes_rows_harder():

@@ -22,9 +22,10 @@ LOSSES = {
 }
 #: Which questions are asked, of how many candidates.
 ONE_SIDE, BOTH_SIDES, ALL_ENTITIES = "one side", "both sides", "all entities"
+POOL = "with a pool"
 SHAPES = [(loss, shape) for loss in LOSSES for shape in (ONE_SIDE, BOTH_SIDES)]
 SHAPES = [case for case in SHAPES if case[0] != "smoothed"]
-SHAPES += [("softmax", ALL_ENTITIES), ("smoothed", ALL_ENTITIES)]
+SHAPES += [("softmax", ALL_ENTITIES), ("smoothed", ALL_ENTITIES), ("softmax", POOL)]
 each_kind = pytest.mark.parametrize("reciprocal", [False, True], ids=["one row", "reciprocal"])
 
 
@@ -101,7 +102,22 @@ def candidates_of(batch, shape, importance=False):
     drawn = torch.randint(-1, ENTITIES, (count, 4), generator=random)
     weights = torch.rand(count, 4, generator=random) * (drawn >= 0)
     factor = torch.rand(count, generator=random) if importance else None
-    return Candidates(replaces_head, torch.cat([targets, drawn], dim=1), weights, factor)
+    ids = torch.cat([targets, drawn], dim=1)
+    if shape == POOL:
+        shared = torch.rand(count, 3, generator=random) * (torch.arange(3) < 2)
+        pool = torch.tensor([1, 4, 7])
+        return Candidates(replaces_head, ids, weights, factor, pool, shared)
+    return Candidates(replaces_head, ids, weights, factor)
+
+
+def each_its_own(candidates):
+    """Return the same candidates without a pool that questions share."""
+    if candidates.pool is None:
+        return candidates
+    pool = candidates.pool.expand(len(candidates.ids), -1)
+    ids = torch.cat([candidates.ids, pool], dim=1)
+    weights = torch.cat([candidates.weights, candidates.pool_weights], dim=1)
+    return Candidates(candidates.replaces_head, ids, weights, candidates.importance)
 
 
 def moved(part, device, dtype):
@@ -161,6 +177,7 @@ def defined_losses(loss, scores, candidates):
 
 
 def by_definition(model, batch, candidates, loss):
+    candidates = each_its_own(candidates)
     entity, relation = (table.double().requires_grad_() for table in model.parameters())
     scores = defined_scores(model, entity, relation, batch, candidates)
     losses = defined_losses(loss, scores, candidates)
@@ -213,7 +230,7 @@ def test_gradients_summed_by_entity_are_those_of_the_definition(
     assert_same(found, expected, 2e-4)
 
 
-@pytest.mark.parametrize("shape", [ONE_SIDE, BOTH_SIDES, ALL_ENTITIES])
+@pytest.mark.parametrize("shape", [ONE_SIDE, BOTH_SIDES, ALL_ENTITIES, POOL])
 @pytest.mark.parametrize("name", ["transe", "transh", "transd"])
 @pytest.mark.parametrize("form", kernel_forms())
 def test_gradients_of_the_second_norm(name, shape, form):

@@ -180,7 +180,7 @@ def _distance_forward(
                     shift += table[x, dim + d] * table[x, d]
             shift *= scale
             total = np.float32(0)
-            if view == _NO_VIEW or view == _UNIT:
+            if view < _HYPERPLANE:
                 if norm == 1:
                     for d in range(dim):
                         total += abs(query[i, d] - scale * table[x, d])
@@ -308,46 +308,6 @@ def _modulus_backward(
                 rows[row, dim + d] = factor * im
 
 
-# All pairs ---------------------------------------------------------------------------------------
-
-#: Entities that stay in the nearest cache while all queries pass over them.
-_BLOCK = 64
-
-
-@parallel
-def _all_distances(query: Array, views: Array, scores: Array, norm: int) -> None:
-    width = query.shape[1]
-    for block in prange((views.shape[0] + _BLOCK - 1) // _BLOCK):
-        stop = min(views.shape[0], (block + 1) * _BLOCK)
-        for i in range(query.shape[0]):
-            for j in range(block * _BLOCK, stop):
-                total = np.float32(0)
-                if norm == 1:
-                    for d in range(width):
-                        total += abs(query[i, d] - views[j, d])
-                    scores[i, j] = -total
-                else:
-                    for d in range(width):
-                        gap = query[i, d] - views[j, d]
-                        total += gap * gap
-                    scores[i, j] = -np.float32(math.sqrt(total))
-
-
-@parallel
-def _all_moduli(query: Array, views: Array, scores: Array) -> None:
-    dim = query.shape[1] // 2
-    for block in prange((views.shape[0] + _BLOCK - 1) // _BLOCK):
-        stop = min(views.shape[0], (block + 1) * _BLOCK)
-        for i in range(query.shape[0]):
-            for j in range(block * _BLOCK, stop):
-                total = np.float32(0)
-                for d in range(dim):
-                    re = query[i, d] - views[j, d]
-                    im = query[i, dim + d] - views[j, dim + d]
-                    total += np.float32(math.sqrt(re * re + im * im))
-                scores[i, j] = -total
-
-
 # The forms that the registry names ---------------------------------------------------------------
 
 
@@ -428,17 +388,3 @@ def modulus_backward(
     d_query, rows = torch.empty_like(query), torch.empty(ids.numel(), table.shape[1])
     _modulus_backward(*arrays(query, table, ids, d_scores, d_query, rows))
     return d_query, rows
-
-
-def all_distances(query: Tensor, views: Tensor, norm: int) -> Tensor:
-    """Score all pairs by the negative p-norm. Shapes: (b, q), (n, q) -> (b, n)."""
-    scores = torch.empty(len(query), len(views))
-    _all_distances(*arrays(query, views, scores), norm)
-    return scores
-
-
-def all_moduli(query: Tensor, views: Tensor) -> Tensor:
-    """Score all pairs by the negative sum of complex moduli. Shapes: (b, q), (n, q) -> (b, n)."""
-    scores = torch.empty(len(query), len(views))
-    _all_moduli(*arrays(query, views, scores))
-    return scores

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, NamedTuple
 
@@ -229,6 +229,26 @@ class Distance(Match):
         scores: Tensor = _all_distances(query, views, self.norm)
         return scores
 
+    def backward_all(self, query: Query, table: Tensor, d_scores: Tensor) -> MatchGradients:
+        """All pairs without their differences in memory, then through the view."""
+        if self.relational_view:
+            return super().backward_all(query, table, d_scores)
+        with torch.enable_grad():
+            rows = table.detach().requires_grad_()
+            views = self.view(rows, None)
+        seen = views.detach()
+        if self.norm == 1:
+            d_query = _sign_sums(query.vectors, seen, d_scores)
+            d_views = _sign_sums(seen, query.vectors, d_scores.T)
+        else:  # the gradient is a difference of weighted sums: two matrix products
+            distances = -self.compare_all(query.vectors, seen)
+            slopes = torch.where(distances > 0, d_scores / distances, 0.0)
+            d_query = slopes @ seen - slopes.sum(1, keepdim=True) * query.vectors
+            d_views = slopes.T @ query.vectors - slopes.sum(0).unsqueeze(1) * seen
+        if self.view_kind != NO_VIEW:
+            (d_views,) = torch.autograd.grad(views, rows, d_views)
+        return MatchGradients(d_query, None, d_views)
+
 
 class Modulus(Match):
     """RotatE's distance: the negative sum of the moduli of complex differences, rows [re, im]."""
@@ -257,6 +277,11 @@ class Modulus(Match):
         """All pairs without their differences in memory."""
         scores: Tensor = _all_moduli(query, views)
         return scores
+
+    def backward_all(self, query: Query, table: Tensor, d_scores: Tensor) -> MatchGradients:
+        """All pairs without their differences in memory."""
+        d_query = _direction_sums(query.vectors, table, d_scores)
+        return MatchGradients(d_query, None, _direction_sums(table, query.vectors, d_scores.T))
 
 
 @contextmanager
@@ -355,6 +380,37 @@ def _plain_modulus_backward(
     return found.query, found.rows
 
 
+def _plain_sign_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
+    """Return the gradient of queries from L1 distances to all views. Shapes: (b, q), (n, q)."""
+    return _summed(query, views, d_scores, torch.sign)
+
+
+def _plain_direction_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
+    """Return the gradient of queries from complex moduli to all views. Shapes: (b, q), (n, q)."""
+
+    def direction(gap: Tensor) -> Tensor:
+        re, im = gap.chunk(2, dim=-1)
+        modulus = torch.linalg.vector_norm(torch.stack([re, im]), dim=0)
+        modulus = torch.where(modulus > 0, modulus, 1.0)
+        return torch.cat([re / modulus, im / modulus], dim=-1)
+
+    return _summed(query, views, d_scores, direction)
+
+
+def _summed(
+    query: Tensor, views: Tensor, d_scores: Tensor, direction: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Return minus the sum of ``d_scores * direction(query - view)``, a block at a time."""
+    total = torch.zeros_like(query)
+    block = max(1, _block_floats(query) // max(1, query.numel()))
+    for start in range(0, len(views), block):
+        part = slice(start, start + block)
+        total -= torch.einsum(
+            "bk,bkq->bq", d_scores[:, part], direction(query.unsqueeze(1) - views[part])
+        )
+    return total
+
+
 def _same_context(context: Tensor) -> list[Tensor]:
     """Group queries by their context. Shape: (b, q) -> places of each group."""
     order = context[:, 0].argsort(stable=True)
@@ -409,15 +465,24 @@ _modulus_backward = register(
     cpu="match_cpu:modulus_backward",
     gpu="match_gpu:modulus_backward",
 )
+_sign_sums = register(
+    "sign_sums", _plain_sign_sums, cpu="all_pairs_cpu:sign_sums", gpu="all_pairs_gpu:sign_sums"
+)
+_direction_sums = register(
+    "direction_sums",
+    _plain_direction_sums,
+    cpu="all_pairs_cpu:direction_sums",
+    gpu="all_pairs_gpu:direction_sums",
+)
 _all_distances = register(
     "all_distances",
     _plain_all_distances,
-    cpu="match_cpu:all_distances",
+    cpu="all_pairs_cpu:all_distances",
     gpu="all_pairs_gpu:all_distances",
 )
 _all_moduli = register(
     "all_moduli",
     lambda query, views: Match.compare_all(Modulus(), query, views),
-    cpu="match_cpu:all_moduli",
+    cpu="all_pairs_cpu:all_moduli",
     gpu="all_pairs_gpu:all_moduli",
 )

@@ -11,15 +11,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.hashing import new_seed
 from nscaching.models import EmbeddingModel, Side
+from nscaching.sampling.cache import fresh_entities
 from nscaching.sampling.known import KnownPositives, exclude_known
 from nscaching.sampling.options import SamplerOptions
 from nscaching.sampling.uniform import draw_uniform
@@ -100,6 +102,8 @@ class Candidates:
     ids: Tensor  #: (q, 1 + k) int64: the true entity, then the candidates; -1 is padding
     weights: Tensor  #: (q, k) float; 0 where there is no candidate
     importance: Tensor | None = None  #: (q,): factor of the gradients of each question
+    pool: Tensor | None = None  #: (p,): candidates of every question besides its own
+    pool_weights: Tensor | None = None  #: (q, p): their weights
     all_entities: bool = False  #: every entity is a candidate; then k is 0
 
     @property
@@ -229,12 +233,39 @@ class Sampler(ABC):
         seed = new_seed(generator)
         return draw_uniform(seed, replaces_head, rows, known, self.num_entities, count)
 
+    def draw_pool(self, generator: torch.Generator) -> Pool:
+        """Draw uniform entities that all questions of a step share, in ascending order.
+
+        Each stands for its share of all entities; a repeat stands for none.
+        """
+        nothing = torch.zeros(1, dtype=torch.int64, device=self.device)
+        seed = new_seed(generator)
+        drawn = fresh_entities(nothing, self.options.pool, self.num_entities, seed)
+        ids = drawn[0].sort().values
+        differs = pad(ids[1:] != ids[:-1], (1, 0), value=True)
+        return Pool(ids, differs * (self.num_entities / differs.sum()))
+
     def without_known(self, replaces_head: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
         """Return ids with -1 in place of known positives. Shapes: (q,), (q,), (q, k)."""
         if self.known is None:
             return ids
         head, tail = (exclude_known(self.known[side], rows, ids) for side in Side)
         return torch.where(replaces_head.unsqueeze(1), head, tail)
+
+
+class Pool(NamedTuple):
+    """Entities that the questions of a step share."""
+
+    ids: Tensor  #: (p,), ascending
+    weights: Tensor  #: (p,): how many entities each stands for, 0 for a repeat
+
+    def weights_without(self, ids: Tensor) -> Tensor:
+        """Return the weights per question, 0 for entities among ids (q, m). Shape: (q, p)."""
+        size = len(self.ids)
+        place = torch.searchsorted(self.ids, ids).clamp_max_(size - 1)
+        place = torch.where(self.ids[place] == ids, place, size)
+        weights = pad(self.weights, (0, 1)).expand(len(ids), -1).clone()
+        return weights.scatter_(1, place, 0.0)[:, :size]
 
 
 def answered(

@@ -162,25 +162,34 @@ class NSCachingSampler(Sampler):
         )
 
     def _whole_rows(self, batch: Batch, generator: torch.Generator) -> Candidates:
-        """Return both questions of every triple with their rows and N2 uniform entities.
+        """Return both questions of every triple with their rows and with uniform entities.
 
-        A uniform entity stands for its share of the entities outside the row. The true entity and
-        repeats have no weight; known positives have one.
+        Uniform ones are a pool that the batch shares, or N2 per question. Each stands for its share
+        of the other entities. The true entity and repeats have no weight; known positives have one.
         """
         replaces_head, targets, _ = self.questions(batch, generator)
-        parts = []
         for side in Side:
-            seed = new_seed(generator)
-            self._seeds[side] = seed[0]
-            rows, cache = batch.rows(side), self.caches[side]
-            fresh = cache.fresh(rows, self.options.candidates, seed)
-            parts.append(torch.cat([cache.ids[rows].long(), fresh], dim=1))
-        ids = torch.cat(parts)
-        size = self.caches[Side.HEAD].size
+            self._seeds[side] = new_seed(generator)[0]
+        rows = torch.cat([self.caches[side].ids[batch.rows(side)] for side in Side]).long()
+        true = targets.unsqueeze(1)
+        if self.options.pool:
+            pool = self.draw_pool(generator)
+            weights = ((rows != PADDING) & (rows != true)).float()
+            given = answered(replaces_head, targets, rows, weights)
+            shared = pool.weights_without(given.ids)
+            return replace(given, pool=pool.ids, pool_weights=shared)
+        fresh = [
+            self.caches[side].fresh(
+                batch.rows(side), self.options.candidates, self._seeds[side : side + 1]
+            )
+            for side in Side
+        ]
+        ids = torch.cat([rows, torch.cat(fresh)], dim=1)
+        size = rows.shape[1]
         share = (self.num_entities - size) / max(1, ids.shape[1] - size)
         counts = torch.full((1, ids.shape[1]), max(share, 1.0), device=self.device)
         counts[:, :size] = 1
-        valid = (ids != PADDING) & (ids != targets.unsqueeze(1)) & ~repeats(ids)
+        valid = (ids != PADDING) & (ids != true) & ~repeats(ids)
         return answered(replaces_head, targets, ids, valid * counts)
 
     def update_jobs(
@@ -219,40 +228,37 @@ class NSCachingSampler(Sampler):
         cache.keep(rows, torch.cat([held, fresh], dim=1), scores, alpha, seed)
 
     def learn(self, batch: Batch, candidates: Candidates, scores: Tensor, queries: Queries) -> None:
-        """Update whole rows from the scores of the loss, and from a pool shared by the batch."""
+        """Update whole rows from the scores of the loss, those of the shared pool included."""
         if not self.both_sides or not self._updating:
             return
+        ids, found = candidates.negatives, scores[:, 1 : candidates.ids.shape[1]]
+        if candidates.pool is not None:
+            ids, found = self._with_hardest(candidates, scores)
         for side, place in ((Side.HEAD, 0), (Side.TAIL, len(batch))):
             part = slice(place, place + len(batch))
             rows, cache = batch.rows(side), self.caches[side]
-            ids, found = candidates.negatives[part], scores[part, 1:]
-            places = None
+            offered, of_offered = ids[part], found[part]
             if self.device.type == "cpu":  # with dropout, questions of one row score differently
                 places = cache.first_places(rows)
-                rows, ids, found = rows[places], ids[places], found[places]
+                rows, offered, of_offered = rows[places], offered[places], of_offered[places]
+            if self.known is not None:
+                offered = offered.masked_fill(self.known[side].contains(rows, offered), PADDING)
             seed = self._seeds[side : side + 1]
-            if self.options.pool:
-                score_pool = partial(queries.score_pool, side, places=places)
-                ids, found = self._with_pool(side, rows, ids, found, score_pool, seed)
-            cache.keep(rows, ids, found, self.options.alpha3, seed)
+            cache.keep(rows, offered, of_offered, self.options.alpha3, seed)
 
-    def _with_pool(
-        self,
-        side: Side,
-        rows: Tensor,
-        ids: Tensor,
-        scores: Tensor,
-        score_pool: Callable[[Tensor], Tensor],
-        seed: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """Add to candidates the hardest of a pool of entities that the batch shares."""
-        cache = self.caches[side]
-        pool = cache.fresh(torch.zeros_like(rows[:1]), self.options.pool, seed)[0]
-        hardest = score_pool(pool).topk(min(cache.size, len(pool)), dim=1)
-        found = pool[hardest.indices]
-        if self.known is not None:
-            found = found.masked_fill(self.known[side].contains(rows, found), PADDING)
-        return torch.cat([ids, found], dim=1), torch.cat([scores, hardest.values], dim=1)
+    def _with_hardest(self, candidates: Candidates, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Add to candidates of their own the N1 hardest of the pool. Shapes: (q, k), (q, k)."""
+        assert candidates.pool is not None
+        assert candidates.pool_weights is not None
+        own = candidates.ids.shape[1]
+        shared = scores[:, own:].masked_fill(candidates.pool_weights == 0, -torch.inf)
+        size = min(self.caches[Side.HEAD].size, len(candidates.pool))
+        hardest = shared.topk(size, dim=1)
+        ids = candidates.pool[hardest.indices].masked_fill(hardest.values == -torch.inf, PADDING)
+        return (
+            torch.cat([candidates.negatives, ids], dim=1),
+            torch.cat([scores[:, 1:own], hardest.values], dim=1),
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Return ids and scores of both caches, and whether this epoch updates them."""

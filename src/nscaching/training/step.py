@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nscaching.losses import Loss, SoftmaxCrossEntropy
 from nscaching.models import BatchQueries, EmbeddingModel
-from nscaching.models.matches import MatchGradients, Query
+from nscaching.models.matches import MatchGradients, Query, fast_products
 from nscaching.optim import Gradients, Optimizer, RowGradients
 from nscaching.sampling import Batch, Candidates, Sampler
 from nscaching.sampling.rejected import RejectedFacts
@@ -76,17 +76,17 @@ class TrainingStep:
         queries = self.model.queries(batch.heads, batch.relations, batch.tails)
         with beside(self.sampler.update_jobs(batch, queries, self.generator)):
             query, kept = self._query(queries, candidates)
-            loss, scores, found, ids = self._learn(query, candidates)
+            loss, scores, found, rows = self._learn(query, candidates)
             more: list[RowGradients] = []
             if refused is not None:
                 found, more = self._reject(query, refused, found)
             if kept is not None:
                 found = found._replace(query=found.query * kept)
-            gradients = self._gradients(queries, candidates, found, ids)
-            gradients["entity"].extend(more)
+            gradients = self._gradients(queries, candidates, found, [*rows, *more])
             self.optimizer.accumulate(gradients)
             if self.observer is not None:
-                self.observer.observe(candidates, scores, gradients)
+                own = candidates.ids.shape[1]
+                self.observer.observe(candidates, scores[:, :own], gradients)
         self.optimizer.apply(gradients)
         self.sampler.learn(batch, candidates, scores, queries)
         return loss
@@ -97,6 +97,8 @@ class TrainingStep:
             ids = [batch.heads, batch.tails, candidates.ids.reshape(-1).clamp_min(0)]
             if refused is not None:
                 ids.append(refused.reshape(-1).clamp_min(0))
+            if candidates.pool is not None:
+                ids.append(candidates.pool)
             self.optimizer.catch_up("entity", torch.cat(ids))
 
     def _rejected_answers(self, batch: Batch, candidates: Candidates) -> Tensor | None:
@@ -139,35 +141,56 @@ class TrainingStep:
 
     def _learn(
         self, query: Query, candidates: Candidates
-    ) -> tuple[Tensor, Tensor, MatchGradients, Tensor | None]:
-        """Return the loss, the scores (q, 1 + k), and the gradients that come out of the match.
-
-        Last come the ids of the gradient's rows; None where they are those of the whole table.
-        """
+    ) -> tuple[Tensor, Tensor, MatchGradients, list[RowGradients]]:
+        """Return the loss, the scores (q, 1 + k + p), and the gradients that leave the match."""
         match, table = self.model.match, self.model.entity
         if candidates.all_entities:
             assert isinstance(self.loss, SoftmaxCrossEntropy)
-            return *self.loss.over_all(match, query, table, candidates.targets), None
+            loss, scores, found = self.loss.over_all(match, query, table, candidates.targets)
+            return loss, scores, found, [RowGradients(None, found.rows)]
         scores = match.forward(query, table, candidates.ids)
-        loss, d_scores = self.loss(scores, self.sampler.weigh(candidates, scores))
+        weights, own = self.sampler.weigh(candidates, scores), scores.shape[1]
+        if candidates.pool is not None and candidates.pool_weights is not None:
+            shared = table[candidates.pool]
+            with fast_products(table.device):
+                scores = torch.cat([scores, match.forward_all(query, shared)], dim=1)
+            weights = torch.cat([weights, candidates.pool_weights], dim=1)
+        loss, d_scores = self.loss(scores, weights)
         if candidates.importance is not None:
             d_scores = d_scores * candidates.importance.unsqueeze(1)
-        if candidates.ids.shape[1] > SUMMED_FROM:
+        found, rows = self._backward(query, candidates, d_scores[:, :own])
+        if candidates.pool is not None:
+            with fast_products(table.device):
+                of_pool = match.backward_all(query, shared, d_scores[:, own:])
+            context = found.context
+            if context is not None and of_pool.context is not None:
+                context = context + of_pool.context
+            found = found._replace(query=found.query + of_pool.query, context=context)
+            rows.append(RowGradients(candidates.pool, of_pool.rows))
+        return loss, scores, found, rows
+
+    def _backward(
+        self, query: Query, candidates: Candidates, d_scores: Tensor
+    ) -> tuple[MatchGradients, list[RowGradients]]:
+        """Return the gradients of queries, and of the rows of their own candidates."""
+        match, table, ids = self.model.match, self.model.entity, candidates.ids
+        if ids.shape[1] > SUMMED_FROM:
             into = self.optimizer.gradient_table("entity")
-            summed = match.backward_summed(query, table, candidates.ids, d_scores, into)
+            summed = match.backward_summed(query, table, ids, d_scores, into)
             if summed is not None:
-                return loss, scores, *summed
-        found = match.backward(query, table, candidates.ids, d_scores)
+                found, distinct = summed
+                return found, [RowGradients(distinct, found.rows)]
+        found = match.backward(query, table, ids, d_scores)
         # A padded place has a row of zeros, for any entity.
-        ids = torch.where(candidates.ids < 0, candidates.ids[:, :1], candidates.ids)
-        return loss, scores, found, ids.reshape(-1)
+        ids = torch.where(ids < 0, ids[:, :1], ids)
+        return found, [RowGradients(ids.reshape(-1), found.rows)]
 
     def _gradients(
         self,
         queries: BatchQueries,
         candidates: Candidates,
         found: MatchGradients,
-        ids: Tensor | None,
+        rows: list[RowGradients],
     ) -> Gradients:
         """Return the gradients of both tables."""
         entity, relation = ([RowGradients(*part)] for part in queries.backward(found))
@@ -176,5 +199,4 @@ class TrainingStep:
             of_entities, of_relations = self.n3.gradients(queries, both_sides)
             entity.append(RowGradients(*of_entities))
             relation.append(RowGradients(*of_relations))
-        entity.append(RowGradients(ids, found.rows))
-        return {"entity": entity, "relation": relation}
+        return {"entity": [*entity, *rows], "relation": relation}

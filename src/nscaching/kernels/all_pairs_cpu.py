@@ -1,0 +1,108 @@
+"""Distances of all queries to all entities on the CPU, and their gradients, as Numba loops."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numba import prange
+from torch import Tensor
+
+from nscaching.kernels.numba_tools import Array, arrays, parallel
+
+#: Entities that stay in the nearest cache while all queries pass over them.
+_BLOCK = 64
+
+
+@parallel
+def _all_distances(query: Array, views: Array, scores: Array, norm: int) -> None:
+    width = query.shape[1]
+    for block in prange((views.shape[0] + _BLOCK - 1) // _BLOCK):
+        stop = min(views.shape[0], (block + 1) * _BLOCK)
+        for i in range(query.shape[0]):
+            for j in range(block * _BLOCK, stop):
+                total = np.float32(0)
+                if norm == 1:
+                    for d in range(width):
+                        total += abs(query[i, d] - views[j, d])
+                    scores[i, j] = -total
+                else:
+                    for d in range(width):
+                        gap = query[i, d] - views[j, d]
+                        total += gap * gap
+                    scores[i, j] = -np.float32(math.sqrt(total))
+
+
+@parallel
+def _all_moduli(query: Array, views: Array, scores: Array) -> None:
+    dim = query.shape[1] // 2
+    for block in prange((views.shape[0] + _BLOCK - 1) // _BLOCK):
+        stop = min(views.shape[0], (block + 1) * _BLOCK)
+        for i in range(query.shape[0]):
+            for j in range(block * _BLOCK, stop):
+                total = np.float32(0)
+                for d in range(dim):
+                    re = query[i, d] - views[j, d]
+                    im = query[i, dim + d] - views[j, dim + d]
+                    total += np.float32(math.sqrt(re * re + im * im))
+                scores[i, j] = -total
+
+
+@parallel
+def _sign_sums(query: Array, views: Array, d_scores: Array, sums: Array) -> None:
+    for i in prange(query.shape[0]):
+        sums[i] = 0
+        for j in range(views.shape[0]):
+            slope = d_scores[i, j]
+            for d in range(query.shape[1]):
+                gap = query[i, d] - views[j, d]
+                step = -slope if gap > 0 else slope
+                sums[i, d] += step if gap != 0 else np.float32(0)
+
+
+@parallel
+def _direction_sums(query: Array, views: Array, d_scores: Array, sums: Array) -> None:
+    dim = query.shape[1] // 2
+    for i in prange(query.shape[0]):
+        sums[i] = 0
+        for j in range(views.shape[0]):
+            slope = d_scores[i, j]
+            for d in range(dim):
+                re = query[i, d] - views[j, d]
+                im = query[i, dim + d] - views[j, dim + d]
+                modulus = np.float32(math.sqrt(re * re + im * im))
+                factor = slope / (modulus if modulus > 0 else np.float32(1))
+                sums[i, d] -= factor * re
+                sums[i, dim + d] -= factor * im
+
+
+# The forms that the registry names ---------------------------------------------------------------
+
+
+def all_distances(query: Tensor, views: Tensor, norm: int) -> Tensor:
+    """Score all pairs by the negative p-norm. Shapes: (b, q), (n, q) -> (b, n)."""
+    scores = torch.empty(len(query), len(views))
+    _all_distances(*arrays(query, views, scores), norm)
+    return scores
+
+
+def all_moduli(query: Tensor, views: Tensor) -> Tensor:
+    """Score all pairs by the negative sum of complex moduli. Shapes: (b, q), (n, q) -> (b, n)."""
+    scores = torch.empty(len(query), len(views))
+    _all_moduli(*arrays(query, views, scores))
+    return scores
+
+
+def sign_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
+    """Return the gradient of queries from L1 distances. Shapes: (b, q), (n, q), (b, n)."""
+    sums = torch.empty(query.shape)
+    _sign_sums(*arrays(query, views, d_scores, sums))
+    return sums
+
+
+def direction_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
+    """Return the gradient of queries from complex moduli. Shapes: (b, q), (n, q), (b, n)."""
+    sums = torch.empty(query.shape)
+    _direction_sums(*arrays(query, views, d_scores, sums))
+    return sums
