@@ -122,7 +122,7 @@ def compile_steps():
         compile_kernel(adam_gpu._adam, LAZY=large, COPIED=large, **usual)
     compile_kernel(adam_gpu._begin, log_beta1=-0.1, log_beta2=-0.001)
     compile_kernel(adam_gpu._accumulate, BLOCK=8)
-    compile_kernel(adagrad_gpu._adagrad, BLOCK=1024)
+    compile_kernel(adagrad_gpu._adagrad, CLEAR=True, BLOCK=1024)
     compile_kernel(softmax_gpu._logsumexp, {"count": "i32"}, BLOCK=1024)
     compile_kernel(softmax_gpu._gradient, {"count": "i32"}, BLOCK=1024)
 

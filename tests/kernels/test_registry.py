@@ -148,7 +148,7 @@ CASES = {
         0.1,
         0.05,
     ),
-    "adagrad_dense": lambda c: (*c.adagrad(), c.floats(c.n, c.d), Rate(0.7), 0.1, 0.05),
+    "adagrad_dense": lambda c: (*c.adagrad(), c.floats(c.n, c.d), Rate(0.7), 0.1, 0.05, True),
     "hashed_entities": lambda c: (c.seed(), c.rows(), c.k, c.n),
     "first_places": lambda c: (c.below(4, c.b), torch.zeros(4, dtype=torch.int64), 1),
     "offer": lambda c: (
@@ -168,7 +168,7 @@ CASES = {
 WRITES = {
     "int8_write": (1, 2),
     "adagrad_rows": (0, 1),
-    "adagrad_dense": (0, 1),
+    "adagrad_dense": (0, 1, 2),
     "keep": (0, 1),
 }
 #: Kernels that choose entities or round: equal to the plain form bit for bit.

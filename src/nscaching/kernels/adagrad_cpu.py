@@ -74,7 +74,15 @@ def adagrad_rows(
 
 
 def adagrad_dense(
-    table: Tensor, square: Tensor, gradient: Tensor, rate: float, lr: float, weight_decay: float
+    table: Tensor,
+    square: Tensor,
+    gradient: Tensor,
+    rate: float,
+    lr: float,
+    weight_decay: float,
+    clear: bool,
 ) -> None:
     """Move all rows of a table in place; the rate is a factor of the learning rate."""
     _dense(*arrays(table, square, gradient), lr * rate, weight_decay)
+    if clear:
+        gradient.zero_()

@@ -8,6 +8,7 @@ from nscaching.models.base import ScoringFunction
 from nscaching.models.complex import ComplEx
 from nscaching.models.distmult import DistMult
 from nscaching.models.int8 import HalfTable, Int8Table
+from nscaching.models.matches import NO_VIEW, UNIT, Distance
 from nscaching.models.model import EmbeddingModel, Side
 from nscaching.models.quate import QuatE
 from nscaching.models.queries import BatchQueries
@@ -38,6 +39,11 @@ class ScoringOptions(Options):
     norm: int = option(
         1, "The p of the distance in TransE, TransH and TransD.", group="Model", low=1, high=2
     )
+    normalize: bool = option(
+        True,
+        "Normalise entities in TransE; without, softmax losses are free to grow.",
+        group="Model",
+    )
     reciprocal: bool = option(
         False,
         "Reciprocal relations: a second row per relation answers the questions for heads.",
@@ -46,7 +52,10 @@ class ScoringOptions(Options):
 
     def build_scoring(self) -> ScoringFunction:
         """Return the scoring function these options describe."""
-        return SCORING[self.scoring](self.dim, self.norm)
+        scoring = SCORING[self.scoring](self.dim, self.norm)
+        if not self.normalize and scoring.match.view_kind == UNIT:
+            scoring.match = Distance(self.norm, NO_VIEW)
+        return scoring
 
     def table_shapes(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
         """Return the shapes of the tables of a model."""

@@ -60,9 +60,8 @@ class Adagrad(Optimizer):
                 inputs = (table, square, *joined(parts, table), copy.values, copy.scale)
                 _adagrad_rows(*inputs, self.lr * self.lr_factor, self.weight_decay)
                 continue
-            _adagrad_dense(table, square, gradient, rate, self.lr, self.weight_decay)
-            if whole is None or whole is self._gradient.get(name):
-                gradient.zero_()
+            clear = whole is None or whole is self._gradient.get(name)
+            _adagrad_dense(table, square, gradient, rate, self.lr, self.weight_decay, clear)
             if name in self.copies:
                 self.copies[name].refresh(table)
 
@@ -88,13 +87,20 @@ def _plain_dense(
     rate: Tensor | float,
     lr: float,
     weight_decay: float,
+    clear: bool,
 ) -> None:
-    """Move all rows of a table in place; the rate is a factor of the learning rate."""
+    """Move all rows of a table in place; the rate is a factor of the learning rate.
+
+    With ``clear`` the gradient becomes zero afterwards.
+    """
+    given = gradient
     if weight_decay:
         has_one = (gradient != 0).any(1, keepdim=True)
         gradient = gradient + weight_decay * table * has_one
     square.addcmul_(gradient, gradient)
     table.sub_(lr * rate * gradient / (square.sqrt() + EPSILON))
+    if clear:
+        given.zero_()
 
 
 def _plain_rows(

@@ -112,6 +112,13 @@ class Candidates:
         return self.ids[:, 0]
 
     @property
+    def all_weights(self) -> Tensor:
+        """The weights of a question's own candidates, then of the pool. Shape: (q, k + p)."""
+        if self.pool_weights is None:
+            return self.weights
+        return torch.cat([self.weights, self.pool_weights], dim=1)
+
+    @property
     def negatives(self) -> Tensor:
         """The candidates without the true entity. Shape: (q, k)."""
         return self.ids[:, 1:]
@@ -175,8 +182,8 @@ class Sampler(ABC):
         """Return the questions of the batch with their candidates."""
 
     def weigh(self, candidates: Candidates, scores: Tensor) -> Tensor:
-        """Return the weights of scored candidates. Shapes: (q, 1 + k) -> (q, k)."""
-        return candidates.weights
+        """Return the weights of scored candidates. Shapes: (q, 1 + k + p) -> (q, k + p)."""
+        return candidates.all_weights
 
     def update_jobs(
         self, batch: Batch, queries: Queries, generator: torch.Generator
@@ -245,11 +252,31 @@ class Sampler(ABC):
         differs = pad(ids[1:] != ids[:-1], (1, 0), value=True)
         return Pool(ids, differs * (self.num_entities / differs.sum()))
 
+    def shared(
+        self, replaces_head: Tensor, targets: Tensor, rows: Tensor, generator: torch.Generator
+    ) -> Candidates:
+        """Return questions with one pool of uniform entities for all of them.
+
+        For both sides each entity stands for its share of all entities; else they share a weight
+        of one, and known positives have none where they are excluded. Shapes: (q,) each.
+        """
+        pool, true = self.draw_pool(generator), targets.unsqueeze(1)
+        weights = pool.weights_without(true)
+        if not self.both_sides:
+            ids = pool.ids.expand(len(rows), -1)
+            weights = weights * (self.without_known(replaces_head, rows, ids) >= 0)
+            weights = weights / weights.sum(1, keepdim=True).clamp_min(1e-30)
+        none = torch.empty(len(targets), 0, device=self.device)
+        return Candidates(replaces_head, true, none, pool=pool.ids, pool_weights=weights)
+
     def without_known(self, replaces_head: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
         """Return ids with -1 in place of known positives. Shapes: (q,), (q,), (q, k)."""
         if self.known is None:
             return ids
-        head, tail = (exclude_known(self.known[side], rows, ids) for side in Side)
+        last = {side: len(self.known[side].offsets) - 2 for side in Side}
+        head, tail = (
+            exclude_known(self.known[side], rows.clamp_max(last[side]), ids) for side in Side
+        )
         return torch.where(replaces_head.unsqueeze(1), head, tail)
 
 

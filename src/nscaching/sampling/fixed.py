@@ -20,23 +20,14 @@ class BernoulliSampler(Sampler):
     def sample(self, batch: Batch, generator: torch.Generator) -> Candidates:
         """Draw a side, then entities; for both sides each stands for its share of all entities."""
         replaces_head, targets, rows = self.questions(batch, generator)
-        if self.both_sides and self.options.pool:
-            return self.shared(replaces_head, targets, generator)
+        if self.options.pool:
+            return self.shared(replaces_head, targets, rows, generator)
         ids = self.uniform_candidates(replaces_head, rows, self.negatives, generator)
         if not self.both_sides:
             return answered(replaces_head, targets, ids)
         ids = ids.masked_fill(ids == targets.unsqueeze(1), -1)
         weights = (ids >= 0) * (self.num_entities / self.negatives)
         return answered(replaces_head, targets, ids, weights)
-
-    def shared(
-        self, replaces_head: Tensor, targets: Tensor, generator: torch.Generator
-    ) -> Candidates:
-        """Return the questions with one pool of uniform entities for all of them."""
-        pool, true = self.draw_pool(generator), targets.unsqueeze(1)
-        none = torch.empty(len(targets), 0, device=self.device)
-        weights = pool.weights_without(true)
-        return Candidates(replaces_head, true, none, pool=pool.ids, pool_weights=weights)
 
 
 class UniformSampler(BernoulliSampler):

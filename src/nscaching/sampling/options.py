@@ -89,9 +89,9 @@ class SamplerOptions(CacheOptions):
     )
     pool: int = option(
         0,
-        "Offer the rows of a batch this many entities that all of them share, scored by one matrix "
-        "product; with the softmax loss besides the N2 of each row, else in their place.",
-        group="NSCaching",
+        "Uniform candidates that all questions of a batch share, scored by one matrix product, in "
+        "place of those of each question; 0 draws for each question.",
+        group="Sampler",
         low=0,
     )
     int8: bool = option(

@@ -137,6 +137,11 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
                 "The softmax loss asks for the head and the tail of every triple, and the sampler "
                 f"{self.sampler} replaces one of them; choose one of these samplers: {fitting}."
             )
+        if self.pool and self.build_scoring().match.relational_view:
+            raise UserError(
+                f"A pool that questions share goes with entities that look the same to every "
+                f"relation; with {self.scoring} set pool to 0."
+            )
         if sampler.needs_both_sides and not self.asks_both_sides():
             raise UserError(
                 f"The sampler {self.sampler} goes with the softmax loss only; set loss to softmax."

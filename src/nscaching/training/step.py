@@ -149,13 +149,12 @@ class TrainingStep:
             loss, scores, found = self.loss.over_all(match, query, table, candidates.targets)
             return loss, scores, found, [RowGradients(None, found.rows)]
         scores = match.forward(query, table, candidates.ids)
-        weights, own = self.sampler.weigh(candidates, scores), scores.shape[1]
-        if candidates.pool is not None and candidates.pool_weights is not None:
+        own = scores.shape[1]
+        if candidates.pool is not None:
             shared = table[candidates.pool]
             with fast_products(table.device):
                 scores = torch.cat([scores, match.forward_all(query, shared)], dim=1)
-            weights = torch.cat([weights, candidates.pool_weights], dim=1)
-        loss, d_scores = self.loss(scores, weights)
+        loss, d_scores = self.loss(scores, self.sampler.weigh(candidates, scores))
         if candidates.importance is not None:
             d_scores = d_scores * candidates.importance.unsqueeze(1)
         found, rows = self._backward(query, candidates, d_scores[:, :own])
