@@ -77,9 +77,9 @@ def compile_matches():
     for norm in (1, 2):
         code = compile_kernel(all_pairs_gpu._all_distances, pairs, NORM=norm, **tile)
         assert_places_are_wide(code)
-    sums = {"stride_q": "i32", "stride_e": "i32", "queries": "i32", "entities": "i32"}
+    sums = {"stride_q": "i32", "stride_e": "i32", "share": "i32", **pairs}
     for kernel in (all_pairs_gpu._sign_sums, all_pairs_gpu._direction_sums):
-        compile_kernel(kernel, sums, BLOCK_Q=32, BLOCK_D=64)
+        compile_kernel(kernel, sums, BLOCK_Q=16, BLOCK_D=64, UNROLLED=4)
 
 
 def compile_queries():

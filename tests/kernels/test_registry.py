@@ -188,7 +188,7 @@ def given(value, form, double):
     if isinstance(value, tuple):
         return tuple(given(part, form, double) for part in value)
     if isinstance(value, Rate):
-        return torch.tensor(float(value)) if form == GPU else float(value)
+        return torch.tensor(float(value), device=device_of(form)) if form == GPU else float(value)
     if not isinstance(value, torch.Tensor):
         return value
     wide = double and value.dtype == torch.float32

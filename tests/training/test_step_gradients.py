@@ -40,7 +40,7 @@ class GivenCandidates:
         return self.candidates
 
     def weigh(self, candidates, scores):
-        return candidates.weights
+        return candidates.all_weights
 
     def update_jobs(self, batch, queries, generator):
         return []

@@ -14,8 +14,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-#: Queries and entities of a tile, and the warps that share it.
-_BLOCK_Q, _BLOCK_E, _WARPS = 64, 64, 4
+#: Programs that keep a large GPU busy.
+_PROGRAMS = 2048
+#: Warps that share a tile of pairs; its sides are 64, or shorter where that leaves programs few.
+_WARPS = 4
 
 
 @triton.jit
@@ -89,7 +91,8 @@ def _launch(kernel: Any, query: Tensor, views: Tensor, dim: int, *constants: int
     count, entities = len(query), len(views)
     scores = torch.empty(count, entities, device=query.device)
     if count and entities:
-        kernel[(triton.cdiv(entities, _BLOCK_E), triton.cdiv(count, _BLOCK_Q))](
+        side = 64 if count * entities >= 64 * 64 * _PROGRAMS // 4 else 32
+        kernel[(triton.cdiv(entities, side), triton.cdiv(count, side))](
             query.T.contiguous(),
             views.T.contiguous(),
             scores,
@@ -97,8 +100,8 @@ def _launch(kernel: Any, query: Tensor, views: Tensor, dim: int, *constants: int
             entities,
             dim,
             *constants,
-            _BLOCK_Q,
-            _BLOCK_E,
+            side,
+            side,
             num_warps=_WARPS,
         )
     return scores
@@ -106,51 +109,57 @@ def _launch(kernel: Any, query: Tensor, views: Tensor, dim: int, *constants: int
 
 @triton.jit
 def _sign_sums(
-    query, views, d_scores, sums, queries, entities, dim, stride_q, stride_e,
-    BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr,
+    query, views, d_scores, sums, queries, entities, dim, share, stride_q, stride_e,
+    BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, UNROLLED: tl.constexpr,
 ):  # fmt: skip
     i = tl.program_id(0) * BLOCK_Q + tl.arange(0, BLOCK_Q)
     d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
-    wide = tl.cast(dim, tl.int64)
+    wide, far = tl.cast(dim, tl.int64), tl.cast(queries, tl.int64)
     inside = (i < queries)[:, None] & (d < dim)[None, :]
     q = tl.load(query + i[:, None] * wide + d[None, :], mask=inside, other=0.0)
     total = tl.zeros([BLOCK_Q, BLOCK_D], dtype=tl.float32)
-    for j in range(entities):
-        far = tl.cast(j, tl.int64)
-        x = tl.load(views + far * wide + d, mask=d < dim, other=0.0)
-        given = d_scores + i * tl.cast(stride_q, tl.int64) + far * stride_e
-        g = tl.load(given, mask=i < queries, other=0.0)
-        gap = q - x[None, :]
-        slope = g[:, None]
-        total -= tl.where(gap > 0, slope, tl.where(gap < 0, -slope, 0.0))
-    tl.store(sums + i[:, None] * wide + d[None, :], total, mask=inside)
+    first = tl.program_id(2) * share
+    for start in range(first, tl.minimum(first + share, entities), UNROLLED):
+        for step in tl.static_range(UNROLLED):
+            j = tl.cast(start + step, tl.int64)
+            there = start + step < entities
+            x = tl.load(views + j * wide + d, mask=(d < dim) & there, other=0.0)
+            given = d_scores + i * tl.cast(stride_q, tl.int64) + j * stride_e
+            slope = tl.load(given, mask=(i < queries) & there, other=0.0)[:, None]
+            gap = q - x[None, :]
+            total -= tl.where(gap > 0, slope, tl.where(gap < 0, -slope, 0.0))
+    place = (tl.program_id(2) * far + i)[:, None] * wide + d[None, :]
+    tl.store(sums + place, total, mask=inside)
 
 
 @triton.jit
 def _direction_sums(
-    query, views, d_scores, sums, queries, entities, dim, stride_q, stride_e,
-    BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr,
+    query, views, d_scores, sums, queries, entities, dim, share, stride_q, stride_e,
+    BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, UNROLLED: tl.constexpr,
 ):  # fmt: skip
     i = tl.program_id(0) * BLOCK_Q + tl.arange(0, BLOCK_Q)
     d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
-    wide = 2 * tl.cast(dim, tl.int64)
+    wide, far = 2 * tl.cast(dim, tl.int64), tl.cast(queries, tl.int64)
     inside = (i < queries)[:, None] & (d < dim)[None, :]
-    place = i[:, None] * wide + d[None, :]
-    q_re = tl.load(query + place, mask=inside, other=0.0)
-    q_im = tl.load(query + place + dim, mask=inside, other=0.0)
+    q_re = tl.load(query + i[:, None] * wide + d[None, :], mask=inside, other=0.0)
+    q_im = tl.load(query + i[:, None] * wide + dim + d[None, :], mask=inside, other=0.0)
     total_re = tl.zeros([BLOCK_Q, BLOCK_D], dtype=tl.float32)
     total_im = tl.zeros([BLOCK_Q, BLOCK_D], dtype=tl.float32)
-    for j in range(entities):
-        far = tl.cast(j, tl.int64)
-        x_re = tl.load(views + far * wide + d, mask=d < dim, other=0.0)
-        x_im = tl.load(views + far * wide + dim + d, mask=d < dim, other=0.0)
-        given = d_scores + i * tl.cast(stride_q, tl.int64) + far * stride_e
-        g = tl.load(given, mask=i < queries, other=0.0)
-        re, im = q_re - x_re[None, :], q_im - x_im[None, :]
-        square = re * re + im * im
-        factor = g[:, None] * tl.rsqrt(tl.where(square > 0, square, 1.0))
-        total_re -= factor * re
-        total_im -= factor * im
+    first = tl.program_id(2) * share
+    for start in range(first, tl.minimum(first + share, entities), UNROLLED):
+        for step in tl.static_range(UNROLLED):
+            j = tl.cast(start + step, tl.int64)
+            there = start + step < entities
+            x_re = tl.load(views + j * wide + d, mask=(d < dim) & there, other=0.0)
+            x_im = tl.load(views + j * wide + dim + d, mask=(d < dim) & there, other=0.0)
+            given = d_scores + i * tl.cast(stride_q, tl.int64) + j * stride_e
+            slope = tl.load(given, mask=(i < queries) & there, other=0.0)[:, None]
+            re, im = q_re - x_re[None, :], q_im - x_im[None, :]
+            square = re * re + im * im
+            factor = slope * tl.rsqrt(tl.where(square > 0, square, 1.0))
+            total_re -= factor * re
+            total_im -= factor * im
+    place = (tl.program_id(2) * far + i)[:, None] * wide + d[None, :]
     tl.store(sums + place, total_re, mask=inside)
     tl.store(sums + place + dim, total_im, mask=inside)
 
@@ -165,25 +174,32 @@ def direction_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
     return _launch_sums(_direction_sums, query, views, d_scores, query.shape[1] // 2)
 
 
-#: Queries and dimensions of a tile of gradients, and the warps that share it.
-_SUM_Q, _SUM_D, _SUM_WARPS = 32, 64, 4
+#: Queries and dimensions of a tile of gradients, entities that are loaded together, and warps.
+_SUM_Q, _SUM_D, _SUM_UNROLLED, _SUM_WARPS = 16, 64, 4, 2
 
 
 def _launch_sums(kernel: Any, query: Tensor, views: Tensor, d_scores: Tensor, dim: int) -> Tensor:
-    """Run a kernel over (tile of queries, tile of dimensions)."""
-    sums = torch.zeros_like(query, memory_format=torch.contiguous_format)
-    if query.numel() and len(views):
-        kernel[(triton.cdiv(len(query), _SUM_Q), triton.cdiv(dim, _SUM_D))](
-            query.contiguous(),
-            views.contiguous(),
-            d_scores,
-            sums,
-            len(query),
-            len(views),
-            dim,
-            *d_scores.stride(),
-            _SUM_Q,
-            _SUM_D,
-            num_warps=_SUM_WARPS,
-        )
-    return sums
+    """Run a kernel over (tile of queries, tile of dimensions, share of the entities)."""
+    count, entities = len(query), len(views)
+    if query.numel() == 0 or entities == 0:
+        return torch.zeros_like(query)
+    tiles = triton.cdiv(count, _SUM_Q) * triton.cdiv(dim, _SUM_D)
+    parts = max(1, min(_PROGRAMS // tiles, entities // 64))
+    share = triton.cdiv(triton.cdiv(entities, parts), _SUM_UNROLLED) * _SUM_UNROLLED
+    sums = torch.empty(parts, *query.shape, device=query.device)
+    kernel[(triton.cdiv(count, _SUM_Q), triton.cdiv(dim, _SUM_D), parts)](
+        query.contiguous(),
+        views.contiguous(),
+        d_scores,
+        sums,
+        count,
+        entities,
+        dim,
+        share,
+        *d_scores.stride(),
+        _SUM_Q,
+        _SUM_D,
+        _SUM_UNROLLED,
+        num_warps=_SUM_WARPS,
+    )
+    return sums[0] if parts == 1 else sums.sum(0)
