@@ -198,6 +198,12 @@ def assert_same(found, expected, tolerance):
         torch.testing.assert_close(ours.cpu().double(), theirs, atol=tolerance, rtol=tolerance)
 
 
+def tolerance_of(form, shape):
+    """Return how far a form may be off: matrix products of a GPU round to TF32."""
+    rounded = device_of(form) != "cpu" and shape in (ALL_ENTITIES, POOL)
+    return 1e-2 if rounded else 2e-4
+
+
 @each_kind
 @pytest.mark.parametrize(("loss", "shape"), SHAPES)
 @pytest.mark.parametrize("name", SCORING)
@@ -208,7 +214,7 @@ def test_gradients_of_a_step_are_those_of_the_definition(name, loss, shape, reci
     expected = by_definition(model, batch, candidates, LOSSES[loss])
     with forced(form):
         found = step_of(model, batch, candidates, LOSSES[loss], device_of(form))
-    assert_same(found, expected, 2e-4)
+    assert_same(found, expected, tolerance_of(form, shape))
     double = model.with_tables({name: table.double() for name, table in model.state().items()})
     assert_same(step_of(double, batch, candidates, LOSSES[loss]), expected, 1e-7)
 
@@ -240,7 +246,7 @@ def test_gradients_of_the_second_norm(name, shape, form):
     expected = by_definition(model, batch, candidates, loss)
     with forced(form):
         found = step_of(model, batch, candidates, loss, device_of(form))
-    assert_same(found, expected, 2e-4)
+    assert_same(found, expected, tolerance_of(form, shape))
 
 
 @pytest.mark.parametrize("loss", ["margin", "logistic", "softmax"])
