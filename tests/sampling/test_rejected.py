@@ -69,5 +69,5 @@ def test_a_rejected_fact_scores_lower_with_every_sampler_and_loss():
         graph = with_rejected(plain, np.array([[h, r, plain.entity_id(wrong.tail)]]))
         after = ns.train(graph, progress="none", **given)
         ranked = [answer.tail for answer in after.predict_tails(h, r, k=25, by="score")]
-        assert ranked.index(wrong.tail) > 0, options
+        assert wrong.tail not in ranked, options
         assert after.score([(h, r, wrong.tail)])[0] < wrong.score - 1, options

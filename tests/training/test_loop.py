@@ -79,6 +79,7 @@ def test_the_folder_holds_what_the_house_says_and_no_pickle(tmp_path):
     train(ring(), out=tmp_path / "R")
     files = sorted(str(f.relative_to(tmp_path / "R")) for f in (tmp_path / "R").rglob("*.*"))
     assert files == [
+        "calibration.json",
         "checkpoint/state.safetensors",
         "config.yaml",
         "entities.txt",
