@@ -58,6 +58,18 @@ def test_the_fit_is_the_minimum_of_its_loss():
         assert loss(beta + step[0], added + step[1]) > least - 1e-6
 
 
+def test_a_number_of_the_score_that_would_count_against_a_fact_is_left_out():
+    """Its weight is none, and the intercept is that of a fit without it."""
+    random = np.random.default_rng(3)
+    n, relations = 20_000, np.zeros(20_000, dtype=int)
+    features = random.normal(size=(n, 3)) + np.array([0.0, 6.0, 0.0])
+    true = random.random(n) < expit(2 * features[:, 0] - 1.5 * (features[:, 1] - 6))
+    curve = fit_curve(features, relations, true, np.ones(n), 1, own=(0,))
+    assert curve.weights[1] == 0
+    chances = expit(curve.logits(features, relations))
+    assert chances.mean() == pytest.approx(true.mean(), abs=0.02)
+
+
 def test_a_relation_with_few_facts_is_like_the_whole():
     random = np.random.default_rng(2)
     relations = np.array([0] * 5000 + [1] * 3)

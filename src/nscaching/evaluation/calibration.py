@@ -34,7 +34,7 @@ from nscaching.graph.names import REJECTED, SPLITS
 from nscaching.graph.pairs import contained
 from nscaching.models import EmbeddingModel, Side
 
-FORMAT = 2
+FORMAT = 3
 _DIGEST_ROWS = 2000
 #: Facts of valid that a fit looks at, at most and at least; fewer where entities are many.
 _MOST_FACTS, _FEWEST_FACTS, _SCORES = 4000, 200, 4e8

@@ -71,8 +71,29 @@ def fit_curve(
     """Fit shared weights, and for each relation an intercept and additions to the weights ``own``.
 
     Weights are drawn to the ``expected`` ones, which count where facts are few; additions are
-    drawn to zero, and more so: a relation with few facts is like the whole.
+    drawn to zero, and more so: a relation with few facts is like the whole. A number of the score
+    that comes out with a negative weight is left out, and the others are fitted without it.
     """
+    made = _fitted(features, relations, true, weights, num_relations, own, expected)
+    wrong = [place for place in range(len(SCORE_FEATURES)) if made.weights[place] < 0]
+    if not wrong:
+        return made
+    kept = features.copy()
+    kept[:, wrong] = 0
+    made = _fitted(kept, relations, true, weights, num_relations, own, expected)
+    made.weights[wrong], made.own[:, wrong] = 0, 0
+    return made
+
+
+def _fitted(
+    features: Features,
+    relations: Ids,
+    true: npt.NDArray[np.bool_],
+    weights: npt.NDArray[np.float64],
+    num_relations: int,
+    own: tuple[int, ...],
+    expected: npt.ArrayLike,
+) -> Curve:
     mean, spread = features.mean(axis=0), features.std(axis=0)
     spread = np.maximum(spread, _LEAST_SPREAD)  # what hardly varies must not weigh the more for it
     scaled = (features - mean) / spread
