@@ -53,6 +53,24 @@ def growth(out):
     write_svg(out / "growth.svg", charts)
 
 
+def candidates(out):
+    """Test MRR against seconds of training for all, cached and uniform candidates of a softmax."""
+    lines = [json.loads(line) for line in (RESULTS / "pool-test-h200.jsonl").open()]
+    charts = []
+    for data in ("world", "FB15K-237", "WN18RR", "DEBIAN"):
+        points = {}
+        for run in lines:
+            if run["data"] == data and run["scoring"] == "complex" and "epoch_s" in run:
+                kind = {"all": "all entities", "nscaching": "cached"}.get(run["sampler"], "uniform")
+                points.setdefault(kind, []).append((run["epoch_s"], run["mrr"]))
+        series = [
+            Series(kind, *(list(part) for part in zip(*sorted(found), strict=True)))
+            for kind, found in sorted(points.items())
+        ]
+        charts.append(Chart(f"{data}: test MRR", series, "seconds of training"))
+    write_svg(out / "candidates.svg", charts)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
@@ -60,6 +78,7 @@ def main():
     asked.out.mkdir(parents=True, exist_ok=True)
     side_by_side(asked.out)
     growth(asked.out)
+    candidates(asked.out)
 
 
 if __name__ == "__main__":

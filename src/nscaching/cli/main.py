@@ -152,6 +152,14 @@ def main() -> None:
         return
     try:
         app()
+    except SystemExit as end:
+        if isinstance(end.code, int) and end.code > 128 and not os.environ.get(DEBUG_VARIABLE):
+            # Stopped by a signal, everything is written. Threads of libraries may still be at work,
+            # and what the interpreter does to them at its end can abort the process.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(end.code)
+        raise
     except OSError as error:  # help and the like; commands speak for themselves
         if os.environ.get(DEBUG_VARIABLE):
             raise

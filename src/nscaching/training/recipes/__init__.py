@@ -30,10 +30,14 @@ _NEUTRAL = frozenset(
 )
 #: Additions and products per epoch up to which a device scores all entities.
 _MOST_WORK = {"cpu": 2e12, "cuda": 1e15}
-#: Entities from which a GPU scores cached ones only, and rows are longer and less penalised.
+#: Entities from which a GPU scores cached ones only, and vectors are shorter.
 _MANY_ENTITIES = 100_000
-#: Numbers per entity vector (ComplEx has two of them), by device.
-_DIM = {"cpu": 64, "cuda": 512}
+#: Dimension of an entity vector (ComplEx has two numbers for each), by device.
+_DIM = {"cpu": 64, "cuda": 1000}
+#: Facts per entity from which on a graph is dense, and up to which it is sparse.
+_DENSE, _SPARSE = 10, 4
+#: Facts up to which a processor affords wider vectors with a cache.
+_FEW_FACTS = 500_000
 #: Steps that a run takes at least, where epochs are short.
 _STEPS = 4000
 
@@ -99,21 +103,25 @@ def _fitted(options: dict[str, Any], graph: KnowledgeGraph, device: str) -> dict
     """Return what follows from the graph and the device: width, batch, epochs and penalty."""
     kind = "cuda" if pick_device(device).type == "cuda" else "cpu"
     triples, entities = len(graph.train), graph.num_entities
-    batch = 64
-    while batch < 1024 and 2 * batch * 128 <= triples:
+    on_gpu, batch = kind == "cuda", 64
+    while batch < 1024 and 2 * batch * (256 if on_gpu else 128) <= triples:
         batch *= 2
-    least = 20 if kind == "cpu" else 30
+    least = 30 if on_gpu else 20
     epochs = min(300, max(least, round(_STEPS * batch / max(1, triples))))
     many = entities > _MANY_ENTITIES
-    dense = triples > 10 * entities
+    density = triples / max(1, entities)
+    penalty = 0.025 if density > _DENSE else 0.05 if density > _SPARSE else 0.1
     fitted: dict[str, Any] = {
-        "dim": _DIM[kind] // 2 if many and kind == "cuda" else _DIM[kind],
+        "dim": 256 if many and on_gpu else _DIM[kind],
         "batch_size": batch,
         "epochs": epochs,
         "valid_every": max(1, epochs // 15),
-        "n3": 0.01 if many else 0.025 if dense else 0.05,
+        "n3": 0.02 if many else penalty,
     }
     if options["sampler"] == "nscaching":
-        size = min(100 if many else 50, max(1, entities // 4))
-        fitted |= {"cache_size": size, "candidates": size, "pool": min(2000, entities)}
+        size = 100 if many and on_gpu else 50 if on_gpu else 20
+        pool = 2000 if many and on_gpu else 1000
+        fitted |= {"cache_size": min(size, max(1, entities // 4)), "pool": min(pool, entities)}
+        if not on_gpu and triples <= _FEW_FACTS:
+            fitted["dim"] = 2 * _DIM[kind]
     return fitted
