@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from nscaching.artefacts.files import write_atomically, write_text
 from nscaching.errors import UserError
@@ -62,6 +61,8 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence
         listed = json.dumps([dict(row) for row in rows], ensure_ascii=False, allow_nan=False)
         write_text(path, listed + "\n")
     elif kind == ".parquet":
+        from pyarrow import parquet  # some 30 ms that most commands can do without
+
         arrays = {name: pa.array([row[name] for row in rows], _TYPES.get(name)) for name in columns}
         write_atomically(path, lambda to: parquet.write_table(pa.table(arrays), to))
     else:

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from nscaching.errors import UserError, shown
 from nscaching.graph.files import (
@@ -273,6 +272,8 @@ def _csv_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
 
 def read_parquet(path: Path) -> Reading:
     """Read head, relation and tail; other columns are ignored when the three have names."""
+    import pyarrow.parquet as pq  # some 30 ms that most commands can do without
+
     try:
         with path.open("rb") as file:
             names = choose_columns(pq.read_schema(file).names, path)
