@@ -14,15 +14,8 @@ from nscaching.losses import (
     MarginRanking,
     SoftmaxCrossEntropy,
 )
-from nscaching.models.matches import (
-    HYPERPLANE,
-    PROJECTION,
-    Distance,
-    Dot,
-    Modulus,
-    Query,
-    plain_forward,
-)
+from nscaching.models.match import HYPERPLANE, PROJECTION, Query, plain_forward
+from nscaching.models.matches import Distance, Dot, Modulus
 
 from .conftest import seeded
 

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn.functional import pad, softplus
 
 from nscaching.kernels.registry import register
-from nscaching.models.matches import Dot, Match, MatchGradients, Query, fast_products
+from nscaching.models.match import Match, MatchGradients, Query, fast_products
+from nscaching.models.matches import Dot
 from nscaching.options import Options, option
 
 #: Bytes of logits over all entities that are held at once.

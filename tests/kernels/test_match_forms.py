@@ -6,18 +6,16 @@ import pytest
 import torch
 
 from nscaching.kernels.registry import CPU, GPU, PLAIN, forced
-from nscaching.models.matches import (
+from nscaching.models.match import (
     HYPERPLANE,
     NO_VIEW,
     PROJECTION,
     UNIT,
-    Distance,
-    Dot,
-    Modulus,
     Query,
     plain_backward,
     plain_forward,
 )
+from nscaching.models.matches import Distance, Dot, Modulus
 
 from ..conftest import device_of, kernel_forms, seeded
 

@@ -9,7 +9,7 @@ import torch
 
 from nscaching import losses, optim, sampling  # noqa: F401  (they register kernels)
 from nscaching.kernels.registry import CPU, GPU, KERNELS, PLAIN, forced, form_for
-from nscaching.models.matches import NO_VIEW, PROJECTION, UNIT
+from nscaching.models.match import NO_VIEW, PROJECTION, UNIT
 from nscaching.sampling.cache import QUANTILE
 
 from ..conftest import device_of, kernel_forms, seeded

@@ -5,7 +5,7 @@ import torch
 
 from nscaching.kernels.registry import PLAIN, forced
 from nscaching.models import SCORING, EmbeddingModel, Side
-from nscaching.models.matches import MatchGradients
+from nscaching.models.match import MatchGradients
 from nscaching.models.queries import BatchQueries, make_queries
 
 from ..conftest import device_of, kernel_forms, seeded

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from nscaching.kernels.registry import forced
-from nscaching.models import SCORING, EmbeddingModel, Side, matches
+from nscaching.models import SCORING, EmbeddingModel, Side, match
 from nscaching.models.matches import Distance
 
 from ..conftest import device_of, kernel_forms, random_model
@@ -114,7 +114,7 @@ def test_all_entities_are_scored_in_blocks_of_any_size(monkeypatch, name, side, 
     h, r, _ = random_ids(6)
     with forced("plain"):
         whole = model.score_all(side, h, r)
-        monkeypatch.setitem(matches._BLOCK_FLOATS, "cpu", block_floats)
+        monkeypatch.setitem(match._BLOCK_FLOATS, "cpu", block_floats)
         torch.testing.assert_close(model.score_all(side, h, r), whole)
 
 

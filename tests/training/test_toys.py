@@ -12,7 +12,8 @@ from nscaching.kernels.registry import CPU, PLAIN, forced
 from nscaching.losses import LOSSES
 from nscaching.models import SCORING, ScoringFunction
 from nscaching.models.base import Semantic
-from nscaching.models.matches import NO_VIEW, Distance
+from nscaching.models.match import NO_VIEW
+from nscaching.models.matches import Distance
 from nscaching.models.queries import BatchQueries, BilinearQueries
 from nscaching.training import Progress, TrainConfig, Trainer
 

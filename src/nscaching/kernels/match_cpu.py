@@ -31,7 +31,7 @@ _TINY = np.float32(1e-12)
 _LARGEST_SCALE = np.float32(9.9e11)
 #: Queries between the one whose rows are asked for and the one at hand.
 _QUERIES_AHEAD = 2
-#: Views, as :mod:`nscaching.models.matches` counts them.
+#: Views, as :mod:`nscaching.models.match` counts them.
 _NO_VIEW, _UNIT, _HYPERPLANE, _PROJECTION = 0, 1, 2, 3
 
 

@@ -14,7 +14,7 @@ from nscaching.kernels.match_cpu import through_view, view_of
 from nscaching.kernels.numba_tools import Array, arrays, inline, parallel
 
 _NONE = np.empty(0, dtype=np.int64)
-#: The view of TransD, as :mod:`nscaching.models.matches` counts them.
+#: The view of TransD, as :mod:`nscaching.models.match` counts them.
 _PROJECTION = 3
 #: Questions between the one whose row is asked for and the one at hand.
 _AHEAD = 4

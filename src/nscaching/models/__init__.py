@@ -8,7 +8,8 @@ from nscaching.models.base import ScoringFunction
 from nscaching.models.complex import ComplEx
 from nscaching.models.distmult import DistMult
 from nscaching.models.int8 import HalfTable, Int8Table
-from nscaching.models.matches import NO_VIEW, UNIT, Distance
+from nscaching.models.match import NO_VIEW, UNIT
+from nscaching.models.matches import Distance
 from nscaching.models.model import EmbeddingModel, Side
 from nscaching.models.quate import QuatE
 from nscaching.models.queries import BatchQueries

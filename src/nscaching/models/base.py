@@ -17,7 +17,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nscaching.models.matches import Dot, Match, Query
+from nscaching.models.match import Match, Query
+from nscaching.models.matches import Dot
 from nscaching.models.queries import bilinear_terms
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from nscaching.kernels.int8 import LARGEST, TINY
 from nscaching.kernels.registry import register
-from nscaching.models.matches import Dot, Query, plain_forward
+from nscaching.models.match import Query, plain_forward
+from nscaching.models.matches import Dot
 
 #: Rows converted at once.
 _BLOCK_ROWS = 4096

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from nscaching.models.base import ScoringFunction
 from nscaching.models.int8 import HalfTable, Int8Table
-from nscaching.models.matches import Dot, Match, Query, fast_products
+from nscaching.models.match import Match, Query, fast_products
+from nscaching.models.matches import Dot
 from nscaching.models.queries import BatchQueries, make_queries
 
 

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from nscaching.kernels.registry import PLAIN, form_for, register
-from nscaching.models.matches import Distance, MatchGradients, Query
+from nscaching.models.match import MatchGradients, Query
+from nscaching.models.matches import Distance
 
 if TYPE_CHECKING:
     from nscaching.models.base import ScoringFunction

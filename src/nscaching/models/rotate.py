@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from nscaching.models.base import ScoringFunction, complex_product
-from nscaching.models.matches import Match, Modulus
+from nscaching.models.match import Match
+from nscaching.models.matches import Modulus
 
 
 class RotatE(ScoringFunction):

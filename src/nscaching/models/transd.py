@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from nscaching.models.matches import PROJECTION
+from nscaching.models.match import PROJECTION
 from nscaching.models.transe import TransE
 
 

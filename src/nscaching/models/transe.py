@@ -7,7 +7,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from nscaching.models.base import ScoringFunction
-from nscaching.models.matches import UNIT, Distance, Match
+from nscaching.models.match import UNIT, Match
+from nscaching.models.matches import Distance
 
 
 class TransE(ScoringFunction):

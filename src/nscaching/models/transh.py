@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from nscaching.models.matches import HYPERPLANE
+from nscaching.models.match import HYPERPLANE
 from nscaching.models.transe import TransE
 
 

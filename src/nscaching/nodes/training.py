@@ -18,7 +18,8 @@ from nscaching.errors import TrainingDiverged, UserError
 from nscaching.interrupt import StopRequest
 from nscaching.kernels.availability import HAVE_NUMBA, cpu_kernels_are_compiled
 from nscaching.kernels.threads import refuse_lost_threads
-from nscaching.models.matches import Dot, Query
+from nscaching.models.match import Query
+from nscaching.models.matches import Dot
 from nscaching.nodes.config import LAZY_FROM, NodeConfig
 from nscaching.nodes.graph import NodeGraph
 from nscaching.nodes.plain import LOSS_EVERY, kernel

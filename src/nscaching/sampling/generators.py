@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 
 from nscaching.kernels.hashing import new_seed
 from nscaching.models import SCORING, EmbeddingModel, ScoringFunction
-from nscaching.models.matches import Query
+from nscaching.models.match import Query
 from nscaching.optim import Adam, Gradients, RowGradients
 
 #: How much of the moving average of the reward a step keeps.

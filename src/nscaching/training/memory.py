@@ -15,7 +15,8 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.registry import CPU, PLAIN, compiled_for
 from nscaching.losses import LOGIT_BYTES
 from nscaching.models import ScoringFunction
-from nscaching.models.matches import NO_VIEW, Dot
+from nscaching.models.match import NO_VIEW
+from nscaching.models.matches import Dot
 from nscaching.sampling import SAMPLERS
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import free_bytes, pick_device

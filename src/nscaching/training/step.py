@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nscaching.losses import Loss, SoftmaxCrossEntropy
 from nscaching.models import BatchQueries, EmbeddingModel
-from nscaching.models.matches import MatchGradients, Query, fast_products
+from nscaching.models.match import MatchGradients, Query, fast_products
 from nscaching.optim import Gradients, Optimizer, RowGradients
 from nscaching.sampling import Batch, Candidates, Sampler
 from nscaching.sampling.rejected import RejectedFacts

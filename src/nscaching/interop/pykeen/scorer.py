@@ -25,8 +25,9 @@ from pykeen.nn.modules import (
 from torch import Tensor
 
 from nscaching.models import Side
-from nscaching.models.matches import NO_VIEW, Distance, Dot
-from nscaching.models.matches import Query as MatchQuery
+from nscaching.models.match import NO_VIEW
+from nscaching.models.match import Query as MatchQuery
+from nscaching.models.matches import Distance, Dot
 from nscaching.sampling import Batch
 
 #: (side, rows of the anchors, rows of the relations) -> rows that the answers are compared with
