@@ -61,7 +61,7 @@ def measure(entities: int, device: str) -> dict[str, float]:
     ready = time.perf_counter()
     trainer.run(resume=False)
     trained = trainer.counters.epoch_seconds
-    trainer.evaluate(trainer.best_model(), "test")
+    trainer.validation.rank(trainer.best_model(), "test")
     return {
         "entities": entities,
         "triples": len(graph.train),

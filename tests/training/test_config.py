@@ -103,6 +103,21 @@ def test_bad_values_are_refused_with_a_sentence(options, words):
         assert word in str(caught.value)
 
 
+def test_a_schedule_begins_at_the_learning_rate_and_falls_to_zero():
+    points = (0, 2.5, 5, 7.5, 10)
+    factors = {
+        name: [TrainConfig(schedule=name, epochs=10).lr_factor(point) for point in points]
+        for name in ("constant", "linear", "cosine")
+    }
+    assert factors["constant"] == [1.0] * 5
+    assert factors["linear"] == [1.0, 0.75, 0.5, 0.25, 0.0]
+    half = math.sqrt(0.5)
+    expected = [1.0, (1 + half) / 2, 0.5, (1 - half) / 2, 0.0]
+    assert factors["cosine"] == pytest.approx(expected)
+    with pytest.raises(UserError, match="schedule must be one of constant, linear, cosine"):
+        make_config("world", {"schedule": "step"})
+
+
 @pytest.mark.parametrize("sampler", ["self-adversarial", "kbgan", "igan"])
 def test_a_sampler_of_one_side_is_refused_with_the_softmax_loss(sampler):
     with pytest.raises(UserError, match=f"{sampler} .*all, uniform, bernoulli, nscaching"):

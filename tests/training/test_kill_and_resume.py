@@ -23,8 +23,8 @@ from .helpers import (
 EPOCHS = 30
 COMMON = {"batch_size": 128, "epochs": EPOCHS, "valid_every": 3, "patience": 0}
 SETTINGS = {
-    "paper": {**ALL_STATE, **COMMON},
-    "softmax": {**SOFTMAX_STATE, "sampler": "nscaching", **COMMON},
+    "paper": {**ALL_STATE, **COMMON, "schedule": "cosine"},
+    "softmax": {**SOFTMAX_STATE, "sampler": "nscaching", **COMMON, "schedule": "linear"},
 }
 
 

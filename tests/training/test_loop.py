@@ -103,10 +103,10 @@ def test_without_out_nothing_is_written(tmp_path, monkeypatch):
 
 def scripted_validations(monkeypatch, values):
     """Let validations find the given MRRs in turn; other splits are ranked as usual."""
-    from nscaching.training import loop
+    from nscaching.evaluation import RankingReport
 
     script = iter(values)
-    original = loop.RankingReport.build
+    original = RankingReport.build
 
     def build(graph, triples, ranks, *, split, seconds):
         report = original(graph, triples, ranks, split=split, seconds=seconds)
@@ -114,7 +114,7 @@ def scripted_validations(monkeypatch, values):
             object.__setattr__(report, "mrr", next(script))
         return report
 
-    monkeypatch.setattr(loop.RankingReport, "build", build)
+    monkeypatch.setattr(RankingReport, "build", build)
 
 
 def test_the_kept_model_is_that_of_the_best_validation(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 import nscaching as ns
 from nscaching import UserError
 from nscaching.training import RunFolder, checkpoint
+from nscaching.training.step import TrainingStep
 
 from .helpers import (
     ALL_STATE,
@@ -67,6 +68,47 @@ def test_every_optimiser_resumes_to_the_same_bits_with_dropout(
     assert bits(longer) == bits(whole)
     assert kept_bits(folder) == kept_bits(tmp_path / "whole")
     assert bits(whole) != bits(train(ring(), epochs=4, **{**options, "dropout": 0.0}))
+
+
+class Stopped(Exception):
+    """Ends a run in the middle of an epoch."""
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.parametrize("optimizer", ["adam", "lazy-adam", "adagrad"])
+def test_a_schedule_resumes_to_the_same_bits(tmp_path, folder, monkeypatch, schedule, optimizer):
+    """Stopped anywhere: the rate follows from the step, not from what has been done since."""
+    options = {"optimizer": optimizer, "schedule": schedule, "epochs": 5, "valid_every": 2}
+    whole = train(ring(), out=tmp_path / "whole", **options)
+    original, steps = TrainingStep.__call__, []
+
+    def call(self, *given):
+        steps.append(1)
+        if len(steps) == 13:  # of 25: in the third epoch, after two checkpoints
+            raise Stopped
+        return original(self, *given)
+
+    monkeypatch.setattr(TrainingStep, "__call__", call)
+    with pytest.raises(Stopped):
+        train(ring(), out=folder, checkpoint_seconds=0, **options)
+    monkeypatch.undo()
+    resumed = go_on(folder)
+    assert bits(resumed) == bits(whole)
+    assert kept_bits(folder) == kept_bits(tmp_path / "whole")
+    assert bits(whole) != bits(train(ring(), **{**options, "schedule": "constant"}))
+
+
+def test_the_last_steps_of_a_schedule_are_the_smallest(monkeypatch):
+    factors = []
+    original = TrainingStep.__call__
+
+    def call(self, *given):
+        factors.append(self.optimizer.lr_factor)
+        return original(self, *given)
+
+    monkeypatch.setattr(TrainingStep, "__call__", call)
+    train(ring(), schedule="linear", epochs=4)
+    assert factors == pytest.approx([1 - step / 20 for step in range(20)])
 
 
 def test_the_configuration_kept_repeats_the_prolonged_run(tmp_path, folder):
@@ -162,7 +204,15 @@ def test_to_resume_and_to_overwrite_is_a_contradiction(folder):
 
 @pytest.mark.parametrize(
     "change",
-    [{"dim": 9}, {"lr": 0.5}, {"seed": 1}, {"sampler": "uniform"}, {"valid_every": 1}],
+    [
+        {"dim": 9},
+        {"lr": 0.5},
+        {"seed": 1},
+        {"sampler": "uniform"},
+        {"valid_every": 1},
+        {"select": "hits@1"},
+        {"schedule": "linear"},
+    ],
 )
 def test_another_configuration_is_refused(folder, change):
     train(ring(), out=folder, **SETTINGS)

@@ -14,6 +14,7 @@ from nscaching.cli.evaluate import metrics_table
 from nscaching.cli.flags import flag, with_option_flags
 from nscaching.cli.output import print_json, say, table
 from nscaching.errors import TrainingInterrupted, UserError, stop_signal
+from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph import reading_progress
 from nscaching.report.page import try_to_write
 from nscaching.runs.api import cooked, make_config, merged_options, train
@@ -127,10 +128,11 @@ def _show_plan(data: str | None, options: dict[str, Any], as_json: bool) -> None
 
 def _show(run: Run) -> None:
     summary = run.summary
+    by = f" by {SELECTABLE[summary['select']]} on valid" if summary["valid"] else ""
     say(
         f"Trained {run.config.scoring} with {run.config.sampler} on {run.graph.name}: "
         f"{summary['epochs']} epochs in {duration(summary['seconds'])} on {summary['device']} "
-        f"({summary['seconds_per_epoch']:.2f} s per epoch), best at {summary['best_epoch']}."
+        f"({summary['seconds_per_epoch']:.2f} s per epoch), best at {summary['best_epoch']}{by}."
     )
     rows = {split: summary[split] for split in ("valid", "test") if summary[split]}
     if rows:

@@ -246,6 +246,14 @@ def learn_thresholds(
     return fit_thresholds(scores, triples[:, 1], true, graph.num_relations)
 
 
+def best_accuracy(model: EmbeddingModel, given: LabelledTriples, num_relations: int) -> float:
+    """Return the accuracy on triples with the thresholds that are best for the same triples."""
+    relations = given.triples[:, 1]
+    scores = score_triples(model, given.triples)
+    thresholds = fit_thresholds(scores, relations, given.true, num_relations)
+    return float(((thresholds.margins(scores, relations) >= 0) == given.true).mean())
+
+
 def classify_triples(
     model: EmbeddingModel, thresholds: Thresholds, triples: npt.NDArray[np.integer]
 ) -> Verdicts:

@@ -28,6 +28,14 @@ Interval = tuple[float, float]
 #: Names of the metrics that have an interval, with the largest rank that counts as a hit.
 HITS = {"hits@1": 1, "hits@3": 3, "hits@10": 10}
 METRICS = ("mrr", *HITS)
+#: What models can be selected by on valid, with their names for people.
+SELECTABLE = {
+    "mrr": "MRR",
+    "hits@1": "Hits@1",
+    "hits@3": "Hits@3",
+    "hits@10": "Hits@10",
+    "accuracy": "accuracy",
+}
 #: Numbers drawn at once, which bounds the memory.
 _BLOCK = 1 << 22
 

@@ -5,7 +5,9 @@ A step has two halves, so that what runs beside the first can meet before the ta
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -16,6 +18,12 @@ from nscaching.models import HalfTable, Int8Table
 _BLOCK_ROWS = 1 << 15
 #: A copy of a table from which candidates are scored.
 Copy = Int8Table | HalfTable
+#: Schedules of the learning rate: its factor by the share of all steps that are done.
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1.0 - done,
+    "cosine": lambda done: 0.5 + 0.5 * math.cos(math.pi * done),
+}
 
 
 class RowGradients(NamedTuple):
@@ -71,9 +79,13 @@ class Optimizer(ABC):
         self.lr_scale = torch.ones((), device=self.device)
 
     def set_lr_factor(self, factor: float) -> None:
-        """Multiply the learning rate of the steps from now on."""
-        self.lr_factor = factor
-        self.lr_scale.fill_(factor)
+        """Multiply the learning rate of the steps from now on.
+
+        Deferred updates take the factor of the step in which they are made.
+        """
+        if factor != self.lr_factor:
+            self.lr_factor = factor
+            self.lr_scale.fill_(factor)
 
     def step(self, gradients: Gradients) -> None:
         """Take one step."""

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from nscaching.errors import UserError
+from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph.datasets import known_dataset
 from nscaching.models import SCORING
 from nscaching.report.charts import Chart, Series, row
@@ -123,10 +124,12 @@ def _lead(run: Run, lines: Sequence[dict[str, Any]]) -> str:
     said = f"Trained for {plural(last['epoch'], 'epoch')} in {duration(last['seconds'])}{where}."
     valid = _validations(lines)
     if valid:
-        best = max(valid, key=lambda line: (line["mrr"], -line["epoch"]))
+        select = run.config.select
+        ranked = [line for line in valid if select in line] or valid
+        best = max(ranked, key=lambda line: (line.get(select, line["mrr"]), -line["epoch"]))
         said += (
-            f" The model that was kept is that of epoch {best['epoch']}, "
-            f"with an MRR of {share(best['mrr'])} on valid."
+            f" The model that was kept is that of epoch {best['epoch']}, which has the best "
+            f"{SELECTABLE[select]} on valid, {share(best.get(select, best['mrr']))}."
         )
     return said
 
@@ -171,7 +174,8 @@ def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
     l2 = config.penalty(model.scoring.usual_l2, usual)
     pairs += [
         ("Loss", f"{said}, l2 = {short(l2)}, n3 = {short(config.n3)}"),
-        ("Optimiser", f"{config.optimizer}, learning rate {short(config.lr)}"),
+        ("Optimiser", config.optimizer),
+        ("Learning rate", f"{short(config.lr)}, {config.schedule}"),
         ("Batch", f"{count(config.batch(len(graph.train)))} triples, seed {config.seed}"),
     ]
     if ends := training_seconds(lines):
@@ -187,9 +191,13 @@ def _curves(lines: Sequence[dict[str, Any]]) -> list[Html]:
     valid = _validations(lines)
     x = [line["epoch"] for line in epochs]
     charts = [Chart("Loss", [Series("loss", x, [line["loss"] for line in epochs])])]
-    for name, key in (("MRR on valid", "mrr"), ("Hits@10 on valid", "hits@10")):
-        at = [line["epoch"] for line in valid]
-        charts.append(Chart(name, [Series(name, at, [line[key] for line in valid])]))
+    shown = {"MRR on valid": "mrr", "Hits@10 on valid": "hits@10"}
+    if any("accuracy" in line for line in valid):
+        shown["Accuracy on valid"] = "accuracy"
+    for name, key in shown.items():
+        found = [line for line in valid if key in line]
+        at = [line["epoch"] for line in found]
+        charts.append(Chart(name, [Series(name, at, [line[key] for line in found])]))
     parts = [row(charts), _numbers(epochs, valid)]
     if not valid:
         parts.insert(0, paragraph("The run did not validate, so the last model was kept."))

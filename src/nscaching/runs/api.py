@@ -337,11 +337,13 @@ def _finished(trainer: Trainer, shown: Progress) -> Run:
     run._lines = trainer.tracking.lines
     test = run.evaluate("test", progress=shown) if len(trainer.graph.test) else None
     if test is not None:
-        trainer.record(evaluation_line(test, counters.best_epoch))
+        line = evaluation_line(test.overall(), "test", test.seconds, counters.best_epoch)
+        trainer.record(line)
     run.summary = {
         "run": str(trainer.folder.path) if trainer.folder else None,
         "epochs": counters.epoch,
         "best_epoch": counters.best_epoch,
+        "select": trainer.config.select,
         "seconds": counters.seconds,
         "seconds_per_epoch": counters.epoch_seconds / max(1, counters.epoch),
         "device": str(trainer.device),

@@ -9,10 +9,12 @@ from typing import Any
 import yaml
 
 from nscaching.errors import UserError, shown
+from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB
 from nscaching.losses import LossOptions
 from nscaching.models import SCORING, ScoringOptions
 from nscaching.models.matches import Dot
+from nscaching.optim.base import SCHEDULES
 from nscaching.options import option
 from nscaching.sampling import SAMPLERS, SamplerOptions
 from nscaching.training.tracing import TraceOptions
@@ -67,6 +69,12 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         low=1,
     )
     lr: float = option(1e-3, "Learning rate.", group="Training", above=0)
+    schedule: str = option(
+        "constant",
+        "How the learning rate falls with every step, to 0 at the end of --epochs, or constant.",
+        group="Training",
+        choices=SCHEDULES,
+    )
     optimizer: str = option(
         "adam",
         "Adam moves every row in each step; lazy-adam and adagrad only rows with a gradient.",
@@ -81,9 +89,16 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     )
     patience: int = option(
         10,
-        "Stop after so many validations without a better MRR; 0 never stops early.",
+        "Stop after so many validations without a better --select; 0 never stops early.",
         group="Training",
         low=0,
+    )
+    select: str = option(
+        "mrr",
+        "Measure on valid that decides the best epoch and early stopping, and in tune the best "
+        "trial.",
+        group="Training",
+        choices=SELECTABLE,
     )
     seed: int = option(
         0,
@@ -111,6 +126,10 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     def batch(self, triples: int) -> int:
         """Return the positive triples per step for so many."""
         return self.batch_size or usual_batch_size(triples)
+
+    def lr_factor(self, epochs_done: float) -> float:
+        """Return the factor of the learning rate after so many epochs, parts of one counted."""
+        return SCHEDULES[self.schedule](min(1.0, epochs_done / self.epochs))
 
     def asks_both_sides(self) -> bool:
         """Tell whether a step asks for the head and the tail of every triple."""

@@ -55,7 +55,7 @@ def _has(line: Line, needed: dict[str, type]) -> bool:
     def fits(value: Any, kind: type) -> bool:
         return _is_number(value) if kind is float else isinstance(value, kind)
 
-    numbers = (line[name] for name in line if name.startswith(("hits@", "mr", "amri")))
+    numbers = (line[name] for name in line if name.startswith(("hits@", "mr", "amri", "accuracy")))
     return all(fits(line.get(name), kind) for name, kind in needed.items()) and all(
         value is None or _is_number(value) for value in numbers
     )

@@ -33,7 +33,6 @@ from nscaching.artefacts.files import (
     write_text,
 )
 from nscaching.errors import CHOOSE_ANOTHER, UserError, shown
-from nscaching.evaluation import RankingReport
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel, ScoringOptions
 from nscaching.training.checkpoint import load_counters
@@ -281,7 +280,7 @@ class RunFolder(ArtefactFolder):
         lines = self.read_metrics()
         epochs = [line for line in lines if line.get("event") == "epoch"]
         evaluations = [line for line in lines if line.get("event") == "evaluation"]
-        told: dict[str, Any] = {"run": str(self.path)}
+        told: dict[str, Any] = {"run": str(self.path), "select": self.read_config().select}
         try:
             counters = load_counters(self.checkpoint)
         except UserError:  # it has none any more
@@ -322,10 +321,12 @@ def _lines(file: Path) -> list[dict[str, Any]]:
         return []
 
 
-def evaluation_line(report: RankingReport, epoch: int) -> dict[str, object]:
+def evaluation_line(
+    measures: Mapping[str, Any], split: str, seconds: float, epoch: int
+) -> dict[str, object]:
     """Return the line of ``metrics.jsonl`` for an evaluation."""
-    where = {"split": report.split, "seconds": report.seconds}
-    return {"event": "evaluation", "epoch": epoch, **where, **report.overall()}
+    where = {"split": split, "seconds": seconds}
+    return {"event": "evaluation", "epoch": epoch, **where, **measures}
 
 
 def training_seconds(lines: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:

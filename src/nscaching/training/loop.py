@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from nscaching.errors import CHOOSE_ANOTHER, TrainingDiverged, TrainingInterrupted, UserError
-from nscaching.evaluation import RankingReport, rank_triples
+from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph import KnowledgeGraph
 from nscaching.interop.tracking import RunStart, Tracking
 from nscaching.interrupt import StopRequest
@@ -36,6 +36,7 @@ from nscaching.training.progress import Progress
 from nscaching.training.starting import initial_model
 from nscaching.training.step import TrainingStep
 from nscaching.training.tracing import Tracer
+from nscaching.training.validation import Validation
 from nscaching.training.warm_start import warm_start_config
 from nscaching.training.warm_up import warm_up
 
@@ -75,6 +76,7 @@ class Trainer:
         self.columns = triple_columns(graph, self.device)
         self.tracer = Tracer.of(graph, config, self.loss, self.columns)
         self.executor = self._make_executor()
+        self.validation = Validation(graph, config)
         self.best: dict[str, Tensor] = {}
         self.order: Tensor | None = None
         #: Called with the number of each finished epoch; for studies that look at the model.
@@ -215,6 +217,8 @@ class Trainer:
         steps = math.ceil(len(self.order) / self.batch_size)
         self.executor.begin_epoch(self.order, counters.steps_into_epoch, counters.loss_sum)
         while counters.steps_into_epoch < steps:
+            done = counters.epoch + counters.steps_into_epoch / steps
+            self.optimizer.set_lr_factor(self.config.lr_factor(done))
             self.executor.step()
             counters.steps_into_epoch += 1
             bar.within_epoch(counters.steps_into_epoch / steps)
@@ -269,30 +273,20 @@ class Trainer:
     def _validate(self, bar: Progress.Bar) -> None:
         counters = self.counters
         with bar.evaluating("valid", 2 * len(self.graph.valid)) as advance:
-            report = self.evaluate(self.model, "valid", advance)
-        if counters.best_valid is None or report.mrr > counters.best_valid["mrr"]:
-            counters.best_valid, counters.best_epoch = report.overall(), counters.epoch
+            found, seconds = self.validation.measure(self.model, advance)
+        select = self.config.select
+        if counters.best_valid is None or found[select] > counters.best_valid[select]:
+            counters.best_valid, counters.best_epoch = found, counters.epoch
             counters.validations_without_gain = 0
             self.best = {name: table.detach().clone() for name, table in self.model.state().items()}
         else:
             counters.validations_without_gain += 1
-        self.record(evaluation_line(report, counters.epoch))
-        bar.validated(counters.epoch, report.mrr, counters.best_valid["mrr"], counters.best_epoch)
-
-    def evaluate(
-        self, model: EmbeddingModel, split: str, progress: Callable[[int], None] | None = None
-    ) -> RankingReport:
-        """Rank one split with a model."""
-        started = time.monotonic()
-        triples = self.graph.split(split)
-        ranks = rank_triples(
-            model, self.graph, triples, memory_mb=self.config.eval_memory, progress=progress
-        )
-        seconds = time.monotonic() - started
-        return RankingReport.build(self.graph, triples, ranks, split=split, seconds=seconds)
+        self.record(evaluation_line(found, "valid", seconds, counters.epoch))
+        values = found[select], counters.best_valid[select]
+        bar.validated(counters.epoch, SELECTABLE[select], *values, counters.best_epoch)
 
     def best_model(self) -> EmbeddingModel:
-        """Return the model with the best validation MRR, or the last one without validation."""
+        """Return the model that is best on valid, or the last one without validation."""
         tables = self.best or self.optimizer.caught_up()
         return self.model.with_tables(tables)
 
@@ -350,6 +344,7 @@ class Trainer:
             self.counters = counters
             self.sampler = self._make_sampler()
             self.executor = self._make_executor()
+        self.optimizer.set_lr_factor(self.config.lr_factor(counters.epoch))
         try:
             for name, table in self.model.state().items():
                 table.copy_(parts["model"][name])

@@ -100,7 +100,7 @@ class Progress:
             what, total = ("training", epochs) if seconds is None else ("seconds", round(seconds))
             self._task: TaskID = rich.add_task(what, total=total, news="")
             self._done = 0
-            self._loss = self._mrr = ""
+            self._loss = self._valid = ""
             self._started = self._said = self._shown = time.monotonic()
             self._first, self._not_training = 0, 0.0
 
@@ -129,11 +129,13 @@ class Progress:
             if time.monotonic() - self._said > _LINE_SECONDS:
                 self._say(self._loss)
 
-        def validated(self, epoch: int, mrr: float, best: float, best_epoch: int) -> None:
-            """Show a validation."""
-            self._mrr = f"valid MRR {mrr:.4f} (best {best:.4f} at {best_epoch})"
+        def validated(
+            self, epoch: int, name: str, value: float, best: float, best_epoch: int
+        ) -> None:
+            """Show a validation by the measure that decides."""
+            self._valid = f"valid {name} {value:.4f} (best {best:.4f} at {best_epoch})"
             self._show(epoch)
-            self._say(f"{self._loss}, {self._mrr}")
+            self._say(f"{self._loss}, {self._valid}")
 
         @contextlib.contextmanager
         def evaluating(self, split: str, queries: int) -> Iterator[Callable[[int], None]]:
@@ -147,7 +149,7 @@ class Progress:
                 self._not_training += time.monotonic() - began
 
         def _show(self, done: float) -> None:
-            news = " ".join(part for part in (self._loss, self._mrr) if part)
+            news = " ".join(part for part in (self._loss, self._valid) if part)
             if self._seconds is not None:
                 done, news = round(self._trained()), f"epoch {self._done} {news}"
             self._rich.update(self._task, completed=done, news=news)

@@ -250,7 +250,7 @@ def test_a_search_of_the_first_version_is_resumed(tmp_path):
     base, search = (tmp_path / "search" / name for name in ("base/config.yaml", "search.yaml"))
     base.write_text(base.read_text().replace("alpha3: 0.0", "alpha3: 1.0"))
     stored = yaml.safe_load(search.read_text())
-    for name in ("first", "seconds", "select"):
+    for name in ("first", "seconds"):
         del stored[name]
     search.write_text(yaml.safe_dump(stored))
     again = search_row(cell, settings, graph, tmp_path, Progress("none"))

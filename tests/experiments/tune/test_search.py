@@ -361,7 +361,7 @@ def test_a_search_of_the_first_version_is_resumed_with_the_papers_first_trial(
     whole = search(graph, tmp_path / "whole", trials=4, **told)
     short = search(graph, tmp_path / "S", trials=3, **told)
     stored = yaml.safe_load(short.folder.settings.read_text())
-    for name in ("first", "seconds", "select"):
+    for name in ("first", "seconds"):
         del stored[name]
     short.folder.settings.write_text(yaml.safe_dump(stored))
     config = short.folder.base / "config.yaml"

@@ -69,7 +69,8 @@ def tune(
         labels: File of classes of nodes.
         trials: How many configurations are trained at most.
         seconds: How long the search lasts at most.
-        select: The metric: mrr, hits@1, hits@3, hits@10 or accuracy (of classification).
+        select: The metric on valid that trials are compared by, and that decides the best epoch of
+            each: mrr, hits@1, hits@3, hits@10 or accuracy (of classification).
         method: ``"smac"``, ``"smac-mf"`` (multi-fidelity) or ``"random"``.
         space: What is searched: recipe, sampler, sampler+, model, nodes or nodes+.
         min_epochs: Epochs of the shortest trials of multi-fidelity.
@@ -97,9 +98,10 @@ def tune(
     refuse_both(resume, overwrite)
     started = time.monotonic()
     shown = progress if isinstance(progress, Progress) else Progress(progress)
-    asked = {"trials": trials, "seconds": seconds, "select": select, "method": method}
+    asked = {"trials": trials, "seconds": seconds, "method": method}
     asked |= {"space": space, "min_epochs": min_epochs, "seeds": seeds}
     given = {name: value for name, value in asked.items() if value is not None}
+    options = {**options, "select": select}
     options = {name: value for name, value in options.items() if value is not None}
     with contextlib.ExitStack() as held:
         if resume and graph is not None and not _is_begun(graph, out):

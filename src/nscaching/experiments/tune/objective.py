@@ -24,10 +24,9 @@ from nscaching.artefacts.files import (
     explained_writes,
 )
 from nscaching.errors import UserError
-from nscaching.evaluation.metrics import METRICS as RANKING
-from nscaching.evaluation.metrics import Floats, fact_values
+from nscaching.evaluation.metrics import METRICS, SELECTABLE, Floats, fact_values
 from nscaching.experiments.runner import TrialLog
-from nscaching.experiments.tune.space import AUTO, METRICS, SPACES, AnyOptions, NodeSearchOptions
+from nscaching.experiments.tune.space import AUTO, SPACES, AnyOptions, NodeSearchOptions
 from nscaching.experiments.tune.trials import SUCCESS, TrialResult
 from nscaching.graph import KnowledgeGraph, as_graph
 from nscaching.nodes import NodeConfig, NodeEmbedding, NodeGraph, embed_nodes, load_node_graph
@@ -36,7 +35,6 @@ from nscaching.nodes.embedding import CONFIG_FILE, read_graph, write_graph
 from nscaching.nodes.loading import NAMED as NAMED_NODE_GRAPHS
 from nscaching.nodes.tasks import classification_scores, hold_out_edges
 from nscaching.runs.api import cooked, load_run, make_config, make_trainer, merged_options
-from nscaching.runs.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import pick_device
 from nscaching.training.opening import graph_of_run, named_or_graph, open_graph
@@ -60,7 +58,6 @@ class Metric(NamedTuple):
 class GraphRuns:
     """Runs of ``nscaching train``; a trial is an ordinary run folder."""
 
-    select: str = "mrr"  #: one of :data:`METRICS`
     train_command = "nscaching train"  #: takes ``best.yaml``
 
     def plan(self, graph: Any, base: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,7 +116,8 @@ class GraphRuns:
 
     def metric(self, base: Path) -> Metric:
         """Return what trials are compared by."""
-        return Metric(self.select, METRICS[self.select])
+        select = self.read_config(base).select
+        return Metric(select, SELECTABLE[select])
 
     def train(
         self, base: Path, out: Path, options: Mapping[str, Any], seconds: float | None
@@ -150,11 +148,7 @@ class GraphRuns:
         counters = trainer.counters
         if counters.best_valid is None:
             raise UserError("Nothing was validated; a search needs valid triples, --valid-every.")
-        if self.select == "accuracy":
-            run = Run(trainer.config, trainer.graph, trainer.best_model())
-            score = run.classification("valid").accuracy
-        else:
-            score = counters.best_valid[self.select]
+        score = counters.best_valid[trainer.config.select]
         best, epochs = counters.best_epoch, counters.epoch
         return TrialResult(SUCCESS, float(score), best_epoch=best, epochs=epochs, anew=anew)
 
@@ -169,10 +163,13 @@ class GraphRuns:
 
     def fact_scores(self, out: Path) -> Floats | None:
         """Return what each valid fact adds to the score of a trial, (n,); None where none does."""
-        if self.select not in RANKING or not RunFolder(out).model.exists():
+        if not RunFolder(out).model.exists():
             return None
-        report = load_run(out).evaluate("valid")
-        return fact_values(report.ranks)[:, RANKING.index(self.select)]
+        run = load_run(out)
+        if run.config.select not in METRICS:
+            return None
+        report = run.evaluate("valid")
+        return fact_values(report.ranks)[:, METRICS.index(run.config.select)]
 
     def device(self, config: TrainConfig) -> str:
         """Return the kind of device that trials use, or raise when it is not there."""
@@ -302,4 +299,4 @@ def objective_of(options: AnyOptions) -> Objective:
     """Return what a search with these options tunes."""
     if isinstance(options, NodeSearchOptions):
         return NodeEmbeddings(options.seeds)
-    return GraphRuns(options.select)
+    return GraphRuns()

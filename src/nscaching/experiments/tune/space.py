@@ -139,6 +139,7 @@ RECIPE = (
     _MARGIN,
     _L2,
     Hyperparameter("n3", "log", (0.001, 0.5), zero=True, when=_SOFTMAX),
+    Hyperparameter("schedule", "choice", ("constant", "linear", "cosine"), when=_SOFTMAX),
     Hyperparameter("dropout", "linear", (0.0, 0.5), zero=True, when=_SOFTMAX),
     Hyperparameter("label_smoothing", "linear", (0.0, 0.3), zero=True, when=_SOFTMAX),
     Hyperparameter("cache_size", "around", (0.5, 2.0), when=_CACHED),
@@ -262,14 +263,6 @@ def _fitted(row: Hyperparameter, base: Options) -> Hyperparameter:
 # What a search is told, apart from the training options ------------------------------------------
 
 METHODS = ("smac", "random", "smac-mf")
-#: What trials on a knowledge graph can be compared by, with their names for people.
-METRICS = {
-    "mrr": "MRR",
-    "hits@1": "Hits@1",
-    "hits@3": "Hits@3",
-    "hits@10": "Hits@10",
-    "accuracy": "accuracy",
-}
 
 
 @dataclass(kw_only=True)
@@ -310,9 +303,6 @@ class SearchOptions(CommonOptions):
         "'nscaching nodes tune'); auto: sampler for the paper's recipe, else recipe.",
         group="Search",
         choices=(AUTO, *SPACES, *NODE_SPACES),
-    )
-    select: str = option(
-        "mrr", "Validation metric that trials are compared by.", group="Search", choices=METRICS
     )
 
 

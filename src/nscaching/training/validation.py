@@ -1,0 +1,50 @@
+"""What a model is worth on a split, and the measure on valid that decides which one is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from nscaching.evaluation import RankingReport, labelled_triples, rank_triples
+from nscaching.evaluation.classification import LabelledTriples, best_accuracy
+from nscaching.graph import KnowledgeGraph
+from nscaching.models import EmbeddingModel
+from nscaching.training.config import TrainConfig
+
+Advance = Callable[[int], None]
+
+
+class Validation:
+    """Ranks splits of a graph; ``select`` names the measure that decides the best epoch."""
+
+    def __init__(self, graph: KnowledgeGraph, config: TrainConfig) -> None:
+        self.graph, self.select, self._memory_mb = graph, config.select, config.eval_memory
+
+    def rank(
+        self, model: EmbeddingModel, split: str, progress: Advance | None = None
+    ) -> RankingReport:
+        """Rank one split with a model."""
+        started = time.monotonic()
+        triples = self.graph.split(split)
+        ranks = rank_triples(
+            model, self.graph, triples, memory_mb=self._memory_mb, progress=progress
+        )
+        seconds = time.monotonic() - started
+        return RankingReport.build(self.graph, triples, ranks, split=split, seconds=seconds)
+
+    def measure(
+        self, model: EmbeddingModel, progress: Advance | None = None
+    ) -> tuple[dict[str, Any], float]:
+        """Return all measures of a model on valid, that of ``select`` among them, and seconds."""
+        started = time.monotonic()
+        found = self.rank(model, "valid", progress).overall()
+        if self.select == "accuracy":
+            found["accuracy"] = best_accuracy(model, self._labelled, self.graph.num_relations)
+        return found, time.monotonic() - started
+
+    @cached_property
+    def _labelled(self) -> LabelledTriples:
+        """The facts and negatives of valid; drawn once where the data set has no negatives."""
+        return labelled_triples(self.graph, "valid")
