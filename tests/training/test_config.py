@@ -124,6 +124,26 @@ def test_a_sampler_of_one_side_is_refused_with_the_softmax_loss(sampler):
         make_config("world", {"sampler": sampler, "loss": "softmax"})
 
 
+@pytest.mark.parametrize(
+    "options", [{"nu": 0.5, "alpha2": 1.0}, {"preset": "bernoulli"}, {"preset": "kbgan", "nu": 1.0}]
+)
+def test_how_single_negatives_are_drawn_is_refused_with_the_softmax_loss(options):
+    name = "preset" if "preset" in options else "nu"
+    with pytest.raises(UserError, match=f"{name} decides .* drop {name}"):
+        make_config("world", {**options, "loss": "softmax"})
+    with pytest.raises(UserError, match=f"drop {name}"):
+        make_config("world", {**options, "recipe": "cached"})
+    assert make_config("world", {"alpha2": 1.0, **options}).loss == "auto"
+
+
+def test_what_goes_together_is_decided_with_the_recipe():
+    config = make_config("world", {"recipe": "all-entities", "sampler": "all"})
+    assert (config.sampler, config.loss, config.scoring) == ("all", "softmax", "complex")
+    assert make_config("world", {"recipe": "cached", "scoring": "rotate"}).scoring == "rotate"
+    with pytest.raises(UserError, match="There is no recipe 'cachd'"):
+        make_config("world", {"recipe": "cachd"})
+
+
 @pytest.mark.parametrize("loss", ["auto", "margin", "logistic"])
 def test_all_entities_need_the_softmax_loss(loss):
     with pytest.raises(UserError, match="set loss to softmax"):

@@ -22,7 +22,6 @@ from nscaching.runs.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
 from nscaching.training.folder import default_out
-from nscaching.training.idle_options import idle_options
 from nscaching.training.memory import plan_memory
 from nscaching.training.opening import open_graph
 from nscaching.training.progress import duration
@@ -67,9 +66,6 @@ def train_command(
     if out is None:
         out = default_out(make_config(data, asked), by_method=not is_open(asked))
     progress = Progress("none" if quiet else "auto")
-    if not resume:
-        for remark in idle_options(make_config(data, asked), options):
-            progress.say(remark)
     with file_bars() as show, reading_progress(None if quiet else show), resumable(out):
         run = train(
             data,

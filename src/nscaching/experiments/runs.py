@@ -75,7 +75,7 @@ def make_run(
     how: dict[str, Any] = {"out": folder.path, "overwrite": overwrite, "progress": progress}
     if resume and folder.is_run():
         return train(source, resume=True, **how, **changes(folder, settings))
-    return train(source, **how, **options)
+    return train(source, remarks=False, **how, **options)  # samplers share their options
 
 
 def changes(folder: RunFolder, wanted: TrainConfig) -> dict[str, Any]:

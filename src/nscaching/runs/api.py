@@ -21,10 +21,12 @@ from nscaching.training.checkpoint import Counters, load_counters
 from nscaching.training.config import read_yaml
 from nscaching.training.devices import pick_device
 from nscaching.training.folder import evaluation_line
+from nscaching.training.idle_options import idle_options
 from nscaching.training.memory import refuse_what_does_not_fit
 from nscaching.training.opening import graph_of_run, named_or_graph, open_graph
 from nscaching.training.progress import duration
 from nscaching.training.recipes import AUTO, PAPER, with_recipe
+from nscaching.training.recipes import read as read_recipe
 
 #: Options that do not change what a run computes, only how long, where and how it is kept.
 _MAY_CHANGE = {"data", "epochs", "max_seconds", "device", "eval_memory", "checkpoint_seconds"}
@@ -48,6 +50,7 @@ def train(
     resume: bool = False,
     progress: Progress | str = "auto",
     track: str | Tracker | Iterable[str | Tracker] = (),
+    remarks: bool = True,
     **options: Any,
 ) -> Run:
     """Train embeddings of a graph and return the run with the best model found.
@@ -64,6 +67,7 @@ def train(
         resume: Whether the run in that folder is continued where it stopped.
         progress: ``"auto"``, ``"bar"``, ``"lines"`` or ``"none"``.
         track: Trackers that are told how it goes, such as ``["tensorboard:logs", "csv:a.csv"]``.
+        remarks: Whether options that are given and have no effect are remarked on.
         **options: The options of :class:`TrainConfig`.
 
     Returns:
@@ -85,6 +89,7 @@ def train(
             resume=resume,
             progress=shown,
             tracking=Tracking(track, shown.say),
+            remarks=remarks,
             **options,
         )
         with _ended(trainer.tracking):
@@ -135,6 +140,7 @@ def make_trainer(
     resume: bool = False,
     progress: Progress,
     tracking: Tracking | None = None,
+    remarks: bool = False,
     **options: Any,
 ) -> Trainer:
     """Check everything :func:`train` is given and return what trains; the run folder is made."""
@@ -160,6 +166,8 @@ def make_trainer(
     for note in loaded.notes:
         progress.say(note)
     settings = cooked(given, graph, loaded, progress)
+    for remark in idle_options(settings, options) if remarks else ():
+        progress.say(remark)
     refuse_what_does_not_fit(loaded, settings)
     trainer = Trainer(loaded, settings, folder, progress, tracking)
     if folder is not None:  # only now: whatever could be wrong has been looked at
@@ -254,6 +262,9 @@ def make_config(graph: KnowledgeGraph | str | Path | None, given: dict[str, Any]
         given = {**given, "data": name}
     if not given.get("data"):
         raise UserError("Name a data set, a folder or a file of triples to train on.")
+    named = given.get("recipe")
+    if isinstance(named, str) and named != AUTO:  # what goes together depends on it
+        given = {**read_recipe(named), **given}
     settings = TrainConfig.from_mapping(with_preset(given), "options")
     check_preset(settings)
     settings.check_sampler()

@@ -161,6 +161,12 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
                 f"A pool that questions share goes with entities that look the same to every "
                 f"relation; with {self.scoring} set pool to 0."
             )
+        if self.asks_both_sides() and (self.preset is not None or self.nu > 0):
+            name = "nu" if self.preset is None else "preset"
+            raise UserError(
+                f"{name} decides how single negatives are drawn from a cache row, and the softmax "
+                f"loss takes the row as a whole; drop {name}, or choose another loss."
+            )
         if sampler.needs_both_sides and not self.asks_both_sides():
             raise UserError(
                 f"The sampler {self.sampler} goes with the softmax loss only; set loss to softmax."

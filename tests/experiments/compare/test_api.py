@@ -81,6 +81,13 @@ def test_by_default_the_samplers_that_go_with_the_loss_are_compared(
     assert all(row["mrr"] > 0 for row in found.rows)
 
 
+def test_options_that_only_some_samplers_read_are_not_remarked_on(data, capsys):
+    ns.compare(data, ["bernoulli"], seeds=[0], progress="lines", **{**SMALL, "cache_size": 5})
+    told = capsys.readouterr().err
+    assert "bernoulli" in told
+    assert "no effect" not in told
+
+
 def test_rows_are_means_over_seeds_with_their_deviation(data, tmp_path):
     made = compare(data, ["uniform", "kbgan"], seeds=[0, 1, 2], out=tmp_path / "C")
     assert [row["sampler"] for row in made.rows] == ["uniform", "kbgan"]

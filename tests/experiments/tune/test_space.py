@@ -124,7 +124,7 @@ def recipe(sampler, **changes):
 def test_the_recipes_space_has_what_its_model_loss_and_sampler_read():
     model = ["lr", "dim", "batch_size", "n3", "schedule", "dropout", "label_smoothing"]
     assert recipe("all").names() == model
-    assert recipe("nscaching").names() == [*model, "cache_size", "candidates", "pool", "alpha3"]
+    assert recipe("nscaching").names() == [*model, "cache_size", "pool", "alpha3"]
     assert recipe("nscaching", pool=0).names() == [*model, "cache_size", "candidates", "alpha3"]
     assert recipe("all").sampler == "all"
     paper = build("recipe", scoring="simple", batch_size=64).names()

@@ -210,7 +210,8 @@ class SearchSpace:
                 f"The space '{name}' is searched under the sampler {sampler}, not {asked}. "
                 "Drop --sampler, or choose another --space."
             )
-        searched = [row for row in table if row.name not in fixed]
+        unread = {"candidates"} if getattr(base, "pool", 0) else set()  # the pool replaces them
+        searched = [row for row in table if row.name not in {*fixed, *unread}]
         names = [row.name for row in searched]
         rows = [
             _fitted(row, base).starting_at(getattr(base, row.name))
