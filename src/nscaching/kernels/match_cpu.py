@@ -83,10 +83,10 @@ def _query_sums(table: Array, ids: Array, d_scores: Array, d_query: Array) -> No
         for j in range(k):
             if j + AHEAD < k:
                 fetch_row(table, max(ids[i, j + AHEAD], 0))
-            if ids[i, j] >= 0:
-                slope = d_scores[i, j]
+            entity, slope = ids[i, j], d_scores[i, j]
+            if entity >= 0:
                 for d in range(width):
-                    d_query[i, d] += slope * table[ids[i, j], d]
+                    d_query[i, d] += slope * table[entity, d]
 
 
 @exact_inline
