@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pkgutil
+import signal
 import sys
 from importlib import import_module
 
@@ -33,6 +34,12 @@ UNLIKELY = 1e-4
 # long as one thread alone.
 torch.set_num_threads(1)
 numba.set_num_threads(1)
+
+# In the background of a shell, or below nohup, signals are ignored, by the processes of tests too.
+_USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+for _number, _handler in _USUAL.items():
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 
 @pytest.fixture
