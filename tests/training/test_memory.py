@@ -1,5 +1,9 @@
 """The plan of a run's memory against what the run allocates."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -56,12 +60,82 @@ def test_tables_and_moments_are_planned_as_they_are_allocated(optimizer, recipro
     tables, moments = allocated(**options)
     parts = parts_of(**options)
     assert parts["parameters"] == tables
-    assert parts["optimiser"] == moments + 12 * GRAPH.num_entities
+    counts = 0 if optimizer == "adagrad" else 12  # three counts of steps per entity
+    assert parts["optimiser"] == moments + counts * GRAPH.num_entities
+
+
+def batch_of(**options):
+    return parts_of(**{"scoring": "complex", "batch_size": 64, **options})["batch"]
 
 
 def test_a_batch_of_whole_rows_takes_more_than_one_of_single_negatives():
-    sizes = {"cache_size": 7, "candidates": 5, "batch_size": 64}
-    one, both = (parts_of(loss=loss, **sizes)["batch"] for loss in ("logistic", "softmax"))
-    width = SCORING["simple"](DIM, 1).entity_width
+    sizes = {"cache_size": 7, "candidates": 5}
+    one, both = (batch_of(loss=loss, **sizes) for loss in ("logistic", "softmax"))
+    width = SCORING["complex"](DIM, 1).entity_width
     # Gradients of the true entity and of the 12 candidates, for both questions of each triple.
-    assert both - one == 64 * 4 * 2 * width * (2 * (2 + 12) - (2 + 1))
+    gradients = 64 * 4 * 2 * width * (2 * (2 + 12) - (2 + 1))
+    assert both - one == gradients + 6 * 4 * 128 * 13, "six tables of scores besides"
+
+
+def test_gradients_that_are_added_up_by_entity_take_no_more_rows_than_there_are():
+    few, many = (batch_of(loss="softmax", cache_size=size, candidates=0) for size in (20, 40))
+    # 128 questions: candidates (8 + 8 + 4 bytes) and six tables of scores grow, gradients do not.
+    assert many - few == 20 * 128 * (8 + 8 + 4 + 6 * 4)
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "nscaching"])
+def test_a_pool_is_planned_with_the_scores_of_every_question(sampler):
+    options = {"loss": "softmax", "sampler": sampler, "cache_size": 7}
+    small, large = (batch_of(**options, pool=size) for size in (1000, 3000))
+    tables = 6 if sampler == "nscaching" else 5
+    rows = 3 * 4 * SCORING["complex"](DIM, 1).entity_width
+    assert large - small == 2000 * (tables * 4 * 128 + rows)
+    smoothed = batch_of(**options, pool=3000, label_smoothing=0.1)
+    assert smoothed > 1.5 * large
+
+
+def test_logits_over_all_entities_are_planned_up_to_their_bound(monkeypatch):
+    monkeypatch.setattr(memory, "LOGIT_BYTES", 1 << 10)
+    bounded = batch_of(loss="softmax", sampler="all")
+    monkeypatch.undo()
+    whole = batch_of(loss="softmax", sampler="all")
+    assert whole - bounded == 2 * (4 * 128 * GRAPH.num_entities - (1 << 10))
+
+
+def test_the_peak_has_a_batch_or_an_evaluation_but_not_both():
+    plan = plan_memory(GRAPH, TrainConfig(device="cpu", dim=DIM))
+    rest = sum(plan.parts.values()) - plan.parts["batch"] - plan.parts["evaluation"]
+    assert plan.total == rest + max(plan.parts["batch"], plan.parts["evaluation"])
+
+
+#: Trains in a process of its own and prints what was planned and what was taken, in bytes.
+_MEASURE = """
+import json, sys
+import nscaching as ns
+import numpy as np
+from nscaching.training import Progress, TrainConfig, Trainer
+from nscaching.training.memory import peak_bytes, plan_memory
+ends = (300_000 * np.random.default_rng(0).random((1400, 3))).astype(np.int32) // [1, 300_000, 1]
+names = [f"e{number}" for number in range(300_000)]
+graph = ns.KnowledgeGraph(names, ["r"], ends[400:], ends[:200], ends[200:400])
+config = TrainConfig(device="cpu", dim=8, epochs=2, valid_every=1, **json.loads(sys.argv[1]))
+planned = plan_memory(graph, config).total
+Trainer(graph, config, None, Progress("none")).run(resume=False)
+print(planned, peak_bytes())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is counted differently")
+@pytest.mark.parametrize("sampler", ["all", "uniform", "nscaching"])
+def test_a_run_takes_what_was_planned_within_a_sixth(sampler):
+    options = {"scoring": "complex", "loss": "softmax", "optimizer": "adagrad", "batch_size": 500}
+    options |= {"sampler": sampler, "pool": 0 if sampler == "all" else 8000}
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, json.dumps(options)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    planned, peak = map(int, done.stdout.split())
+    assert planned == pytest.approx(peak, rel=1 / 6)

@@ -116,7 +116,11 @@ def _show_plan(data: str | None, options: dict[str, Any], as_json: bool) -> None
         print_json({**sizes, "bytes": plan.parts, "total_bytes": plan.total, "free_bytes": free})
         return
     counts = ((name.replace("_", " "), f"{count:,}") for name, count in sizes.items())
-    parts = {**plan.parts, "in all": plan.total, **({} if free is None else {"free now": free})}
+    parts = {
+        **plan.parts,
+        "at its peak": plan.total,
+        **({} if free is None else {"free now": free}),
+    }
     memory = ((name, f"{size / 1e6:,.0f}") for name, size in parts.items())
     say(table(f"{graph.name}: sizes", ("", "count"), counts))
     say(table("\nMemory of a run", ("", "MB"), memory))

@@ -16,16 +16,20 @@ from nscaching.kernels.registry import CPU, PLAIN, compiled_for
 from nscaching.losses import LOGIT_BYTES
 from nscaching.models import ScoringFunction
 from nscaching.models.match import NO_VIEW
-from nscaching.models.matches import Dot
+from nscaching.models.matches import Distance, Dot
 from nscaching.sampling import SAMPLERS
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
+from nscaching.training.step import SUMMED_FROM
 from nscaching.training.tracing.repeats import followed_triples
 
 #: Bytes of a short Python string in a list, and of its place in the dictionary of names.
 _NAME_BYTES = 70 + 8 + 100
-#: The interpreter, torch, Numba and Arrow, with nothing loaded yet.
-_PROGRAM_BYTES = 450 << 20
+#: The interpreter, torch, Numba and Arrow with the compiled kernels, no graph loaded yet.
+_PROGRAM_BYTES = 460 << 20
+#: Tensors of the size of the scores that a softmax over candidates holds at once: scores, weights,
+#: logits and their parts; those that an update of the cache adds, and label smoothing.
+_LIVE_SCORES, _LIVE_OFFERED, _LIVE_SMOOTHED = 5, 1, 4
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """All of it."""
-        return sum(self.parts.values())
+        """The peak: all parts, but a batch and an evaluation are never held at once."""
+        return sum(self.parts.values()) - min(self.parts["batch"], self.parts["evaluation"])
 
 
 def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
@@ -47,20 +51,21 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
     shapes = config.table_shapes(entities, graph.num_relations)
     parameters = 4 * sum(rows * width for rows, width in shapes.values())
     on_gpu = pick_device(config.device).type == "cuda"  # where row gradients are added up
-    moments = 1 if config.optimizer == "adagrad" else 2
+    adagrad = config.optimizer == "adagrad"
+    moments, steps = (1, 0) if adagrad else (2, 12)  # Adam counts the steps of each row
     rows = len(graph.rows.head.anchor) + len(graph.rows.tail.anchor)
     parts = {
-        "program": program_bytes(),
+        "program": _PROGRAM_BYTES,
         "graph": _graph_bytes(graph),
         "parameters": parameters,
-        "optimiser": (moments + on_gpu) * parameters + 12 * entities,
+        "optimiser": (moments + on_gpu) * parameters + steps * entities,
         "copy": 0,
         "best model": parameters if len(graph.valid) and config.valid_every else 0,
         "caches": 0,
         "generator": 0,
         "triples": triples * (5 * 4 + 8),
         "known positives": 2 * 8 * triples if config.known_positives == "exclude" else 0,
-        "batch": _batch_bytes(graph, config, scoring.entity_width),
+        "batch": _batch_bytes(graph, config, scoring),
         "trace": _trace_bytes(graph, config) if config.is_traced() else 0,
         "evaluation": 0,
     }
@@ -97,11 +102,6 @@ def refuse_what_does_not_fit(graph: KnowledgeGraph, config: TrainConfig) -> None
             f"{config.candidates:,}); {free / 1e9:,.1f} GB are free. Make cache_size, candidates "
             "or batch_size smaller."
         )
-
-
-def program_bytes() -> int:
-    """Return what the interpreter and its libraries take now, the graph not counted."""
-    return min(peak_bytes(), _PROGRAM_BYTES)
 
 
 def peak_bytes() -> int:
@@ -153,21 +153,43 @@ def _trace_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
     return window + facts * (8 + 1 + 4 + 16)
 
 
-def _batch_bytes(graph: KnowledgeGraph, config: TrainConfig, width: int) -> int:
+def _batch_bytes(graph: KnowledgeGraph, config: TrainConfig, scoring: ScoringFunction) -> int:
     batch, entities = config.batch(len(graph.train)), graph.num_entities
-    questions = 2 * batch if config.asks_both_sides() else batch
-    queries = 10 * batch * width * 4  # rows, queries of both sides, and their gradients
+    width = 4 * scoring.entity_width
+    on_gpu = pick_device(config.device).type == "cuda"
+    both_sides = config.asks_both_sides()
+    questions = 2 * batch if both_sides else batch
+    queries = 10 * batch * width  # rows, queries of both sides, and their gradients
     if config.sampler == "all":
         logits = min(LOGIT_BYTES, 4 * questions * entities)
-        return queries + 3 * logits + 2 * 4 * entities * width
-    if config.asks_both_sides() and config.sampler == "nscaching":
-        negatives = config.cache_size + config.candidates
-    else:
-        negatives = config.negatives or SAMPLERS[config.sampler].usual_negatives
-    gradients = questions * (2 + min(negatives, entities)) * width * 4 * 2
-    return _candidate_bytes(graph, config) + gradients + queries
+        squared = isinstance(scoring.match, Distance) and scoring.norm == 2
+        live = 4 if squared else 3 if on_gpu else 2  # those of two blocks, or of one and its slopes
+        return queries + live * logits + 2 * entities * width
+    negatives = config.negatives or SAMPLERS[config.sampler].usual_negatives
+    if both_sides and config.sampler == "nscaching":
+        negatives = config.cache_size + (0 if config.pool else config.candidates)
+    elif config.pool and config.sampler != "nscaching":
+        negatives = 0
+    own = 1 + min(negatives, entities)
+    rows = questions * own
+    if isinstance(scoring.match, Dot) and own > SUMMED_FROM:
+        rows = min(rows, entities)  # they are added up by entity
+    gradients = 2 * (rows + questions) * width
+    shared = config.pool if own == 1 or both_sides else 0
+    scores = 0
+    if both_sides or shared:
+        live = _LIVE_SCORES + _LIVE_OFFERED * (config.sampler == "nscaching")
+        live += _LIVE_SMOOTHED * (config.label_smoothing > 0)
+        scores = live * 4 * questions * (own + shared) + 3 * shared * width
+    return _candidate_bytes(graph, config) + gradients + queries + scores
 
 
 def _candidate_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
-    row = sum(min(size, graph.num_entities) for size in (config.cache_size, config.candidates))
-    return 2 * config.batch(len(graph.train)) * (row * (8 + 8 + 4) + 8 * config.pool)
+    """Return ids and scores of what rows of the cache are offered, those of both sides."""
+    if config.sampler != "nscaching":
+        return 0
+    offered = config.pool or config.candidates
+    if config.pool and config.asks_both_sides():
+        offered = config.cache_size  # the hardest of the pool
+    row = sum(min(size, graph.num_entities) for size in (config.cache_size, offered))
+    return 2 * config.batch(len(graph.train)) * row * (8 + 8 + 4)
