@@ -94,6 +94,13 @@ def test_a_pool_is_planned_with_the_scores_of_every_question(sampler):
     assert smoothed > 1.5 * large
 
 
+def test_distances_to_a_pool_take_four_more_tables():
+    options = {"loss": "softmax", "sampler": "uniform", "scoring": "rotate"}
+    small, large = (batch_of(**options, pool=size) for size in (1000, 3000))
+    rows = 3 * 4 * SCORING["rotate"](DIM, 1).entity_width
+    assert large - small == 2000 * (9 * 4 * 128 + rows)
+
+
 def test_logits_over_all_entities_are_planned_up_to_their_bound(monkeypatch):
     monkeypatch.setattr(memory, "LOGIT_BYTES", 1 << 10)
     bounded = batch_of(loss="softmax", sampler="all")

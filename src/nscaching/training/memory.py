@@ -28,8 +28,9 @@ _NAME_BYTES = 70 + 8 + 100
 #: The interpreter, torch, Numba and Arrow with the compiled kernels, no graph loaded yet.
 _PROGRAM_BYTES = 460 << 20
 #: Tensors of the size of the scores that a softmax over candidates holds at once: scores, weights,
-#: logits and their parts; those that an update of the cache adds, and label smoothing.
-_LIVE_SCORES, _LIVE_OFFERED, _LIVE_SMOOTHED = 5, 1, 4
+#: logits and their parts; those that an update of the cache adds, label smoothing, and a pool that
+#: distances are taken to.
+_LIVE_SCORES, _LIVE_OFFERED, _LIVE_SMOOTHED, _LIVE_DISTANCES = 5, 1, 4, 4
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,7 @@ def _batch_bytes(graph: KnowledgeGraph, config: TrainConfig, scoring: ScoringFun
     if both_sides or shared:
         live = _LIVE_SCORES + _LIVE_OFFERED * (config.sampler == "nscaching")
         live += _LIVE_SMOOTHED * (config.label_smoothing > 0)
+        live += _LIVE_DISTANCES * (shared > 0 and not isinstance(scoring.match, Dot))
         scores = live * 4 * questions * (own + shared) + 3 * shared * width
     return _candidate_bytes(graph, config) + gradients + queries + scores
 
