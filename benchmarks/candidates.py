@@ -42,7 +42,7 @@ def measured(name: str, kind: str, device: str, seed: int) -> dict:
         (trainer.counters.epoch_seconds, (trainer.counters.best_valid or {}).get("mrr"))
     )
     trainer.run(resume=False)
-    report = trainer.evaluate(trainer.best_model(), "test")
+    report = trainer.validation.rank(trainer.best_model(), "test")
     line = {
         "graph": name,
         "entities": graph.num_entities,
