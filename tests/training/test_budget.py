@@ -5,6 +5,7 @@ import pytest
 from nscaching.sampling import SAMPLERS
 from nscaching.training import loop
 from nscaching.training.loop import Trainer
+from nscaching.training.validation import Validation
 
 from .helpers import go_on, ring, train
 
@@ -35,7 +36,7 @@ def clock(monkeypatch):
 
 def test_the_epoch_in_which_seconds_are_used_up_is_the_last_and_is_validated(clock):
     clock.takes(Trainer, "_train_epoch", 5.0)
-    clock.takes(Trainer, "evaluate", 50.0)
+    clock.takes(Validation, "rank", 50.0)
     run = train(ring(), epochs=100, max_seconds=12, valid_every=2)
     assert run.summary["epochs"] == 3
     assert run.summary["valid"] is not None

@@ -11,8 +11,9 @@ import nscaching as ns
 from nscaching import TrainingInterrupted
 from nscaching.cli.main import app
 from nscaching.sampling import SAMPLERS
-from nscaching.training import Trainer, checkpoint
+from nscaching.training import checkpoint
 from nscaching.training.step import TrainingStep
+from nscaching.training.validation import Validation
 
 from .helpers import (
     ALL_STATE,
@@ -117,7 +118,7 @@ def test_a_stop_in_the_middle_of_an_epoch_changes_no_bit(
 
 
 def test_a_stop_during_validation_changes_no_bit(tmp_path, monkeypatch, whole):
-    signal_at(monkeypatch, Trainer, "evaluate", 1)
+    signal_at(monkeypatch, Validation, "rank", 1)
     said = stopped(monkeypatch, tmp_path / "R")
     assert "--resume" in said
     go_on(tmp_path / "R")
@@ -125,7 +126,7 @@ def test_a_stop_during_validation_changes_no_bit(tmp_path, monkeypatch, whole):
 
 
 def test_a_stop_during_the_last_validation_is_a_stop(tmp_path, monkeypatch, whole):
-    signal_at(monkeypatch, Trainer, "evaluate", 3)
+    signal_at(monkeypatch, Validation, "rank", 3)
     assert "--resume" in stopped(monkeypatch, tmp_path / "R")
     go_on(tmp_path / "R")
     assert_same(tmp_path, tmp_path / "R")
