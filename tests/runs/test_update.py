@@ -7,7 +7,7 @@ import torch
 import nscaching as ns
 from nscaching import UserError
 from nscaching.models import Side
-from nscaching.runs.update import grown_graph, grown_tables, settle_new_rows
+from nscaching.runs.update import grown_graph, grown_tables, train_new_rows
 from nscaching.training import Trainer
 
 from ..training.helpers import bits
@@ -166,7 +166,7 @@ def test_a_run_in_memory_grows_too(towns):
 def test_new_rows_are_trained_alone_first(towns):
     graph = grown_graph(towns.graph, NEW, [])
     tables = dict(zip(("entity", "relation"), grown_tables(towns, graph), strict=True))
-    settled = settle_new_rows(towns, graph, towns.config, tables).model.state()
+    settled = train_new_rows(towns, graph, towns.config, tables).model.state()
     for name, known in (("entity", towns.graph.num_entities), ("relation", 3)):
         assert torch.equal(settled[name][:known], tables[name][:known])
         assert not torch.equal(settled[name][known:], tables[name][known:])
@@ -180,4 +180,4 @@ def test_new_rows_are_trained_alone_first(towns):
         return int((scores > scores[fact[0, 2]]).sum())
 
     assert rank(model) <= rank(before)
-    assert settle_new_rows(towns, towns.graph, towns.config, tables) is None
+    assert train_new_rows(towns, towns.graph, towns.config, tables) is None

@@ -17,7 +17,7 @@ from nscaching.errors import TrainingInterrupted, UserError, stop_signal
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph import reading_progress
 from nscaching.report.page import try_to_write
-from nscaching.runs.api import cooked, make_config, merged_options, train
+from nscaching.runs.api import make_config, merged_options, recipe_config, train
 from nscaching.runs.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
@@ -102,7 +102,7 @@ def resumable(out: Path) -> Iterator[None]:
 
 def _show_plan(data: str | None, options: dict[str, Any], as_json: bool) -> None:
     graph = open_graph(make_config(data, options))
-    config = cooked(options, data, graph, Progress("none"))
+    config = recipe_config(options, data, graph, Progress("none"))
     plan = plan_memory(graph, config)
     free = free_bytes(pick_device(config.device))
     sizes = {

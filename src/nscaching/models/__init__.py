@@ -42,7 +42,7 @@ class ScoringOptions(Options):
     )
     normalize: bool = option(
         True,
-        "Normalise entities in TransE; without, softmax losses are free to grow.",
+        "Normalise entity vectors in TransE; turn it off with the softmax loss and with Self-Adv.",
         group="Model",
     )
     reciprocal: bool = option(

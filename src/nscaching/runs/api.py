@@ -165,7 +165,7 @@ def make_trainer(
     loaded = open_graph(settings, graph)
     for note in loaded.notes:
         progress.say(note)
-    settings = cooked(given, graph, loaded, progress)
+    settings = recipe_config(given, graph, loaded, progress)
     for remark in idle_options(settings, options) if remarks else ():
         progress.say(remark)
     refuse_what_does_not_fit(loaded, settings)
@@ -175,7 +175,7 @@ def make_trainer(
     return trainer
 
 
-def cooked(
+def recipe_config(
     given: dict[str, Any],
     source: KnowledgeGraph | str | Path | None,
     graph: KnowledgeGraph,

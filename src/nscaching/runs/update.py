@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 #: The share of the old run's epochs that an update trains, and the fewest.
 _SHARE_OF_EPOCHS, _FEWEST_EPOCHS = 0.2, 5
 #: Epochs in which new rows alone are trained, on the facts that they stand in.
-_SETTLING_EPOCHS = 10
+_NEW_ROW_EPOCHS = 10
 
 
 def update_run(
@@ -101,10 +101,10 @@ def update_run(
 
 def _start_from(trainer: Trainer, tables: dict[str, Tensor], run: Run) -> None:
     """Give a trainer the parameters and the state of the optimiser that the old run has."""
-    settled = settle_new_rows(run, trainer.graph, trainer.config, tables)
+    trained = train_new_rows(run, trainer.graph, trainer.config, tables)
     for name, table in trainer.model.state().items():
-        table.copy_(tables[name] if settled is None else settled.model.state()[name])
-    _keep_optimiser(trainer, run, settled)
+        table.copy_(tables[name] if trained is None else trained.model.state()[name])
+    _keep_optimiser(trainer, run, trained)
     trainer.model.refresh_copies()
 
 
@@ -257,7 +257,7 @@ class OnlyNewRows:
         self._optimizer.accumulate(gradients)
 
 
-def settle_new_rows(
+def train_new_rows(
     run: Run, graph: KnowledgeGraph, config: TrainConfig, tables: dict[str, Tensor]
 ) -> Trainer | None:
     """Train the rows of new entities and relations, on their facts, before all are trained.
@@ -271,7 +271,7 @@ def settle_new_rows(
     if not new.any():
         return None
     part = KnowledgeGraph(graph.entities, graph.relations, train[new], name=graph.name)
-    settings = replace(config, epochs=_SETTLING_EPOCHS, trace=False, trace_row=(), trace_triple=())
+    settings = replace(config, epochs=_NEW_ROW_EPOCHS, trace=False, trace_row=(), trace_triple=())
     trainer = Trainer(part, settings, None, Progress("none"))
     for name, table in trainer.model.state().items():
         table.copy_(tables[name])
@@ -292,7 +292,7 @@ def settle_new_rows(
     return trainer
 
 
-def _keep_optimiser(trainer: Trainer, run: Run, settled: Trainer | None) -> None:
+def _keep_optimiser(trainer: Trainer, run: Run, trained: Trainer | None) -> None:
     """Give the optimiser what it knew of the rows that stay, where the old run has it."""
     if run.folder is None or not run.folder.checkpoint.exists():
         return
@@ -304,7 +304,7 @@ def _keep_optimiser(trainer: Trainer, run: Run, settled: Trainer | None) -> None
     for name, tensor in parts.get("adam", {}).items():
         if name not in state:
             return  # another optimiser
-        learnt = settled.optimizer.state()[name].cpu() if settled is not None else None
+        learnt = trained.optimizer.state()[name].cpu() if trained is not None else None
         state[name] = _grown_state(tensor, state[name].cpu(), learnt, name, old, new)
     optimiser.load_state(state)
 

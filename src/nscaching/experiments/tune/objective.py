@@ -34,7 +34,7 @@ from nscaching.nodes.api import make_node_config
 from nscaching.nodes.embedding import CONFIG_FILE, read_graph, write_graph
 from nscaching.nodes.loading import NAMED as NAMED_NODE_GRAPHS
 from nscaching.nodes.tasks import classification_scores, hold_out_edges
-from nscaching.runs.api import cooked, load_run, make_config, make_trainer, merged_options
+from nscaching.runs.api import load_run, make_config, make_trainer, merged_options, recipe_config
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import pick_device
 from nscaching.training.opening import graph_of_run, named_or_graph, open_graph
@@ -94,12 +94,12 @@ class GraphRuns:
         paper's recipe, unless another one is named.
         """
         if space in (AUTO, "recipe"):
-            config = cooked(given, None, graph, progress)
+            config = recipe_config(given, None, graph, progress)
             if space == "recipe" or config.recipe != PAPER:
                 return "recipe", config
             space = "sampler"
         given = {**given, "sampler": SPACES[space].sampler}
-        return space, cooked(given, None, graph, progress)
+        return space, recipe_config(given, None, graph, progress)
 
     def write_base(self, base: Path, config: TrainConfig, graph: KnowledgeGraph) -> None:
         """Write what the workers read: a run folder without a model."""
