@@ -124,6 +124,7 @@ CASES = {
         c.asked(),
         c.floats(c.b, c.d),
     ),
+    "take_rows": lambda c: (c.floats(c.n, c.d), c.below(c.n, c.b)),
     "int8_write": lambda c: (c.floats(c.n, c.d), *c.copy()),
     "int8_dot_forward": lambda c: (
         c.floats(c.b, c.d),

@@ -148,7 +148,22 @@ def _translation_backward(
         through_view(table, x, context, triple, scale, product, view, dim, rows, i, d_context, i)
 
 
+@parallel
+def _take_rows(rows: Array, places: Array, taken: Array) -> None:
+    for i in prange(places.shape[0]):
+        row = rows[places[i]]
+        for d in range(rows.shape[1]):
+            taken[i, d] = row[d]
+
+
 # The forms that the registry names ---------------------------------------------------------------
+
+
+def take_rows(rows: Tensor, places: Tensor) -> Tensor:
+    """Return rows by their places. Shapes: (n, w), (m,) -> (m, w)."""
+    taken = torch.empty(len(places), rows.shape[1])
+    _take_rows(*arrays(rows, places, taken))
+    return taken
 
 
 def bilinear_forward(

@@ -94,7 +94,7 @@ class TrainingStep:
     def _catch_up(self, batch: Batch, candidates: Candidates, refused: Tensor | None) -> None:
         """Bring the entity rows that the step reads to the present step."""
         if self.optimizer.is_deferred("entity"):
-            ids = [batch.heads, batch.tails, candidates.ids.reshape(-1).clamp_min(0)]
+            ids = [batch.heads, batch.tails, candidates.negatives.reshape(-1).clamp_min(0)]
             if refused is not None:
                 ids.append(refused.reshape(-1).clamp_min(0))
             if candidates.pool is not None:
