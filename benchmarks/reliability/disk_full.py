@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import json
 import os
 import random
 import resource
@@ -26,14 +25,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kills import content, damage, difference
+from shares import Share, add_options, run_share, run_shares
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 #: Events of the interpreter that come before a change of the file system.
@@ -238,84 +236,40 @@ def _temporary(out: Path) -> str | None:
     return f"left behind: {found[0]}" if found else None
 
 
-def campaign(place: Path, share: int, shares: int, points: int, seed: int) -> dict[str, Any]:
-    """Go through this worker's share of all points."""
-    counts: dict[str, Counter[str]] = {}
-    failures = []
+def campaign(place: Path, points: int, seed: int, share: Share) -> None:
+    """Go through a share of all points."""
     with small_disk(place) as disk:
+        share.more["mounted"] = disk.mounted
         for command in make_commands(place):
             code, said = disk.run(command)
             assert code == 0, f"{command.name}: {said}"
             expected, writes = content(disk.out), disk.count
-            counted = counts[command.name] = Counter(writes=writes if share == 0 else 0)
+            share.count(command.name, "writes", writes if share.number == 0 else 0)
             chance = random.Random(f"{command.name}/{seed}")
             every = [(at, chance.choice([0, 0, 1, 2, 4, 8])) for at in range(1, writes + 1)]
             if points:
                 every = chance.sample(every, min(points, len(every)))
-            for at, pages in every[share::shares]:
+            for at, pages in every[share.number :: share.of]:
+                if share.is_over():
+                    return
                 ended = one_point(disk, command, expected, at, pages)
-                counted[ended if ended in ("finished", "refused") else "failed"] += 1
-                if ended not in ("finished", "refused"):
-                    failures.append(
-                        {"command": command.name, "write": at, "pages": pages, "what": ended}
-                    )
-        mounted = disk.mounted
-    return {"mounted": mounted, "commands": {n: dict(c) for n, c in counts.items()},
-            "failures": failures}  # fmt: skip
-
-
-def added(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Add the counts of all workers up."""
-    commands: dict[str, Counter[str]] = {}
-    for part in parts:
-        for name, counted in part["commands"].items():
-            commands.setdefault(name, Counter()).update(counted)
-    total: Counter[str] = Counter()
-    for counted in commands.values():
-        total.update(counted)
-    return {
-        "mounted": all(part["mounted"] for part in parts),
-        "total": dict(total),
-        "commands": {name: dict(counted) for name, counted in commands.items()},
-        "failures": [failure for part in parts for failure in part["failures"]],
-    }
+                good = ended in ("finished", "refused")
+                share.count(command.name, ended if good else "failed")
+                if not good:
+                    told = {"command": command.name, "write": at, "pages": pages, "what": ended}
+                    share.failures.append(told)
 
 
 def main() -> int:
-    """Start the workers, add their counts up and print them."""
+    """Start the workers, or do the share of one."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--points", type=int, default=0, help="writes per command; 0 is all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="file of the counts")
-    parser.add_argument("--share", type=int, help="do only this share, in this process")
+    add_options(parser)
     given = parser.parse_args()
-    if given.share is not None:
-        with tempfile.TemporaryDirectory(prefix="disk-full-") as place:
-            found = campaign(Path(place), given.share, given.workers, given.points, given.seed)
-        print(json.dumps(found))
-        return 0
-    started = time.monotonic()
-    one = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    again = [sys.executable, __file__, "--workers", str(given.workers), "--seed", str(given.seed)]
-    again += ["--points", str(given.points)]
-    workers = [
-        subprocess.Popen(
-            [*again, "--share", str(share)],
-            stdout=subprocess.PIPE,
-            env={**os.environ, **one},
-        )
-        for share in range(given.workers)
-    ]
-    parts = [json.loads(worker.communicate()[0] or "null") for worker in workers]
-    if None in parts:
-        print("A worker ended early.", file=sys.stderr)
-        return 1
-    counts = {**added(parts), "seed": given.seed, "seconds": round(time.monotonic() - started)}
-    if given.out is not None:
-        given.out.write_text(json.dumps(counts, indent=1) + "\n")
-    print(json.dumps(counts))
-    return 1 if counts["failures"] else 0
+    if given.share is None:
+        return run_shares(given, "--points", str(given.points), kept="commands")
+    with tempfile.TemporaryDirectory(prefix="disk-full-") as place:
+        return run_share(given, lambda s: campaign(Path(place), given.points, given.seed, s))
 
 
 if __name__ == "__main__":

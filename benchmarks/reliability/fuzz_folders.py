@@ -2,9 +2,10 @@
 
     python benchmarks/reliability/fuzz_folders.py --count 25000 --workers 16 --out fuzz_folders.json
 
-A run, an embedding of nodes, a comparison and a search are made. Then one file after another is
-mutated (bytes flipped, cut, repeated, put in; tokens of YAML and JSON put in; keys taken out,
-values of other types put in their place), and the folder is read as a command reads it. A case is
+A run, an embedding of nodes, a comparison, a search and a reproduction are made. Then one file
+after another is mutated (bytes flipped, cut, repeated, put in; tokens of YAML and JSON put in; keys
+taken out, values of other types put in their place), and the folder is read as a command reads it.
+A case is
 
 - ``equal``: all that was read is what was written;
 - ``refused``: a ``UserError`` of one or two sentences that names the folder;
@@ -18,16 +19,13 @@ What people may edit is not compared: most of ``config.yaml``, ``search.yaml`` a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
+import io
 import json
-import os
 import random
-import subprocess
-import sys
 import tempfile
-import time
 import traceback
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +33,7 @@ from typing import Any
 
 from flip_bytes import content as run_content
 from fuzz_readers import limited, mutated, unfit
+from shares import Share, add_options, run_share, run_shares
 
 from nscaching.errors import UserError
 
@@ -109,6 +108,13 @@ def read_search(folder: Path) -> Any:
     return search.log.events()
 
 
+def read_reproduction(folder: Path) -> Any:
+    """Read the rows of a reproduction, which say what is done."""
+    from nscaching.experiments.paper.results import Results
+
+    return Results(folder).rows
+
+
 RUN = ("nscaching.json", "config.yaml", "entities.txt", "relations.txt", "graph.safetensors",
        "model.safetensors", "checkpoint/state.safetensors", "metrics.jsonl", "trace.jsonl",
        "calibration.json", "rejected.tsv")  # fmt: skip
@@ -125,12 +131,14 @@ KINDS = {
     "search": Kind(
         ("nscaching.json", "search.yaml", "trials.jsonl"), read_search, logs=("trials.jsonl",)
     ),
+    "reproduction": Kind(("table-7.json",), read_reproduction),
 }  # fmt: skip
 
 
 def make_folders(place: Path) -> dict[str, Path]:
     """Train small ones of every kind that can be made here."""
     import nscaching as ns
+    from nscaching.cli.main import app
 
     triples = [(f"e{i}", f"r{i % 3}", f"e{(7 * i + 1) % 40}") for i in range(240)]
     small: dict[str, Any] = {"dim": 4, "progress": "none", "device": "cpu", "recipe": "paper"}
@@ -147,6 +155,19 @@ def make_folders(place: Path) -> dict[str, Path]:
     ns.compare(data, "uniform,bernoulli", seeds=[0], out=place / "comparison", epochs=1, **small)
     if importlib.util.find_spec("smac") is not None:
         ns.tune(data, out=place / "search", trials=2, epochs=1, valid_every=1, **small)
+    cell = [
+        "--dataset",
+        "WN18RR",
+        "--scoring",
+        "simple",
+        "--mode",
+        "scratch",
+        "--sampler",
+        "bernoulli",
+    ]
+    cell += ["--on", "shape/400", "--budget", "1", "--device", "cpu", "--quiet", "--out"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        app(["reproduce", "table-7", *cell, str(place / "reproduction")], standalone_mode=False)
     return {name: place / name for name in KINDS if (place / name).exists()}
 
 
@@ -220,71 +241,33 @@ def one_case(kind: Kind, folder: Path, whole: Any, name: str, chance: random.Ran
     return "silent"
 
 
-def campaign(place: Path, share: int, shares: int, count: int, seed: int) -> dict[str, Any]:
-    """Run this worker's share of the cases, file by file."""
-    counts: dict[str, Counter[str]] = {}
-    failures = []
-    for kind_name, folder in make_folders(place).items():
-        kind = KINDS[kind_name]
-        whole = kind.read(folder)
-        for at in range(share, count, shares):
-            name = kind.files[at % len(kind.files)]
-            chance = random.Random(f"{kind_name}/{name}/{seed}/{at}")
-            ended = one_case(kind, folder, whole, name, chance)
-            good = ended in ("equal", "refused", "redone")
-            outcome = ended if good else "silent" if ended == "silent" else "crashed"
-            counts.setdefault(f"{kind_name}/{name}", Counter())[outcome] += 1
-            if not good:
-                failures.append({"file": f"{kind_name}/{name}", "case": at, "what": ended[-900:]})
-    return {"files": {name: dict(each) for name, each in counts.items()}, "failures": failures}
-
-
-def added(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Add the counts of all workers up."""
-    files: dict[str, Counter[str]] = {}
-    for part in parts:
-        for name, counted in part["files"].items():
-            files.setdefault(name, Counter()).update(counted)
-    total: Counter[str] = sum(files.values(), Counter())
-    return {
-        "cases": total.total(),
-        "total": dict(total),
-        "files": {name: dict(counted) for name, counted in files.items()},
-        "failures": [failure for part in parts for failure in part["failures"]],
-    }
+def campaign(place: Path, count: int, seed: int, share: Share) -> None:
+    """Do a share of the cases: the files of all folders in turn."""
+    folders = make_folders(place)
+    whole = {name: KINDS[name].read(folder) for name, folder in folders.items()}
+    files = [(name, file) for name in folders for file in KINDS[name].files]
+    for at in range(share.number, count, share.of):
+        if share.is_over():
+            return
+        kind, name = files[at % len(files)]
+        chance = random.Random(f"{kind}/{name}/{seed}/{at}")
+        ended = one_case(KINDS[kind], folders[kind], whole[kind], name, chance)
+        good = ended in ("equal", "refused", "redone")
+        share.count(f"{kind}/{name}", ended if good or ended == "silent" else "crashed")
+        if not good:
+            share.failures.append({"file": f"{kind}/{name}", "case": at, "what": ended[-900:]})
 
 
 def main() -> int:
-    """Start the workers, add their counts up and print them."""
+    """Start the workers, or do the share of one."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--count", type=int, default=1000, help="cases per kind of folder")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="file of the counts")
-    parser.add_argument("--share", type=int, help="do only this share, in this process")
+    parser.add_argument("--count", type=int, default=1000, help="cases over all files")
+    add_options(parser)
     given = parser.parse_args()
-    if given.share is not None:
-        with tempfile.TemporaryDirectory(prefix="fuzz-folders-") as place:
-            told = campaign(Path(place), given.share, given.workers, given.count, given.seed)
-        print(json.dumps(told))
-        return 0
-    started = time.monotonic()
-    again = [sys.executable, __file__, "--workers", str(given.workers), "--seed", str(given.seed)]
-    again += ["--count", str(given.count)]
-    one = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    workers = [
-        subprocess.Popen([*again, "--share", str(share)], stdout=-1, env={**os.environ, **one})
-        for share in range(given.workers)
-    ]
-    outputs = [worker.communicate()[0] for worker in workers]
-    died = [worker.returncode for worker in workers if worker.returncode != 0]
-    counts = added([json.loads(output) for output in outputs if output])
-    counts["failures"] += [{"what": f"a worker ended with {code}"} for code in died]
-    counts |= {"seed": given.seed, "seconds": round(time.monotonic() - started)}
-    if given.out is not None:
-        given.out.write_text(json.dumps(counts, indent=1) + "\n")
-    print(json.dumps(counts))
-    return 1 if counts["failures"] else 0
+    if given.share is None:
+        return run_shares(given, "--count", str(given.count))
+    with tempfile.TemporaryDirectory(prefix="fuzz-folders-") as place:
+        return run_share(given, lambda s: campaign(Path(place), given.count, given.seed, s))
 
 
 if __name__ == "__main__":

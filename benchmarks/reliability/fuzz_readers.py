@@ -36,11 +36,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import traceback
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -48,6 +49,7 @@ from xml.sax.saxutils import quoteattr
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyoxigraph
+from shares import keep
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, load_graph
@@ -55,6 +57,7 @@ from nscaching.graph.datasets import DownloadError, extract, sha256_of
 
 Triples = list[tuple[str, str, str]]
 Files = dict[str, bytes]
+INTACT = 5  #: every fifth file is not mutated
 SECONDS = 30  # a busy machine stops for seconds
 NAMES = [
     "a",
@@ -360,7 +363,7 @@ def one_case(kind: str, number: int, seed: int, folder: Path) -> tuple[str, str]
     written = some_triples(rng, form.iris)
     data = form.write(written)
     files = dict(data) if isinstance(data, dict) else {form.file: data}
-    intact = number % 5 == 0
+    intact = number % INTACT == 0
     if not intact:
         chosen = rng.choice(sorted(files))
         files[chosen] = mutated(files[chosen], rng)
@@ -450,6 +453,7 @@ def main() -> int:
     parser.add_argument("--formats", default=",".join(FORMATS))
     parser.add_argument("--workers", type=int, default=1, help="processes at once")
     parser.add_argument("--out", type=Path, help="file of the counts, written as they come")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no batch after that")
     parser.add_argument("--worker", nargs=4, metavar=("FORMAT", "FIRST", "COUNT", "SEED"))
     options = parser.parse_args()
     if options.worker:
@@ -459,31 +463,37 @@ def main() -> int:
     formats: dict[str, Counter[str]] = {kind: Counter() for kind in options.formats.split(",")}
     batches = [
         (kind, first, min(500, options.count - first), options.seed)
-        for kind in formats
         for first in range(0, options.count, 500)
+        for kind in formats
     ]
     failures: list[dict[str, Any]] = []
-    text = ""
+    started, mutations = time.monotonic(), 0
+    told: dict[str, Any] = {}
+
+    def run(batch: tuple[str, int, int, int]) -> tuple[str, dict[str, Any]]:
+        if time.monotonic() - started > options.seconds:
+            return batch[0], {"counts": {}, "failures": []}
+        return batch[0], run_process(*batch)
+
     with ThreadPoolExecutor(options.workers) as pool:
-        ended = pool.map(lambda batch: (batch[0], run_process(*batch)), batches)
-        for kind, found in ended:
+        for ended in as_completed([pool.submit(run, batch) for batch in batches]):
+            kind, found = ended.result()
             formats[kind].update(found["counts"])
             failures += found["failures"]
-            text = json.dumps(_result(formats, failures, options.seed), indent=1)
-            if options.out is not None:
-                options.out.write_text(text + "\n")
-    print(text)
+            count = sum(found["counts"].values())
+            mutations += count - len(range(0, count, INTACT))
+            told = _result(formats, failures) | {"mutated": mutations, "seed": options.seed}
+            told["seconds"] = round(time.monotonic() - started)
+            keep(options.out, told)
+    print(json.dumps(told))
     return 1 if failures else 0
 
 
-def _result(
-    formats: dict[str, Counter[str]], failures: list[dict[str, Any]], seed: int
-) -> dict[str, Any]:
+def _result(formats: dict[str, Counter[str]], failures: list[dict[str, Any]]) -> dict[str, Any]:
     total: Counter[str] = sum(formats.values(), Counter())
     counted = {kind: dict(counts) for kind, counts in formats.items()}
     return {
-        "seed": seed,
-        "cases": sum(total.values()),
+        "cases": total.total(),
         "total": dict(total),
         "formats": counted,
         "failures": failures,

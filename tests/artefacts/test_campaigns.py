@@ -1,4 +1,4 @@
-"""A share of the campaigns in ``benchmarks/reliability``: kills, full disks, two writers."""
+"""A share of the campaigns in ``benchmarks/reliability``: kills, full disks, damage."""
 
 import json
 import os
@@ -46,3 +46,12 @@ def test_a_disk_that_fills_up_leaves_everything_whole():
 @pytest.mark.slow
 def test_of_two_trainings_into_one_folder_one_is_refused():
     assert campaign("two_writers.py", "--pairs", 1)["pairs"] == 1
+
+
+@pytest.mark.slow
+def test_a_damaged_file_of_any_folder_is_refused_or_does_not_matter(tmp_path):
+    told = campaign("fuzz_folders.py", "--count", 120, "--seed", 3, "--out", tmp_path / "told.json")
+    assert told["failures"] == []
+    assert sum(told["total"].values()) == 120
+    assert {name.split("/")[0] for name in told["files"]} >= {"run", "nodes", "reproduction"}
+    assert json.loads((tmp_path / "told.json").read_text())["total"] == told["total"]

@@ -1,6 +1,7 @@
 """A share of the campaign of benchmarks/reliability: no crash, no silent difference."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,11 @@ def load_campaign():
     file = Path(__file__).parents[2] / "benchmarks" / "reliability" / "fuzz_readers.py"
     spec = importlib.util.spec_from_file_location("fuzz_readers", file)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(file.parent))
     return module
 
 

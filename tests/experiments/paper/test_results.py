@@ -87,3 +87,11 @@ def test_figures_without_numbers_of_the_paper_are_not_tallied(tmp_path):
     plain = row(0.4, options={"lazy": 3})
     Results(tmp_path).keep("figure-9", [plain])
     assert "At least the paper's" not in write_report(tmp_path, tmp_path / "page.md").read_text()
+
+
+def test_a_row_that_was_changed_is_refused_and_earlier_versions_had_no_digest(tmp_path):
+    file = Results(tmp_path).keep("table-7", [row(0.4478), row(0.4, seed=1, version="0.1.0")])
+    assert Results(tmp_path).rows == [row(0.4478), row(0.4, seed=1, version="0.1.0")]
+    file.write_text(file.read_text().replace("0.4478", "0.4479", 1))
+    with pytest.raises(UserError, match=r"table-7\.json .*row 1 was changed since it was written"):
+        Results(tmp_path)
