@@ -7,6 +7,7 @@ import numpy as np
 import pandas
 import pyarrow.parquet
 import pytest
+import torch
 
 import nscaching as ns
 from nscaching import KnowledgeGraph, UserError
@@ -190,6 +191,57 @@ def test_discovered_facts_are_the_most_probable_of_all(towns):
     everything = sorted((fact.probability for fact in every_candidate(towns)), reverse=True)
     assert np.allclose(chances, everything[:40], atol=1e-6)
     assert not {fact.triple for fact in found} & known_triples(towns.graph)
+
+
+@pytest.mark.parametrize("scoring", ["complex", "transe", "rotate"])
+def test_questions_without_a_chance_are_skipped_and_the_facts_are_the_same(
+    towns, scoring, monkeypatch
+):
+    """The slow twin asks every question and looks at every answer."""
+    run = towns if scoring == "complex" else run_of(towns.graph, scoring, dim=8)
+    asker = run._asker
+    monkeypatch.setattr(asker.evidence, "chunk", lambda: 7)
+    kept, ask = [], asker.evidence.ask
+
+    def counted(*given):
+        questions = ask(*given)
+        kept.append(len(questions.rows))
+        return questions
+
+    monkeypatch.setattr(asker.evidence, "ask", counted)
+    for n, options in (
+        (3, {}),
+        (40, {"per_question": None, "contradictions": True}),
+        (40, {"per_question": 1, "per_answer": 2}),
+        (20, {"tails": [f"land{number}" for number in range(4)]}),
+    ):
+        kept.clear()
+        found, worth = run.discover(n, **options), sum(kept)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                asker, "highest", lambda side, r, anchors, _=None: torch.full((len(anchors),), 1e9)
+            )
+            assert run.discover(n, **options) == found
+        if (n, scoring) == (3, "complex"):
+            assert worth < 0.75 * (sum(kept) - worth)
+        assert found
+
+
+def test_no_answer_is_above_the_bound_of_its_question(towns):
+    asker = towns._asker
+    for relation in range(towns.graph.num_relations):
+        heads = np.flatnonzero(asker.evidence.positions.column(Side.HEAD, relation).plausible)
+        every = asker.ask(Side.TAIL, relation, heads, towns.graph.num_entities)
+        questions = asker.evidence.ask(Side.TAIL, heads, np.full(len(heads), relation))
+        known = asker.evidence.known_answers(Side.TAIL, heads, np.full(len(heads), relation))
+        questions.scores[known] = -np.inf
+        highest = (questions.scores.amax(dim=1) - questions.mean) / questions.spread
+        for bound in (
+            asker.highest(Side.TAIL, relation, heads, highest),
+            asker.highest(Side.TAIL, relation, heads),
+        ):
+            assert (every.logit <= bound.numpy()[every.row]).all()
+            assert bound.isfinite().all()
 
 
 def test_memory_and_blocks_change_nothing(towns):

@@ -14,8 +14,9 @@ position if most of the entities that share its other positions stand in it too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -160,6 +161,7 @@ class Questions:
     normaliser: Tensor  #: (b,)
     mean: Tensor  #: (b,)
     spread: Tensor  #: (b,)
+    rows: Tensor  #: (b,) which of the questions that were asked these are
 
     def of_scores(self, temperature: float, rows: Tensor, scores: Tensor) -> Tensor:
         """Return the two features of scores to the questions ``rows``; (n,), (n,) -> (n, 2)."""
@@ -195,25 +197,67 @@ class Evidence:
 
     @torch.no_grad()
     def ask(
-        self, side: Side, anchors: npt.NDArray[np.integer], relations: npt.NDArray[np.integer]
+        self,
+        side: Side,
+        anchors: npt.NDArray[np.integer],
+        relations: npt.NDArray[np.integer],
+        worth: Callable[[Tensor], Tensor] | None = None,
     ) -> Questions:
-        """Score all entities for each question; training answers do not count. (b,), (b,)."""
+        """Score all entities for each question; training answers do not count. (b,), (b,).
+
+        ``worth`` gets the highest deviation of each question, (b,), and tells which questions are
+        to be kept, as bools; most of the work is spared for the others.
+        """
         device = self.model.device
         scores = self.model.score_all(
             side,
             torch.from_numpy(np.asarray(anchors, dtype=np.int64)).to(device),
             torch.from_numpy(np.asarray(relations, dtype=np.int64)).to(device),
-        )
-        scores = torch.nan_to_num(scores.float(), nan=-1e30, posinf=1e30, neginf=-1e30)
+        ).float()
         mean = scores.mean(dim=1)
+        if not bool(mean.isfinite().all()):  # a score that is no number is the worst
+            scores = torch.nan_to_num(scores, nan=-1e30, posinf=1e30, neginf=-1e30)
+            mean = scores.mean(dim=1)
         spread = torch.linalg.vector_norm(scores - mean[:, None], dim=1)
         spread /= max(1, scores.shape[1] - 1) ** 0.5
+        spread.clamp_(min=1e-6)
         row, known = self.known_answers(side, anchors, relations)
         kept = scores[row, known]
         scores[row, known] = -torch.inf
+        rows = torch.arange(len(scores), device=device)
+        if worth is not None:
+            rows = torch.nonzero(worth((scores.amax(dim=1) - mean) / spread))[:, 0]
+            if len(rows) < len(scores):
+                place = torch.full_like(mean, -1, dtype=torch.int64)
+                place[rows] = torch.arange(len(rows), device=device)
+                still = place[row] >= 0
+                row, known, kept = place[row[still]], known[still], kept[still]
+                scores, mean, spread = scores[rows], mean[rows], spread[rows]
         normaliser = torch.logsumexp(self.temperature * scores, dim=1)
         scores[row, known] = kept
-        return Questions(scores, normaliser, mean, spread.clamp_min(1e-6))
+        return Questions(scores, normaliser, mean, spread, rows)
+
+    @cached_property
+    @torch.no_grad()
+    def highest_deviations(self) -> Tensor | None:
+        """A bound on how far above the mean of a question each entity can score; (entities,).
+
+        In standard deviations of that question. Where scores are dot products it is the Mahalanobis
+        norm of the entity's vector, by the inequality of Cauchy and Schwarz; else None.
+        """
+        table = self.model.entity
+        if self.model.match.name != "dot" or not bool(table.isfinite().all()):
+            return None
+        centre, width = table.double().mean(dim=0), table.shape[1]
+        parts = torch.split(table, max(1, (1 << 24) // width))
+        spread = centre.new_zeros(width, width)
+        for part in parts:
+            spread += (part - centre).T @ (part - centre) / max(1, len(table) - 1)
+        ridge = 1e-9 * spread.diagonal().mean() + 1e-30
+        root = torch.linalg.cholesky(spread + ridge * torch.eye(width).to(spread))
+        inverse = torch.linalg.inv(root)
+        norms = [torch.linalg.vector_norm((part - centre) @ inverse.T, dim=1) for part in parts]
+        return torch.cat(norms).float()
 
     def known_answers(
         self, side: Side, anchors: npt.NDArray[np.integer], relations: npt.NDArray[np.integer]

@@ -13,6 +13,7 @@ from torch import Tensor
 from nscaching.evaluation.calibration import Calibration, claim_probabilities
 from nscaching.evaluation.evidence import (
     ENTITY_FEATURES,
+    ONE_ANSWER,
     SCORE_FEATURES,
     Evidence,
     Positions,
@@ -32,6 +33,8 @@ Ids = npt.NDArray[np.integer]
 LEAST_LOGIT = float(np.log(0.01 / 0.99))
 #: Bytes of what is kept of relations that have been asked.
 _KEPT_BYTES = 1 << 27
+#: Added to bounds of log-odds, which single precision rounds.
+_ROUNDING = 0.01
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Asker:
         #: What all known facts say of entities: new facts are judged by it, known ones by training.
         self.whole = Positions.of(graph, whole=True)
         self._refused = AnswersBySide(rejected, graph.num_relations)
-        self._terms: dict[tuple[Side, int], tuple[Tensor, Tensor]] = {}
+        self._kept_terms: dict[tuple[Side, int], tuple[Tensor, Tensor]] = {}
 
     @torch.no_grad()
     def ask(
@@ -78,7 +81,7 @@ class Asker:
         contradictions: bool = True,
         unlikely: bool = True,
         among: Tensor | None = None,
-        above: float = -np.inf,
+        least: float = -np.inf,
     ) -> Ranked:
         """Return the k best answers of each question for one side of a relation; anchors: (b,).
 
@@ -86,11 +89,19 @@ class Asker:
         itself, unless the relation holds between something and itself somewhere. Without
         ``contradictions`` so are second answers where the relation has one, and without
         ``unlikely`` answers that were never seen there and have hardly a chance. ``among`` marks
-        the entities that may answer; shape: (entities,). Answers whose rank is decided by a number
-        that is not ``above`` another one are left out.
+        the entities that may answer; shape: (entities,). Answers below ``least`` are left out, in
+        log-odds, or in scores with ``by_score``.
         """
         relations = np.full(len(anchors), relation)
-        questions = self.evidence.ask(side, anchors, relations)
+        worth = None
+        if least > -np.inf and self.calibration is not None and not (by_score or known):
+
+            def worth(highest: Tensor) -> Tensor:
+                return self.highest(side, relation, anchors, highest) >= least
+
+        questions = self.evidence.ask(side, anchors, relations, worth)
+        anchors = np.asarray(anchors)[questions.rows.cpu().numpy()]
+        relations = relations[: len(anchors)]
         scores, device = questions.scores, questions.scores.device
         facts = tuple(
             torch.from_numpy(part).to(device) for part in self.known[side].of(anchors, relations)
@@ -116,12 +127,13 @@ class Asker:
         if among is not None:
             ranked[:, ~among] = -torch.inf
         # Most questions of a whole graph have no answer that is good enough: they are not sorted.
-        worth = torch.nonzero(ranked.amax(dim=1) > above)[:, 0]
-        best = ranked[worth].topk(min(k, ranked.shape[1]), dim=1)
-        place, rank = torch.nonzero(best.values > above, as_tuple=True)
-        place, entities = worth[place], best.indices[place, rank]
+        least = max(least, torch.finfo(ranked.dtype).min)  # what is left out is -inf
+        good = torch.nonzero(ranked.amax(dim=1) >= least)[:, 0]
+        best = ranked[good].topk(min(k, ranked.shape[1]), dim=1)
+        place, rank = torch.nonzero(best.values >= least, as_tuple=True)
+        place, entities = good[place], best.indices[place, rank]
         return Ranked(
-            place.cpu().numpy(),
+            questions.rows[place].cpu().numpy(),
             entities.cpu().numpy(),
             scores[place, entities].double().cpu().numpy(),
             logits[place, entities].double().cpu().numpy(),
@@ -156,25 +168,7 @@ class Asker:
         slope = (temperature * weights[0] + weights[1] / questions.spread).float()
         base = -weights[0] * questions.normaliser - weights[1] * questions.mean / questions.spread
         base = (base + curve.intercepts[relation]).float()
-        _, of_answer, of_anchor = np.split(
-            weights, np.cumsum([len(SCORE_FEATURES), len(ENTITY_FEATURES)])
-        )
-        other = Side.HEAD if side is Side.TAIL else Side.TAIL
-
-        def terms(positions: Positions | None) -> tuple[Tensor, Tensor]:
-            answers = self.evidence.entity_table(side, relation, positions) @ of_answer
-            asked = self.evidence.entity_table(other, relation, positions) @ of_anchor
-            device = scores.device
-            return (
-                torch.from_numpy(answers).float().to(device),
-                torch.from_numpy(asked).float().to(device),
-            )
-
-        if (side, relation) not in self._terms:
-            if 8 * (len(self._terms) + 1) * scores.shape[1] > _KEPT_BYTES:
-                self._terms.clear()
-            self._terms[side, relation] = terms(self.whole)
-        answer, asked = self._terms[side, relation]
+        answer, asked = self._terms(side, relation)
         rows = torch.from_numpy(np.asarray(anchors, dtype=np.int64)).to(scores.device)
         anchor = asked[rows] + base
         logits: Tensor = scores * slope[:, None]
@@ -182,10 +176,57 @@ class Asker:
         logits += answer
         if facts is not None:
             row, entity = facts
-            answer, asked = terms(None)
+            answer, asked = self._terms(side, relation, by_training=True)
             anchor = asked[rows] + base
             logits[row, entity] = scores[row, entity] * slope[row] + anchor[row] + answer[entity]
         return logits
+
+    def _terms(
+        self, side: Side, relation: int, *, by_training: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return what the graph adds to the log-odds of all entities; two of (entities,).
+
+        As answers to the question for a side of a relation, and as what is asked about. Those by
+        all known facts are kept.
+        """
+        assert self.calibration is not None
+        if not by_training and (side, relation) in self._kept_terms:
+            return self._kept_terms[side, relation]
+        weights = self.calibration.answers[side].of_relation(relation)
+        parts = np.split(weights, np.cumsum([len(SCORE_FEATURES), len(ENTITY_FEATURES)]))[1:]
+        positions, device = None if by_training else self.whole, self.evidence.model.device
+        answer, asked = (
+            torch.from_numpy(self.evidence.entity_table(of, relation, positions) @ part)
+            .float()
+            .to(device)
+            for of, part in zip((side, Side(1 - side)), parts, strict=True)
+        )
+        if not by_training:
+            if 8 * (len(self._kept_terms) + 1) * len(answer) > _KEPT_BYTES:
+                self._kept_terms.clear()
+            self._kept_terms[side, relation] = answer, asked
+        return answer, asked
+
+    def highest(
+        self, side: Side, relation: int, anchors: Ids, deviations: Tensor | None = None
+    ) -> Tensor:
+        """Return log-odds that no new answer of a question can exceed; anchors: (b,) -> (b,).
+
+        The log-softmax of an answer is at most 0. ``deviations``, (b,), are the highest of each
+        question; without them a bound is taken that needs no scores, or infinity.
+        """
+        assert self.calibration is not None
+        curve = self.calibration.answers[side]
+        slope = float(curve.of_relation(relation)[1])
+        answer, asked = self._terms(side, relation)
+        if deviations is not None:
+            best = answer.max() + slope * deviations
+        elif self.evidence.highest_deviations is not None:
+            best = (answer + slope * self.evidence.highest_deviations).max()
+        else:
+            best = answer.new_tensor(torch.inf)
+        rows = torch.from_numpy(np.asarray(anchors, dtype=np.int64)).to(answer.device)
+        return asked[rows] + best + (float(curve.intercepts[relation]) + _ROUNDING)
 
     def logits(self, triples: Ids, side: Side = Side.TAIL) -> npt.NDArray[np.float64]:
         """Return the log-odds of triples as answers to the question for a side; (n, 3) -> (n,)."""
@@ -256,17 +297,16 @@ class Asker:
     def contradicted(self, triples: Ids) -> list[Named | None]:
         """Return for each triple a fact of a relation with one answer that it contradicts."""
         found: list[Named | None] = [None] * len(triples)
-        single = self.evidence.positions.has_one_answer
-        relations = np.unique(triples[:, 1]).tolist()
-        for side, anchor, answer in ((Side.TAIL, 0, 2), (Side.HEAD, 2, 0)):
-            if not any(single(side, relation) for relation in relations):
-                continue
-            row, entity = self.known[side].of(triples[:, anchor], triples[:, 1])
-            facts = triples[row].copy()
-            facts[:, answer] = entity
-            for place, fact in zip(row.tolist(), facts.tolist(), strict=True):
-                if found[place] is not None or fact[answer] == int(triples[place, answer]):
-                    continue
-                if single(side, fact[1]):
-                    found[place] = self.named(fact)
+        single = self.evidence.positions.single >= ONE_ANSWER
+        for side, anchor, answer in ((Side.HEAD, 2, 0), (Side.TAIL, 0, 2)):
+            asked = np.flatnonzero(single[side, triples[:, 1]])
+            row, entity = self.known[side].of(triples[asked, anchor], triples[asked, 1])
+            other = entity != triples[asked[row], answer]
+            places, first = np.unique(asked[row[other]], return_index=True)
+            for place, entity_id in zip(
+                places.tolist(), entity[other][first].tolist(), strict=True
+            ):
+                fact = triples[place].tolist()
+                fact[answer] = entity_id
+                found[place] = self.named(fact)
         return found

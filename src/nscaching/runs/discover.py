@@ -16,25 +16,26 @@ from nscaching.training import Progress
 
 Floats = npt.NDArray[np.float64]
 
-#: Answers of a question looked at when the number per question is not limited.
+#: Answers of a question looked at when their number is not limited.
 _MOST_PER_QUESTION = 100
-#: Candidates kept while questions are asked, as a multiple of what is wanted.
-_KEPT = 4
+#: Candidates kept while questions are asked, as a multiple of what is wanted, and the fewest, where
+#: the number per answer is limited: of the best some are left out in the end.
+_KEPT, _FEWEST_KEPT = 4, 10_000
 
 
 class Best:
     """The best facts so far, in bounded memory."""
 
-    def __init__(self, count: int) -> None:
-        self._limit = max(_KEPT * count, 10_000)
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._triples: list[Ids] = []
         self._numbers: list[npt.NDArray[np.float64]] = []
         self._held = 0
-        self.least = -np.inf  #: a fact below this has no chance
+        self.least = -np.inf  #: a fact below has no chance
 
     def add(self, triples: Ids, logits: Floats, scores: Floats) -> None:
         """Take facts into account. Shapes: (n, 3), (n,), (n,)."""
-        good = logits > self.least
+        good = logits >= self.least
         self._triples.append(triples[good])
         self._numbers.append(np.column_stack([logits[good], scores[good]]))
         self._held += int(good.sum())
@@ -76,17 +77,23 @@ def discover(
             raise UserError(f"{name} must be at least 1, not {value}.")
     graph = asker.graph
     wanted = sorted(set(relations))
-    k = min(per_question or _MOST_PER_QUESTION, graph.num_entities)
+    # Where answers are limited too, the best one of a question may be left out for the next.
+    k = _MOST_PER_QUESTION if per_question is None or per_answer is not None else per_question
+    k = min(k, graph.num_entities)
     among = None
     if tails is not None:
         among = torch.zeros(graph.num_entities, dtype=torch.bool)
         among[torch.from_numpy(tails)] = True
         among = among.to(asker.evidence.model.device)
-    best = Best(count)
+    best = Best(count if per_answer is None else max(_KEPT * count, _FEWEST_KEPT))
     blocks = _blocks(asker, wanted, None if heads is None else np.unique(heads), contradictions)
     shown = progress or Progress("none")
-    with shown.work("asking", sum(len(block) for _, block in blocks)) as advance:
-        for relation, block in blocks:
+    with shown.work("asking", sum(len(block) for _, block, _ in blocks)) as advance:
+        for relation, block, bounds in blocks:
+            advance(len(block))
+            block = block[bounds >= best.least]
+            if len(block) == 0:
+                continue
             found = asker.ask(
                 Side.TAIL,
                 relation,
@@ -94,25 +101,24 @@ def discover(
                 k,
                 contradictions=contradictions,
                 among=among,
-                above=best.least,
+                least=best.least,
             )
             triples = np.column_stack(
                 [block[found.row], np.full(len(found.row), relation), found.entity]
             )
             best.add(triples.astype(np.int64), found.logit, found.score)
-            advance(len(block))
     triples, numbers = best.ordered()
     return _chosen(asker, triples, numbers, count, per_question, per_answer)
 
 
 def _blocks(
     asker: Asker, relations: Iterable[int], heads: Ids | None, contradictions: bool
-) -> list[tuple[int, Ids]]:
-    """Return what is asked at once: relations with some of their heads, in random order.
+) -> list[tuple[int, Ids, Floats]]:
+    """Return what is asked at once: a relation, some of its heads, and bounds of their log-odds.
 
     Asked are heads that were seen with the relation and those that fit; where the relation has one
-    answer, and contradictions are not wanted, those without an answer. In random order the best of
-    the first blocks soon tell which of the others are not good enough.
+    answer, and contradictions are not wanted, those without an answer. The most promising come
+    first: most of the others have no answer as good as what has been found by then.
     """
     positions, chunk, found = asker.evidence.positions, asker.evidence.chunk(), []
     for relation in relations:
@@ -122,9 +128,15 @@ def _blocks(
         asked = np.flatnonzero(marks)
         if heads is not None:
             asked = np.intersect1d(asked, heads)
-        found += [(relation, asked[at : at + chunk]) for at in range(0, len(asked), chunk)]
-    order = np.random.default_rng(0).permutation(len(found))
-    return [found[place] for place in order.tolist()]
+        bounds = np.full(len(asked), np.inf)
+        if asker.calibration is not None:
+            bounds = asker.highest(Side.TAIL, relation, asked).double().cpu().numpy()
+        order = np.argsort(-bounds, kind="stable")
+        asked, bounds = asked[order], bounds[order]
+        for start in range(0, len(asked), chunk):
+            part = slice(start, start + chunk)
+            found.append((relation, asked[part], bounds[part]))
+    return sorted(found, key=lambda block: -block[2][0])
 
 
 def _chosen(
