@@ -1,6 +1,7 @@
 """Recipes: which one a graph gets, what it gives, and that whatever is asked for wins."""
 
 import pytest
+import torch
 
 import nscaching as ns
 from nscaching import UserError
@@ -46,6 +47,17 @@ def test_a_graph_too_large_for_the_processor_gets_the_cache(monkeypatch):
     assert (options["recipe"], options["sampler"]) == ("cached", "nscaching")
     assert options["cache_size"] < 25
     assert "cached" in sentence
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_penalty_falls_with_density_and_is_larger_where_vectors_are_wide(monkeypatch, device):
+    monkeypatch.setattr(recipes, "pick_device", lambda name: torch.device(name))
+    given = {"recipe": "all-entities", "device": device}
+    sparse, middle, dense = (
+        recipes.with_recipe(given, random_graph(train=25 * times))[0]["n3"] for times in (2, 6, 20)
+    )
+    assert sparse > middle > dense
+    assert dense == {"cpu": 0.025, "cuda": 0.035}[device]
 
 
 @pytest.mark.parametrize("asked", [{"scoring": "transe"}, {"l2": 0.1}, {"sampler": "bernoulli"}])

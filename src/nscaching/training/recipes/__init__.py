@@ -36,6 +36,8 @@ _MANY_ENTITIES = 100_000
 _DIM = {"cpu": 64, "cuda": 1000}
 #: Facts per entity from which on a graph is dense, and up to which it is sparse.
 _DENSE, _SPARSE = 10, 4
+#: N3 penalty on a dense graph, by device: the wider vectors of a GPU take more.
+_DENSE_PENALTY = {"cpu": 0.025, "cuda": 0.035}
 #: Facts up to which a processor affords wider vectors with a cache.
 _FEW_FACTS = 500_000
 #: Steps that a run takes at least, where epochs are short.
@@ -110,7 +112,7 @@ def _fitted(options: dict[str, Any], graph: KnowledgeGraph, device: str) -> dict
     epochs = min(300, max(least, round(_STEPS * batch / max(1, triples))))
     many = entities > _MANY_ENTITIES
     density = triples / max(1, entities)
-    penalty = 0.025 if density > _DENSE else 0.05 if density > _SPARSE else 0.1
+    penalty = _DENSE_PENALTY[kind] if density > _DENSE else 0.05 if density > _SPARSE else 0.1
     fitted: dict[str, Any] = {
         "dim": 256 if many and on_gpu else _DIM[kind],
         "batch_size": batch,
