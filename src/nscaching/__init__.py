@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nscaching.experiments.compare import Comparison, compare
     from nscaching.experiments.tune import SearchResult, tune
     from nscaching.graph import KnowledgeGraph, load_graph
+    from nscaching.graph.ingest import ingest
     from nscaching.nodes import (
         NodeConfig,
         NodeEmbedding,
@@ -42,6 +43,7 @@ _DEFINED_IN = {
     "experiments.compare": ("Comparison", "compare"),
     "experiments.tune": ("SearchResult", "tune"),
     "graph": ("KnowledgeGraph", "load_graph"),
+    "graph.ingest": ("ingest",),
     "nodes": (
         "NodeConfig",
         "NodeEmbedding",
@@ -85,6 +87,7 @@ __all__ = [
     "__version__",
     "compare",
     "embed_nodes",
+    "ingest",
     "load_graph",
     "load_node_graph",
     "load_nodes",

@@ -35,6 +35,7 @@ EXTRAS = {
     for extra in (
         Extra("tune", ("smac",), "search for hyperparameters: nscaching tune"),
         Extra("rdf", ("pyoxigraph",), "read Turtle and RDF/XML, ask SPARQL"),
+        Extra("large", ("duckdb",), "graphs larger than memory: nscaching ingest"),
         Extra("networkx", ("networkx",), "graphs of NetworkX"),
         Extra("pyg", ("torch_geometric",), "data for PyTorch Geometric"),
         Extra("pykeen", ("pykeen",), "our sampler in PyKEEN, our runs as its models"),

@@ -34,6 +34,7 @@ COMMANDS = {
     "benchmark": "Time training and evaluation on this machine.",
     "check": "Say which files of a run are whole and belong together.",
     "doctor": "Say what this machine has and what would make it faster.",
+    "ingest": "Turn files of any size into a graph on disk, in bounded memory.",
     "datasets": "List, describe and fetch the named data sets.",
     "nodes": "Embed the nodes of a graph without relations.",
 }

@@ -66,6 +66,9 @@ class Source:
         except OSError as error:
             raise unreadable(path, error) from error
 
+    #: The number of its first line in the file.
+    first_line = 1
+
     def arrow(self) -> Any:
         """Return a reader for Arrow that holds no memory of Python.
 
@@ -87,6 +90,39 @@ class Source:
         """Return the bytes after a byte order mark, at most so many."""
         with self.open() as stream:
             return stream.read(most)
+
+
+class Block(Source):
+    """Some lines of a file, held in memory: a file of any size is read block by block."""
+
+    def __init__(self, path: Path, content: bytes, first_line: int) -> None:
+        self.path, self.first_line = path, first_line
+        kept = pa.BufferOutputStream()  # Arrow's own memory, see :meth:`Source.arrow`
+        kept.write(content)
+        self._held = kept.getvalue()
+
+
+def text_blocks(path: Path, size: int = 1 << 24) -> Iterator[Block]:
+    """Yield a file, packed or not, in blocks of whole lines of about so many bytes."""
+    try:
+        packed = path.suffix.lower() in _OPENERS
+        with (_OPENERS[path.suffix.lower()] if packed else _open)(path) as stream:
+            first_line, rest = 1, b""
+            while block := _next_block(stream, path, 0, size):
+                end = block.rfind(b"\n")
+                if end < 0:  # old files end lines by \r; the last one may be half of \r\n
+                    end = block.rfind(b"\r", 0, len(block) - 1)
+                if end < 0:
+                    rest += block
+                    continue
+                content, rest = rest + block[: end + 1], block[end + 1 :]
+                yield Block(path, content, first_line)
+                ends = content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n")
+                first_line += ends
+            if rest:
+                yield Block(path, rest, first_line)
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def read_bytes(path: Path) -> bytes:
@@ -156,9 +192,9 @@ def _held(path: Path, opener: Callable[[Path], Any]) -> Any:
     return kept.getvalue()
 
 
-def _next_block(stream: Any, path: Path, done: int) -> bytes:
+def _next_block(stream: Any, path: Path, done: int, size: int = 1 << 20) -> bytes:
     try:
-        block: bytes = stream.read(1 << 20)
+        block: bytes = stream.read(size)
         return block
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:

@@ -1,11 +1,11 @@
-"""A knowledge graph in memory: names, ids, and the three splits."""
+"""A knowledge graph: names, ids, and the three splits."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,9 @@ class KnowledgeGraph:
     that come with negatives; ``notes`` holds remarks on the data for the user.
     """
 
+    #: Whether arrays and names are mapped from disk, and may be larger than memory.
+    on_disk: ClassVar[bool] = False
+
     def __init__(
         self,
         entities: Sequence[str],
@@ -46,8 +49,8 @@ class KnowledgeGraph:
         notes: Sequence[str] | None = None,
     ) -> None:
         self.name = name
-        self.entities: list[str] = checked_names(entities, "entity")
-        self.relations: list[str] = checked_names(relations, "relation")
+        self.entities: Sequence[str] = checked_names(entities, "entity")
+        self.relations: Sequence[str] = checked_names(relations, "relation")
         self.duplicates: dict[str, int] = {}
         arrays: dict[str, Ids] = {}
         for split, given in zip(SPLITS, (train, valid, test), strict=True):
@@ -199,10 +202,13 @@ class KnowledgeGraph:
         """
         anchor_column, answer_column = (2, 0) if side == "head" else (0, 2)
         answers: dict[int, str] = {}
-        for split in reversed(SPLITS):
+        for split in ("test", "valid"):
             triples = self.split(split)
             found = (triples[:, anchor_column] == anchor) & (triples[:, 1] == relation)
             answers.update(dict.fromkeys(triples[found, answer_column].tolist(), split))
+        rows = self.rows.head if side == "head" else self.rows.tail
+        known = rows.completions(np.array([anchor]), np.array([relation]))[1]
+        answers.update(dict.fromkeys(known.tolist(), "train"))
         return answers
 
     @cached_property
@@ -242,21 +248,25 @@ class KnowledgeGraph:
         return digest.hexdigest()
 
     @cached_property
-    def entity_ids(self) -> dict[str, int]:
+    def entity_ids(self) -> Mapping[str, int]:
         """The id of each entity, by its name."""
         return {name: number for number, name in enumerate(self.entities)}
 
     @cached_property
-    def relation_ids(self) -> dict[str, int]:
+    def relation_ids(self) -> Mapping[str, int]:
         """The id of each relation, by its name."""
         return {name: number for number, name in enumerate(self.relations)}
 
-    def _look_up(self, name: str, ids: dict[str, int], names: list[str], kind: str) -> int:
+    def _look_up(self, name: str, ids: Mapping[str, int], names: Sequence[str], kind: str) -> int:
         found = ids.get(name)
         if found is None:
-            near = nearest_names(name, names) or "."
+            near = nearest_names(name, self._near(name, names)) or "."
             raise UserError(f"The graph '{self.name}' has no {kind} '{shown(name)}'{near}")
         return found
+
+    def _near(self, name: str, names: Sequence[str]) -> Sequence[str]:
+        """Return the names among which one like this is looked for."""
+        return names
 
     def _checked(self, given: npt.ArrayLike | None, what: str, width: int) -> Ids:
         """Return ids as a C-contiguous int32 array, each within its range."""

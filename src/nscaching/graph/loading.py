@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -100,6 +100,8 @@ def _load(source: str | Path) -> KnowledgeGraph:
                 f"'{source}' is the data set, not the {'folder' if path.is_dir() else 'file'} of "
                 f"that name here; write ./{source} for that."
             )
+    elif there and path.is_dir() and (path / "nscaching.json").is_file():
+        return _open_store(path)
     elif there and path.is_dir():
         graph = _load_folder(path, path.resolve().name)
     elif there:
@@ -110,6 +112,17 @@ def _load(source: str | Path) -> KnowledgeGraph:
             f"There is no file or folder {shown(source, 200)}, and no data set so named{near}"
         )
     return with_remarks(graph)
+
+
+def _open_store(path: Path) -> KnowledgeGraph:
+    """Open a graph on disk; another folder of ours is no graph."""
+    from nscaching.graph.store import GraphStore  # loads torch
+
+    store = GraphStore(path)
+    kind = store.read_marker().get("kind")
+    if kind != store.kind:
+        raise UserError(f"{path} is not a graph: {store.marker.name} says that it is a '{kind}'.")
+    return store.open()
 
 
 def _exists(path: Path) -> bool:
@@ -181,6 +194,8 @@ def assemble(plain: dict[str, Reading], labelled: dict[str, Reading], name: str)
 
 def _held_out(graph: KnowledgeGraph, share: float, seed: int) -> KnowledgeGraph:
     """Return the graph with valid and test taken out of its training triples; ids stay."""
+    if graph.on_disk:
+        raise UserError(f"'{graph.name}' is on disk; give --split to 'nscaching ingest' instead.")
     if len(graph.valid) or len(graph.test) or graph.labelled:
         raise UserError(f"'{graph.name}' has valid or test triples of its own; use split 0.")
     train, valid, test = split_triples(
@@ -213,34 +228,42 @@ def _held_out(graph: KnowledgeGraph, share: float, seed: int) -> KnowledgeGraph:
 
 def with_remarks(graph: KnowledgeGraph) -> KnowledgeGraph:
     """Add sentences on duplicates, unseen entities and leaked triples to the notes of a graph."""
-
-    def remark(count: int, one: str, many: str) -> None:
-        if count:
-            graph.notes.append(f"{count:,} {one if count == 1 else many}.")
-
-    for split in SPLITS:
-        copies = graph.duplicates[split]
-        one = f"duplicate line of {split} was dropped"
-        remark(copies, one, f"duplicate lines of {split} were dropped")
     held_out = np.concatenate([graph.valid, graph.test])
-    for one, many, columns, count in (
-        ("entity", "entities", [0, 2], graph.num_entities),
-        ("relation", "relations", [1], graph.num_relations),
-    ):
+    unseen = []
+    for columns, count in (([0, 2], graph.num_entities), ([1], graph.num_relations)):
         missing = np.zeros(count, dtype=bool)
         missing[held_out[:, columns]] = True
         for column in columns:
             missing[graph.train[:, column]] = False
-        absent = "not occur in train"
-        one, many = (
-            f"{one} of valid and test does {absent}",
-            f"{many} of valid and test do {absent}",
-        )
-        remark(int(missing.sum()), one, many)
+        unseen.append(int(missing.sum()))
     leaked = contained(held_out, graph.train, graph.num_entities, graph.num_relations)
-    one, many = "triple of valid and test is", "triples of valid and test are"
-    remark(int(leaked.sum()), f"{one} also in train", f"{many} also in train")
+    graph.notes += remarks(graph.duplicates, unseen, int(leaked.sum()))
     return graph
+
+
+def remarks(duplicates: Mapping[str, int], unseen: Sequence[int], leaked: int) -> list[str]:
+    """Return sentences on duplicates, unseen entities and relations, and leaked triples."""
+    entities, relations = unseen
+    absent, held = "not occur in train", "of valid and test"
+    told = [
+        *(
+            (
+                duplicates[split],
+                f"duplicate line of {split} was",
+                f"duplicate lines of {split} were",
+            )
+            for split in SPLITS
+        ),
+        (entities, f"entity {held} does", f"entities {held} do"),
+        (relations, f"relation {held} does", f"relations {held} do"),
+        (leaked, f"triple {held} is", f"triples {held} are"),
+    ]
+    ends = (*["dropped"] * len(SPLITS), absent, absent, "also in train")
+    return [
+        f"{count:,} {one if count == 1 else many} {end}."
+        for (count, one, many), end in zip(told, ends, strict=True)
+        if count
+    ]
 
 
 # Holding out ------------------------------------------------------------------------------------

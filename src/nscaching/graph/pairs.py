@@ -7,8 +7,12 @@ entities that complete it to a training triple. Tails per head and heads per tai
 
 from __future__ import annotations
 
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +21,8 @@ SideName = Literal["head", "tail"]
 Keys = npt.NDArray[np.int64]
 _Integers = npt.NDArray[np.integer[Any]]
 _Triples = npt.NDArray[np.int32]
+#: Triples sorted at once, unless one relation has more.
+_PART = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,36 @@ class PairRows:
         """How many distinct pairs there are."""
         return len(self.anchor)
 
+    def find(self, anchors: _Integers, relations: _Integers) -> Keys:
+        """Return the rows of pairs, -1 where training has no such pair. Shapes: (n,) -> (n,)."""
+        low = np.searchsorted(self.relation, relations, side="left")
+        stop = np.searchsorted(self.relation, relations, side="right")
+        end, last = stop, max(len(self) - 1, 0)
+        if not len(self):
+            return np.full(len(low), -1)
+        while (open_ := low < stop).any():  # a binary search for all pairs at once
+            middle = (low + stop) // 2
+            below = open_ & (self.anchor[np.minimum(middle, last)] < anchors)
+            low, stop = np.where(below, middle + 1, low), np.where(below, stop, middle)
+        found = (low < end) & (self.anchor[np.minimum(low, last)] == anchors)
+        return np.where(found, low, -1)
+
+    def contains(
+        self, anchors: _Integers, relations: _Integers, answers: _Integers
+    ) -> npt.NDArray[np.bool_]:
+        """Tell which triples are training triples. Shapes: (n,) each."""
+        pair, entity = self.completions(anchors, relations)
+        found = np.zeros(len(anchors), dtype=bool)
+        found[pair[entity == answers[pair]]] = True
+        return found
+
+    def completions(self, anchors: _Integers, relations: _Integers) -> tuple[Keys, _Triples]:
+        """Return the answers of pairs as (pair, entity) lists. Shapes: (n,) -> (m,), (m,)."""
+        rows = self.find(anchors, relations)
+        starts = np.where(rows < 0, 0, self.offsets[rows])
+        pair, place = ranges(starts, np.where(rows < 0, 0, self.offsets[rows + 1]) - starts)
+        return pair, self.answers[place]
+
 
 @dataclass(frozen=True)
 class TrainingRows:
@@ -42,32 +78,110 @@ class TrainingRows:
     tail: PairRows
 
 
+class PairPart(NamedTuple):
+    """The pairs of some relations, and what completes them."""
+
+    anchor: npt.NDArray[np.int32]  #: (rows,)
+    relation: npt.NDArray[np.int32]  #: (rows,)
+    counts: Keys  #: (rows,) how many answers each pair has
+    answers: npt.NDArray[np.int32]  #: (facts,)
+
+
 def pair_rows(
     triples: npt.NDArray[np.int32], side: SideName, num_entities: int, num_relations: int
 ) -> PairRows:
     """Number the distinct pairs that are left when ``side`` is taken out of each triple."""
+    of_triple = np.empty(len(triples), dtype=np.int32)
+    parts = list(pair_parts(triples, side, num_entities, num_relations, of_triple))
+    nothing = PairPart(*(np.zeros(0, dtype) for dtype in (np.int32, np.int32, int, np.int32)))
+    anchor, relation, counts, answers = map(np.concatenate, zip(nothing, *parts, strict=True))
+    offsets = np.zeros(len(anchor) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return PairRows(of_triple, anchor, relation, offsets, answers)
+
+
+def pair_parts(
+    triples: npt.NDArray[np.int32],
+    side: SideName,
+    num_entities: int,
+    num_relations: int,
+    of_triple: npt.NDArray[np.int32],
+) -> Iterator[PairPart]:
+    """Yield the pairs of one side, relation by relation; fill the row of each triple.
+
+    Sorting some relations at a time keeps the keys in the processor's cache, and memory bounded by
+    the largest relation: neither the triples nor the result need to be in memory.
+    """
     if side not in ("head", "tail"):
         raise ValueError(f"side must be 'head' or 'tail', not {side!r}")
-    anchors, answers = triples[:, ::2].T[::-1] if side == "head" else triples[:, ::2].T
-    pairs = pair_keys(triples[:, 1], anchors, num_entities)
-    keys = fact_keys(pairs, answers, num_entities, num_relations)
-    order = np.argsort(keys)
-    keys = keys[order]
+    sizes = (max(num_entities, 1), max(num_relations, 1))
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # sorting lets other threads run
+        waiting: deque[Future[tuple[slice | Keys, npt.NDArray[np.int32], PairPart]]] = deque()
+        rows = 0
+
+        def first() -> PairPart:
+            nonlocal rows
+            index, row, part = waiting.popleft().result()
+            row += np.int32(rows)
+            of_triple[index] = row
+            rows += len(part.anchor)
+            return part
+
+        for index in _by_relation(triples, sizes):
+            waiting.append(pool.submit(_sorted_part, triples, index, side, sizes[0]))
+            if len(waiting) > 4:
+                yield first()
+        while waiting:
+            yield first()
+
+
+def _by_relation(triples: _Triples, sizes: tuple[int, int]) -> Iterator[slice | Keys]:
+    """Yield the places of the triples of some relations, ascending, with keys of 64 bits."""
+    num_entities, num_relations = sizes
+    relations = triples[:, 1]
+    order = None
+    if (relations[1:] < relations[:-1]).any():
+        short = num_relations <= 1 << 16  # NumPy sorts 16 bits in one pass
+        order = np.argsort(relations.astype(np.uint16) if short else relations, kind="stable")
+        ends = np.cumsum(np.bincount(relations, minlength=num_relations))
+    else:
+        ends = np.searchsorted(relations, np.arange(num_relations), side="right")
+    most = max(1, (2**63 - 1) // num_entities**2)
+    start = relation = 0
+    while start < len(triples):
+        stop = int(np.searchsorted(ends, start + _PART, side="left"))  # the relation that fills it
+        stop = min(max(stop, relation) + 1, relation + most, num_relations)
+        if (end := int(ends[stop - 1])) > start:
+            yield slice(start, end) if order is None else order[start:end]
+        start, relation = end, stop
+
+
+def _sorted_part(
+    triples: _Triples, index: slice | Keys, side: SideName, num_entities: int
+) -> tuple[slice | Keys, npt.NDArray[np.int32], PairPart]:
+    """Number the pairs of some triples; return with them which triples, and the row of each."""
+    heads, relations, tails = triples[index].T
+    anchors, answers = (tails, heads) if side == "head" else (heads, tails)
+    keys = _part_keys(anchors, relations, answers, num_entities)
+    order = None
+    if (keys[1:] < keys[:-1]).any():
+        order = np.argsort(keys)
+        keys = keys[order]
     new_fact, new_pair = np.ones((2, len(keys)), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=new_fact[1:])
-    keys //= max(num_entities, 1)
+    keys //= num_entities
     np.not_equal(keys[1:], keys[:-1], out=new_pair[1:])
-    of_triple = np.empty(len(triples), dtype=np.int32)
-    of_triple[order] = np.cumsum(new_pair, dtype=np.int32) - 1
-    first = order[new_pair]  # one triple per pair
-    facts = order[new_fact]  # one triple per distinct fact
-    return PairRows(
-        of_triple=of_triple,
-        anchor=anchors[first].astype(np.int32),
-        relation=triples[first, 1].astype(np.int32),
-        offsets=np.append(np.flatnonzero(new_pair[new_fact]), len(facts)).astype(np.int64),
-        answers=answers[facts].astype(np.int32),
-    )
+    del keys
+    row = np.cumsum(new_pair, dtype=np.int32)
+    row -= 1
+    facts, first = np.flatnonzero(new_fact), np.flatnonzero(new_pair)
+    counts = np.diff(np.append(np.flatnonzero(new_pair[new_fact]), len(facts)))
+    if order is not None:
+        facts, first = order[facts], order[first]
+        unsorted = np.empty_like(row)
+        unsorted[order] = row
+        row = unsorted
+    return index, row, PairPart(anchors[first], relations[first], counts, answers[facts])
 
 
 def pair_keys(first: _Integers, second: _Integers, num_second: int) -> Keys:
@@ -106,21 +220,37 @@ def contained(
     triples: _Integers, among: _Integers, num_entities: int, num_relations: int
 ) -> npt.NDArray[np.bool_]:
     """Tell which triples are among others. Shapes: (n, 3), (m, 3) -> (n,)."""
+    if len(among) > 2 * len(triples):  # most of them have a head that is not asked about
+        asked = np.zeros(num_entities, dtype=bool)
+        asked[triples[:, 0]] = True
+        among = among[asked[among[:, 0]]]
     keys = triple_keys(np.concatenate([triples, among]), num_entities, num_relations)
-    found: npt.NDArray[np.bool_] = np.isin(keys[: len(triples)], keys[len(triples) :])
+    found: npt.NDArray[np.bool_] = np.isin(keys[: len(triples)], keys[len(triples) :], kind="sort")
     return found
 
 
 def distinct(triples: _Triples, num_entities: int, num_relations: int) -> _Triples:
     """Drop repeated triples, keeping the first of each and their order."""
-    keys = triple_keys(triples, num_entities, num_relations)
-    ordered = np.sort(keys)
-    if not (ordered[1:] == ordered[:-1]).any():
-        return triples
-    del ordered
-    first = np.unique(keys, return_index=True)[1]
-    first.sort()
-    return np.ascontiguousarray(triples[first])
+    sizes = (max(num_entities, 1), max(num_relations, 1))
+    repeats = [np.zeros(0, dtype=np.int64)]
+    for index in _by_relation(triples, sizes):
+        heads, relations, tails = triples[index].T
+        keys = _part_keys(heads, relations, tails, sizes[0])
+        ordered = np.sort(keys)
+        if (ordered[1:] == ordered[:-1]).any():
+            again = np.ones(len(keys), dtype=bool)
+            again[np.unique(keys, return_index=True)[1]] = False
+            places = np.flatnonzero(again)
+            repeats.append(places + index.start if isinstance(index, slice) else index[places])
+    places = np.concatenate(repeats)
+    return np.ascontiguousarray(np.delete(triples, places, axis=0)) if len(places) else triples
+
+
+def _part_keys(first: _Triples, relations: _Triples, second: _Triples, num_entities: int) -> Keys:
+    """Return keys of triples of few relations; they sort by relation, first and second entity."""
+    return pair_keys(
+        pair_keys(relations - relations.min(), first, num_entities), second, num_entities
+    )
 
 
 MANY = 1.5
@@ -156,8 +286,8 @@ def relation_statistics(rows: TrainingRows, num_relations: int) -> RelationStati
 
 def _answers_per_pair(rows: PairRows, num_relations: int) -> npt.NDArray[np.float64]:
     """Average the number of answers of a relation's pairs."""
-    pairs = np.bincount(rows.relation, minlength=num_relations).astype(np.float64)
-    answers = np.bincount(rows.relation, weights=np.diff(rows.offsets), minlength=num_relations)
+    ends = np.searchsorted(rows.relation, np.arange(num_relations + 1))  # they are sorted
+    pairs, answers = np.diff(ends), np.diff(rows.offsets[ends])
     average = np.zeros(num_relations)
     np.divide(answers, pairs, out=average, where=pairs > 0)
     return average

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from nscaching.errors import UserError, shown
 from nscaching.extras import need
 from nscaching.graph.files import Source, kind_of, no_triples, read_bytes
@@ -42,6 +45,12 @@ _LINE = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))")
 
+#: The same for Arrow, without escapes: blocks with those are read line by line.
+_ARROW_ENTITY = r"<[^\x00-\x20<>\\]+>|_:[^\s<>\"#\\]*[^\s<>\"#.\\]"
+_ARROW_START = rf"^[ \t]*(?P<s>{_ARROW_ENTITY})[ \t]*(?P<p><[^\x00-\x20<>\\]+>)[ \t]*"
+_ARROW_STATEMENT = rf"{_ARROW_START}(?P<o>{_ARROW_ENTITY})[ \t]*\.[ \t]*\r?$"
+_ARROW_LITERAL = rf"{_ARROW_START}{_LITERAL}[ \t]*\.[ \t]*\r?$"
+
 #: Names of subject, predicate and object; None for what is no entity.
 _Statement = tuple[str | None, str | None, str | None]
 
@@ -49,6 +58,28 @@ _Statement = tuple[str | None, str | None, str | None]
 def read_ntriples(path: Path) -> Reading:
     """Read IRIs and blank nodes; triples whose object is a literal are counted and dropped."""
     return _reading(_ntriples(Source(path)), path)
+
+
+def ntriples_block(source: Source) -> tuple[NamedTriples, int]:
+    """Read some lines of N-Triples with Arrow; return the triples and how many had a literal.
+
+    A block with lines that need a closer look, those with escapes say, is read line by line.
+    """
+    try:
+        lines = pa.array(source.read().split(b"\n")).cast(pa.string())
+    except pa.ArrowInvalid:  # not UTF-8
+        return _kept(_ntriples(source))
+    found = pc.extract_regex(lines, _ARROW_STATEMENT)
+    others = lines.filter(pc.is_null(found))
+    empty = pc.match_substring_regex(others, r"^\s*$")
+    literal = pc.match_substring_regex(others, _ARROW_LITERAL)
+    if not pc.all(pc.or_(empty, literal)).as_py():
+        return _kept(_ntriples(source))
+    columns = [
+        column.combine_chunks() for column in pa.chunked_array([found.drop_null()]).flatten()
+    ]
+    columns = [pc.replace_substring_regex(column, "^<(.*)>$", r"\1") for column in columns]
+    return NamedTriples(*columns), pc.sum(literal).as_py() or 0
 
 
 def read_rdf(path: Path) -> Reading:
@@ -91,6 +122,17 @@ def rdf_format(path: Path) -> str:
 
 def _reading(statements: Iterable[_Statement], what: object) -> Reading:
     """Keep the statements between entities, and count the others."""
+    triples, dropped = _kept(statements)
+    if len(triples) == 0 and dropped:
+        raise only_literals(what)
+    if len(triples) == 0:
+        raise no_triples(what) if isinstance(what, Path) else UserError(f"{what} gave no triples.")
+    file = what.name if isinstance(what, Path) else "the store"
+    return Reading(triples, notes=[literals_dropped(dropped, file)] if dropped else [])
+
+
+def _kept(statements: Iterable[_Statement]) -> tuple[NamedTriples, int]:
+    """Return the statements between entities, and how many others there are."""
     built = ColumnBuilder()
     dropped = 0
     for head, relation, tail in statements:
@@ -98,18 +140,18 @@ def _reading(statements: Iterable[_Statement], what: object) -> Reading:
             dropped += 1
         else:
             built.append((head, relation, tail))
-    triples = NamedTriples(*built.columns())
-    if len(triples) == 0 and dropped:
-        raise UserError(f"{what} holds no triples between entities: the objects are all literals.")
-    if len(triples) == 0:
-        raise no_triples(what) if isinstance(what, Path) else UserError(f"{what} gave no triples.")
-    notes = []
-    if dropped:
-        counted = "1 triple" if dropped == 1 else f"{dropped:,} triples"
-        file = what.name if isinstance(what, Path) else "the store"
-        verb = "was" if dropped == 1 else "were"
-        notes.append(f"{counted} of {file} with a literal as object {verb} dropped.")
-    return Reading(triples, notes=notes)
+    return NamedTriples(*built.columns()), dropped
+
+
+def only_literals(what: object) -> UserError:
+    """Say that nothing is left of a file."""
+    return UserError(f"{what} holds no triples between entities: the objects are all literals.")
+
+
+def literals_dropped(count: int, file: str) -> str:
+    """Say how many triples had a literal."""
+    counted, verb = ("1 triple", "was") if count == 1 else (f"{count:,} triples", "were")
+    return f"{counted} of {file} with a literal as object {verb} dropped."
 
 
 def _ntriples(source: Source) -> Iterator[_Statement]:

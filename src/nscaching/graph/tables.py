@@ -60,32 +60,66 @@ def column_order(names: Sequence[str], *, single_letters: bool = True) -> list[i
 
 def read_delimited(path: Path, *, labelled: bool = False) -> Reading:
     """Read head, relation, tail (and a label 1 or -1) from a .txt, .tsv or .csv file."""
-    delimiter = "," if kind_of(path) == ".csv" else "\t"
-    source = Source(path)
-    width = 4 if labelled else 3
-    header = [] if labelled else _header(source, delimiter)
-    chosen = column_order(header) if len(header) > width else None
-    found = len(header) if chosen else width
-    columns = None
-    if delimiter != "," or _quotes_fit(source):
-        columns = fast_columns(source, delimiter, found, chosen, coded=3)
-    if columns is None or (labelled and not _are_labels(columns[3])):
-        columns = _read_lines(source, delimiter, found, chosen)
-    notes = []
-    if chosen is not None:
-        others = [shown(name) or "(no name)" for at, name in enumerate(header) if at not in chosen]
-        notes.append(f"Other columns of {path.name} were ignored: {', '.join(others)}.")
-    first = [column[0].as_py() for column in columns[:3]]
-    letters = chosen is not None or kind_of(path) in LETTERS_ARE_NAMES
-    order = column_order(first, single_letters=letters)
-    if order is not None:
-        notes.append(
-            f"The first line of {path.name} ({', '.join(first)}) was taken as column names."
-        )
-        columns = [columns[at].slice(1) for at in order] + [c.slice(1) for c in columns[3:]]
-        if len(columns[0]) == 0:
-            raise no_triples(path)
-    return Reading(NamedTriples(*columns[:3]), columns[3] if labelled else None, notes)
+    reading = Delimited(path, labelled=labelled).read(Source(path))
+    if len(reading.triples) == 0:
+        raise no_triples(path)
+    return reading
+
+
+class Delimited:
+    """Reads a .txt, .tsv or .csv file, whole or in blocks of lines; the first has the header."""
+
+    def __init__(self, path: Path, *, labelled: bool = False, coded: bool = True) -> None:
+        self.path, self.labelled, self._coded = path, labelled, 3 if coded else 0
+        self._delimiter = "," if kind_of(path) == ".csv" else "\t"
+        self._width = self._found = 4 if labelled else 3
+        self._chosen: list[int] | None = None
+        self._order: list[int] | None = None
+        self._begun = False
+
+    def read(self, source: Source) -> Reading:
+        """Read the triples of a source, the file or its next block."""
+        header = [] if self.labelled or self._begun else _header(source, self._delimiter)
+        if len(header) > self._width:
+            self._chosen = column_order(header)
+            self._found = len(header) if self._chosen else self._width
+        columns = self._columns(source)
+        notes: list[str] = []
+        if not self._begun and len(columns[0]):
+            self._begun = True
+            columns, notes = self._without_header(columns, header)
+        if self._order is not None:
+            columns = [*(columns[at] for at in self._order), *columns[3:]]
+        return Reading(NamedTriples(*columns[:3]), columns[3] if self.labelled else None, notes)
+
+    def _columns(self, source: Source) -> list[Any]:
+        columns = None
+        if self._delimiter != "," or _quotes_fit(source):
+            layout = (self._delimiter, self._found, self._chosen)
+            columns = fast_columns(source, *layout, coded=self._coded)
+        if columns is None or (self.labelled and not _are_labels(columns[3])):
+            columns = _read_lines(source, self._delimiter, self._found, self._chosen)
+        return columns
+
+    def _without_header(self, columns: list[Any], header: list[str]) -> tuple[list[Any], list[str]]:
+        """Take the first line for column names where it is one, and say so."""
+        notes, name = [], self.path.name
+        if self._chosen is not None:
+            others = [
+                shown(each) or "(no name)"
+                for at, each in enumerate(header)
+                if at not in self._chosen
+            ]
+            notes.append(f"Other columns of {name} were ignored: {', '.join(others)}.")
+        first = [column[0].as_py() for column in columns[:3]]
+        letters = self._chosen is not None or kind_of(self.path) in LETTERS_ARE_NAMES
+        self._order = column_order(first, single_letters=letters)
+        if self._order is not None:
+            notes.append(
+                f"The first line of {name} ({', '.join(first)}) was taken as column names."
+            )
+            columns = [column.slice(1) for column in columns]
+        return columns, notes
 
 
 def _header(source: Source, delimiter: str) -> list[str]:
@@ -196,8 +230,6 @@ def _read_lines(
         _check_row(row, place, delimiter, width if chosen is None else len(chosen))
         built.append(row)
     columns = built.columns()
-    if len(columns[0]) == 0:
-        raise no_triples(source.path)
     return [*columns[:3], *(column.cast(pa.string()) for column in columns[3:])]
 
 
@@ -233,7 +265,7 @@ def text_lines(source: Source) -> Iterator[tuple[int, str]]:
     """Yield each line with its number, or name the first that is not UTF-8; CR and LF end lines."""
     # Latin-1 has one character per byte, so that the line ends can be found before decoding.
     with io.TextIOWrapper(source.open(), encoding="latin-1", newline=None) as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(lines, source.first_line):
             raw = line.rstrip("\n").encode("latin-1")
             try:
                 yield number, raw.decode("utf-8")
@@ -256,10 +288,11 @@ def _csv_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
         try:
             for row in reader:
                 if len(row) > 1 or (row and row[0].strip(" ")):
-                    yield reader.line_num, row
+                    yield reader.line_num + source.first_line - 1, row
         except csv.Error as error:
+            number = reader.line_num + source.first_line - 1
             raise UserError(
-                f"Line {reader.line_num} of {source.path} is not valid CSV ({error}); "
+                f"Line {number} of {source.path} is not valid CSV ({error}); "
                 "quote a name that holds a comma or a quote, and double the quotes inside it."
             ) from error
         except UnicodeDecodeError as error:
@@ -272,14 +305,28 @@ def _csv_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
 
 def read_parquet(path: Path) -> Reading:
     """Read head, relation and tail; other columns are ignored when the three have names."""
+    blocks = list(parquet_blocks(path, 1 << 22))
+    if not blocks:
+        raise no_triples(path)
+    columns = zip(*((block.head, block.relation, block.tail) for block in blocks), strict=True)
+    whole = [pa.chunked_array([c for part in parts for c in part.chunks]) for parts in columns]
+    return Reading(NamedTriples(*whole))
+
+
+def parquet_blocks(path: Path, rows: int = 1 << 18) -> Iterator[NamedTriples]:
+    """Yield the triples of a Parquet file, so many at a time."""
     import pyarrow.parquet as pq  # some 30 ms that most commands can do without
 
+    done = 0
     try:
         with path.open("rb") as file:
             names = choose_columns(pq.read_schema(file).names, path)
             file.seek(0)
-            table = pq.read_table(file, columns=names)
-            table.validate()
+            for batch in pq.ParquetFile(file).iter_batches(rows, columns=names):
+                table = pa.Table.from_batches([batch])
+                table.validate()
+                yield table_triples(table, names, path, done)
+                done += len(table)
     except OSError as error:
         if error.errno is not None:
             raise unreadable(path, error) from error
@@ -288,9 +335,6 @@ def read_parquet(path: Path) -> Reading:
         raise
     except (pa.ArrowException, ValueError, MemoryError, OverflowError) as error:
         raise _not_whole(path, error) from error
-    if len(table) == 0:
-        raise no_triples(path)
-    return Reading(table_triples(table, names, path))
 
 
 def _not_whole(path: Path, error: BaseException) -> UserError:
@@ -321,12 +365,17 @@ def sentence(what: object) -> str:
     return f"T{what[1:]}" if isinstance(what, str) and what.startswith("the ") else str(what)
 
 
-def table_triples(table: Any, columns: Sequence[str], what: object) -> NamedTriples:
-    """Return three columns of an Arrow table as strings; ``what`` names the table in errors."""
-    return NamedTriples(*(_names(table, name, what) for name in columns))
+def table_triples(
+    table: Any, columns: Sequence[str], what: object, before: int = 0
+) -> NamedTriples:
+    """Return three columns of an Arrow table as strings; ``what`` names the table in errors.
+
+    ``before`` counts the rows that were read before.
+    """
+    return NamedTriples(*(_names(table, name, what, before) for name in columns))
 
 
-def _names(table: Any, name: str, what: object) -> Any:
+def _names(table: Any, name: str, what: object, before: int) -> Any:
     """Return the column as strings, each usable as a name."""
     if table.column_names.count(name) != 1:  # a part of a nested column, say
         raise UserError(f"Column '{shown(name)}' of {what} cannot be read; expected plain columns.")
@@ -353,7 +402,7 @@ def _names(table: Any, name: str, what: object) -> Any:
         row = pc.index(found, True).as_py()
         if row >= 0:
             raise UserError(
-                f"Row {row + 1} of {what} has {wrong} in column '{shown(name)}'; correct or "
-                "remove it."
+                f"Row {before + row + 1} of {what} has {wrong} in column '{shown(name)}'; correct "
+                "or remove it."
             )
     return strings

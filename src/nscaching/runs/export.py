@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ FORMATS = ("auto", "npy", "word2vec", "parquet")
 
 
 def export_embeddings(
-    path: Path, names: list[str], vectors: np.ndarray, format: str = "auto"
+    path: Path, names: Sequence[str], vectors: np.ndarray, format: str = "auto"
 ) -> list[Path]:
     """Write one row per name; ``auto`` goes by the suffix. Returns the files written."""
     if format == "auto":
@@ -34,7 +35,7 @@ def export_embeddings(
     return [path]
 
 
-def _write_npy(path: Path, names: list[str], vectors: np.ndarray) -> list[Path]:
+def _write_npy(path: Path, names: Sequence[str], vectors: np.ndarray) -> list[Path]:
     def save(temporary: Path) -> None:
         with temporary.open("wb") as file:
             np.save(file, vectors, allow_pickle=False)
@@ -45,7 +46,7 @@ def _write_npy(path: Path, names: list[str], vectors: np.ndarray) -> list[Path]:
     return [path, listing]
 
 
-def _write_word2vec(path: Path, names: list[str], vectors: np.ndarray) -> None:
+def _write_word2vec(path: Path, names: Sequence[str], vectors: np.ndarray) -> None:
     """Write a header line and a line per name; white space in a name becomes an underscore."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(f"{vectors.shape[0]} {vectors.shape[1]}\n")
@@ -54,7 +55,7 @@ def _write_word2vec(path: Path, names: list[str], vectors: np.ndarray) -> None:
             file.write(f"{word} {' '.join(f'{value:.9g}' for value in row)}\n")
 
 
-def _write_parquet(path: Path, names: list[str], vectors: np.ndarray) -> None:
+def _write_parquet(path: Path, names: Sequence[str], vectors: np.ndarray) -> None:
     """Write two columns: ``name`` and ``vector``, a list of fixed size."""
     import pyarrow as pa
     from pyarrow import parquet

@@ -2,9 +2,10 @@
 
 ``config.yaml`` repeats the run; ``entities.txt`` and ``relations.txt`` name the rows of
 ``model.safetensors``; ``graph.safetensors`` holds the triples by id, so that a run can be
-evaluated and asked without the files it was trained on; ``metrics.jsonl`` has a line per epoch and
-per evaluation, ``trace.jsonl`` what ``--trace`` saw; ``checkpoint/`` holds what ``--resume``
-needs; ``report.html`` is a page about it all. ``calibration.json`` turns scores into
+evaluated and asked without the files it was trained on (a graph of ``nscaching ingest`` lies in
+``graph/`` instead, by links where the file system has them); ``metrics.jsonl`` has a line per
+epoch and per evaluation, ``trace.jsonl`` what ``--trace`` saw; ``checkpoint/`` holds what
+``--resume`` needs; ``report.html`` is a page about it all. ``calibration.json`` turns scores into
 probabilities; ``rejected.tsv`` and ``accepted.tsv`` hold what an update was told.
 """
 
@@ -34,6 +35,7 @@ from nscaching.artefacts.files import (
 )
 from nscaching.errors import CHOOSE_ANOTHER, UserError, shown
 from nscaching.graph import KnowledgeGraph
+from nscaching.graph.store import GraphStore, StoredGraph
 from nscaching.models import EmbeddingModel, ScoringOptions
 from nscaching.training.checkpoint import load_counters
 from nscaching.training.config import TrainConfig
@@ -53,6 +55,7 @@ class RunFolder(ArtefactFolder):
         *("model.safetensors", "metrics.jsonl", "trace.jsonl", "report.html", "explorer.html"),
         *("calibration.json", "rejected.tsv", "accepted.tsv"),
         "checkpoint/state.safetensors",
+        *(f"graph/{name}" for name in (*GraphStore.own, MARKER)),
     )
 
     def __init__(self, path: str | Path) -> None:
@@ -61,6 +64,8 @@ class RunFolder(ArtefactFolder):
         self.entities = self.path / "entities.txt"
         self.relations = self.path / "relations.txt"
         self.graph = self.path / "graph.safetensors"
+        #: In place of names and triples, where the graph is one of ``nscaching ingest``.
+        self.store = GraphStore(self.path / "graph")
         self.model = self.path / "model.safetensors"
         self.metrics = self.path / "metrics.jsonl"
         self.trace = self.path / "trace.jsonl"
@@ -68,7 +73,7 @@ class RunFolder(ArtefactFolder):
 
     def looks_like_one(self) -> bool:
         """Tell whether configuration and graph are there."""
-        return self.config.is_file() and self.graph.is_file()
+        return self.config.is_file() and (self.graph.is_file() or self.store.marker.is_file())
 
     def is_run(self) -> bool:
         """Tell whether the folder holds a run, finished or not."""
@@ -100,6 +105,10 @@ class RunFolder(ArtefactFolder):
 
     def _write(self, config: TrainConfig, graph: KnowledgeGraph) -> None:
         self.clear_metrics()
+        self.write_config(config)
+        if isinstance(graph, StoredGraph):
+            graph.store.link_to(self.store.path)
+            return
         write_names(self.entities, graph.entities)
         write_names(self.relations, graph.relations)
         splits = {split: graph.split(split) for split in _SPLITS}
@@ -109,17 +118,18 @@ class RunFolder(ArtefactFolder):
             {name: torch.from_numpy(rows) for name, rows in (splits | labelled).items()},
             {"name": graph.name, "fingerprint": graph.fingerprint},
         )
-        self.write_config(config)
 
     def _ties(self, config: TrainConfig) -> dict[str, Any]:
         """Return what the marker says of the files that belong together."""
+        if self.store.marker.is_file():
+            digests: dict[str, str | None] = {MARKER: file_digest(self.store.marker)}
+        else:
+            digests = {file.name: file_digest(file) for file in (self.entities, self.relations)}
+            digests[self.graph.name] = stored_digest(self.graph, "graph of a run")
         return {
             "id": uuid.uuid4().hex,
             "model": {name: getattr(config, name) for name in ScoringOptions.names()},
-            "sha256": {
-                **{file.name: file_digest(file) for file in (self.entities, self.relations)},
-                self.graph.name: stored_digest(self.graph, "graph of a run"),
-            },
+            "sha256": digests,
         }
 
     def adopt(self) -> None:
@@ -187,6 +197,9 @@ class RunFolder(ArtefactFolder):
 
     def read_graph(self) -> KnowledgeGraph:
         """Return the graph the run was trained on."""
+        if self.store.marker.is_file():
+            self._check_digest(self.store.marker, file_digest(self.store.marker))
+            return self.store.open()
         for file in (self.entities, self.relations):
             self._check_digest(file, file_digest(file))
         arrays, details = read_tensors(self.graph, "graph of a run")

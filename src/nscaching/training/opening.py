@@ -42,6 +42,6 @@ def graph_of_run(
 
 def _held_out(graph: KnowledgeGraph, settings: TrainConfig) -> KnowledgeGraph:
     """Split a graph that has training triples only; any other stays as it is."""
-    if len(graph.valid) or len(graph.test) or graph.labelled:
+    if len(graph.valid) or len(graph.test) or graph.labelled or graph.on_disk:
         return graph
     return load_graph(graph, split=settings.split, seed=settings.seed)

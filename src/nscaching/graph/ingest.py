@@ -1,0 +1,374 @@
+"""Files of any size into a graph on disk, in bounded memory: what ``nscaching ingest`` does.
+
+Files are read block by block by the readers of :mod:`nscaching.graph`; DuckDB, which spills to disk
+what does not fit, finds the distinct names, numbers and sorts the triples. What comes after, the
+split and the pairs, reads sorted triples from disk.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from nscaching.errors import UserError
+from nscaching.extras import need
+from nscaching.graph.files import (
+    ENDINGS,
+    Progress,
+    folder_files,
+    kind_of,
+    no_triples,
+    stem_of,
+    text_blocks,
+    unreadable,
+)
+from nscaching.graph.hold_out import blocks_of, hold_out
+from nscaching.graph.loading import remarks
+from nscaching.graph.names import SPLITS, NamedTriples
+from nscaching.graph.rdf import RDF_KINDS, literals_dropped, ntriples_block, only_literals
+from nscaching.graph.store import (
+    MOST,
+    ArrayWriter,
+    GraphStore,
+    NameWriter,
+    StoredGraph,
+    marker_of,
+    read_pairs,
+    write_pairs,
+)
+from nscaching.graph.tables import Delimited, parquet_blocks
+
+_BLOCK = 1 << 20
+_SCHEMA = pa.schema([("h", pa.string()), ("r", pa.string()), ("t", pa.string())])
+#: Of the memory that is allowed, the part for DuckDB; the interpreter and blocks take the rest.
+_SHARE = 0.6
+_LEAST = 1 << 30
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+Paths = str | Path | Sequence[str | Path]
+
+
+def ingest(
+    source: Paths,
+    out: str | Path,
+    *,
+    valid: Paths = (),
+    test: Paths = (),
+    split: float = 0.0,
+    seed: int = 0,
+    memory: str = "4GB",
+    threads: int | None = None,
+    name: str | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> StoredGraph:
+    """Turn files of triples into a graph on disk that opens at once, whatever its size.
+
+    Args:
+        source: Files of training triples (.txt, .tsv, .csv, .nt, each also .gz, .bz2 or .xz, or
+            .parquet), or folders of such files. A folder with train, valid and test files keeps
+            its splits.
+        out: The folder to write; give it to :func:`load_graph` and :func:`train`.
+        valid: Files of triples that choose the model.
+        test: Files of triples that judge it.
+        split: Share of the training triples held out for valid, and the same again for test.
+        seed: Decides which triples are held out.
+        memory: Bound on the memory it takes, such as ``"4GB"``; what does not fit goes to disk.
+        threads: Threads of DuckDB; by default one per processor.
+        name: What the graph is called in reports; by default the name of the first source.
+        overwrite: Replace a graph that is in ``out`` already.
+        progress: Called with what is done, the total if known, and what is being done.
+
+    Returns:
+        The graph, opened.
+
+    Examples:
+        >>> graph = ns.ingest(["part-0.tsv.gz", "part-1.tsv.gz"], "graphs/mine", split=0.01)
+
+    """
+    if not 0 <= split < 0.5:
+        raise UserError(f"split is {split}; it must be at least 0 and less than 0.5.")
+    limit = memory_bytes(memory)
+    duckdb = need("duckdb", "large", "Ingesting")
+    files = _sources(source, valid, test)
+    if split and (files["valid"] or files["test"]):
+        raise UserError("There are valid or test triples already; use split 0.")
+    first = _listed(source)[0]
+    store = GraphStore(out)
+    with store.writing():
+        store.refuse_occupied(overwrite)
+        with store.replacing() as new:
+            spill = new / "spill"
+            spill.mkdir()
+            work = _Ingestion(new, spill, progress or _silent)
+            with _explained(duckdb, memory):
+                work.encode(duckdb, files, round(_SHARE * limit), threads)
+            if split:
+                (new / "train.npy").replace(spill / "all.npy")
+                sizes = work.counts["entities"], work.counts["relations"]
+                work.notes += hold_out(spill / "all.npy", new, *sizes, split, seed)
+            work.finish()
+            shutil.rmtree(spill)
+            called = name or (stem_of(first) if first.is_file() else first.resolve().name)
+            store.write_marker(new, **marker_of(new, called, work.duplicates, work.notes))
+        return store.open()
+
+
+def memory_bytes(text: str) -> int:
+    """Return the bytes of a size such as 4GB or 512 MiB."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
+    unit = found[2].upper() if found else "?"
+    if found is None or unit not in _UNITS:
+        raise UserError(f"memory is '{text}'; give a size such as 4GB or 800MB.")
+    size = round(float(found[1]) * _UNITS[unit])
+    if size < _LEAST:
+        raise UserError(f"memory is {text}; ingesting needs at least 1GiB.")
+    return size
+
+
+def _listed(paths: Paths) -> list[Path]:
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    return [Path(path).expanduser() for path in given]
+
+
+def _sources(source: Paths, valid: Paths, test: Paths) -> dict[str, list[Path]]:
+    """Return the files of each split; folders are looked into."""
+    files: dict[str, list[Path]] = {split: [] for split in SPLITS}
+    for split, given in zip(SPLITS, (source, valid, test), strict=True):
+        for path in _listed(given):
+            if not path.is_dir():
+                files[split].append(path)
+            elif split == "train" and any(path.glob("train.*")):
+                for part, file in folder_files(path).splits.items():
+                    files[part].append(file)
+            else:
+                inside = sorted(file for file in path.iterdir() if file.name.endswith(ENDINGS))
+                if not inside:
+                    raise UserError(f"{path} has no files of triples: {', '.join(ENDINGS[:4])}.")
+                files[split].extend(inside)
+    if not files["train"]:
+        raise UserError("Name at least one file of triples.")
+    for path in (file for each in files.values() for file in each):
+        if kind_of(path) in RDF_KINDS:
+            raise UserError(
+                f"{path} cannot be read in blocks; write it as N-Triples (.nt), for example with "
+                "'rapper' or 'riot', or load it whole without ingesting."
+            )
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise unreadable(path, error) from error
+    return files
+
+
+def _silent(done: int, total: int | None, what: str) -> None:
+    pass
+
+
+@contextmanager
+def _explained(duckdb: Any, memory: str) -> Iterator[None]:
+    """Say what to do about what DuckDB could not."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise UserError(
+            f"--memory {memory} is not enough for these files; allow more, or use fewer --threads."
+        ) from error
+    except duckdb.IOException as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"The disk failed or is full ({reason}); free some space.") from error
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def _blocks(path: Path, notes: list[str]) -> Iterator[NamedTriples]:
+    """Yield the triples of a file in blocks; add remarks to the notes."""
+    kind, count, literals = kind_of(path), 0, 0
+    reader = Delimited(path, coded=False)
+    for block in parquet_blocks(path) if kind == ".parquet" else text_blocks(path):
+        if isinstance(block, NamedTriples):
+            triples = block
+        elif kind == ".nt":
+            triples, dropped = ntriples_block(block)
+            literals += dropped
+        else:
+            reading = reader.read(block)
+            triples = reading.triples
+            notes.extend(reading.notes)
+        count += len(triples)
+        yield triples
+    if count == 0:
+        raise only_literals(path) if literals else no_triples(path)
+    if literals:
+        notes.append(literals_dropped(literals, path.name))
+
+
+@dataclass
+class _Ingestion:
+    """The steps, in order; each leaves what it made in the folder."""
+
+    folder: Path
+    spill: Path
+    progress: Progress
+    notes: list[str] = field(default_factory=list)
+    duplicates: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SPLITS, 0))
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def encode(
+        self, duckdb: Any, files: dict[str, list[Path]], memory: int, threads: int | None
+    ) -> None:
+        """Number names in sorted order; write the distinct triples of each split, sorted."""
+        settings = {
+            "memory_limit": f"{memory}B",
+            "threads": threads or os.cpu_count() or 1,
+            "temp_directory": str(self.spill / "duckdb"),
+            "preserve_insertion_order": False,
+        }
+        base = duckdb.connect(str(self.spill / "work.duckdb"), config=settings)
+        try:
+            base.execute("CREATE TABLE raw (h VARCHAR, r VARCHAR, t VARCHAR, split UTINYINT)")
+            for number, split in enumerate(SPLITS):
+                for path in files[split]:
+                    self._read(base, path, number)
+            ends = "SELECT h AS name FROM raw UNION ALL SELECT t FROM raw"
+            self._number(base, "entities", ends)
+            self._number(base, "relations", "SELECT r AS name FROM raw")
+            with self._step("numbering the facts"):
+                base.execute(
+                    "CREATE TABLE ids AS SELECT split, relations.id AS r, a.id AS h, b.id AS t "
+                    "FROM raw JOIN entities a ON raw.h = a.name JOIN entities b ON raw.t = b.name "
+                    "JOIN relations ON raw.r = relations.name"
+                )
+                for table in ("raw", "entities", "relations"):
+                    base.execute(f"DROP TABLE {table}")
+            self._sort(base)
+        finally:
+            base.close()
+
+    def _read(self, base: Any, path: Path, split: int) -> None:
+        """Append the triples of a file to the table of names."""
+        size, failed = path.stat().st_size, []
+
+        def batches() -> Iterator[Any]:
+            try:
+                for triples in _blocks(path, self.notes):
+                    columns = (triples.head, triples.relation, triples.tail)
+                    table = pa.table([c.cast(pa.string()) for c in columns], schema=_SCHEMA)
+                    yield from table.to_batches()
+                    self.progress(0, size, f"reading {path.name}")
+            except BaseException as error:  # DuckDB would tell of it in words of its own
+                failed.append(error)
+                raise
+
+        reader = pa.RecordBatchReader.from_batches(_SCHEMA, batches())
+        base.register("source", reader)
+        try:
+            base.execute(f"INSERT INTO raw SELECT h, r, t, {split} FROM source")
+        except Exception:
+            if failed:
+                raise failed[0] from None
+            raise
+        base.unregister("source")
+        self.progress(size, size, f"reading {path.name}")
+
+    def _number(self, base: Any, kind: str, names: str) -> None:
+        """Write the distinct names, sorted, and make a table of their ids."""
+        with self._step(f"sorting {kind}"):
+            writer = NameWriter(self.folder, kind)
+            ordered = base.sql(f"SELECT DISTINCT name FROM ({names}) ORDER BY name")
+            for batch in _batches(ordered):
+                writer.append(batch.column(0))
+            self.counts[kind] = count = writer.close()
+        if count > MOST:
+            raise UserError(f"There are {count:,} {kind}; ids of 32 bits allow {MOST:,}.")
+        schema = pa.schema([("name", pa.large_string()), ("id", pa.int32())])
+        reader = pa.RecordBatchReader.from_batches(schema, _numbered(self.folder, kind, schema))
+        base.register("numbered", reader)
+        base.execute(f"CREATE TABLE {kind} AS SELECT name, id FROM numbered")
+        base.unregister("numbered")
+
+    def _sort(self, base: Any) -> None:
+        """Write the triples of each split in the order relation, head, tail, each once."""
+        with self._step("sorting the facts"):
+            [(total,)] = base.execute("SELECT count(*) FROM ids").fetchall()
+            if total > MOST:
+                raise UserError(f"There are {total:,} facts; at most {MOST:,} can be ingested.")
+            files = [ArrayWriter(self.folder / f"{split}.npy", "<i4", 3) for split in SPLITS]
+            last = np.full((1, 4), -1, dtype=np.int32)
+            found = np.zeros(len(SPLITS), dtype=np.int64)
+            ordered = base.sql("SELECT split, h, r, t FROM ids ORDER BY split, r, h, t")
+            for batch in _batches(ordered):
+                block = np.stack([column.to_numpy() for column in batch.columns], axis=1)
+                block = block.astype(np.int32, copy=False)
+                new = (block != np.concatenate([last, block[:-1]])).any(axis=1)
+                last = block[-1:]
+                found += np.bincount(block[:, 0], minlength=len(SPLITS))
+                for number in np.unique(block[:, 0]).tolist():
+                    files[number].append(block[new & (block[:, 0] == number), 1:])
+            for split, file, lines in zip(SPLITS, files, found.tolist(), strict=True):
+                file.close()
+                self.duplicates[split] = lines - file.rows
+
+    @contextmanager
+    def _step(self, what: str) -> Iterator[None]:
+        self.progress(0, None, what)
+        yield
+        self.progress(1, 1, what)
+
+    def finish(self) -> None:
+        """Write the pairs of training, and look for what a user should know."""
+        sizes = self.counts["entities"], self.counts["relations"]
+        total = 2 * len(np.load(self.folder / "train.npy", mmap_mode="r"))
+        done = 0
+        for more in write_pairs(self.folder, *sizes):
+            done += more
+            self.progress(done, total, "pairing")
+        self.progress(total, total, "pairing")
+        train, *held = (np.load(self.folder / f"{split}.npy", mmap_mode="r") for split in SPLITS)
+        unseen = []
+        for count, columns in zip(sizes, ((0, 2), (1,)), strict=True):
+            missing = np.zeros(count, dtype=bool)
+            for triples in held:
+                missing[triples[:, columns]] = True
+            for block in blocks_of(train):
+                missing[block[:, columns]] = False
+            unseen.append(int(missing.sum()))
+        known = read_pairs(self.folder, "tail")
+        leaked = sum(
+            int(known.contains(block[:, 0], block[:, 1], block[:, 2]).sum())
+            for triples in held
+            for block in blocks_of(triples, 1 << 16)
+        )
+        self.notes += remarks(self.duplicates, unseen, leaked)
+
+
+def _batches(result: Any) -> Iterator[Any]:
+    """Yield a result of DuckDB as Arrow batches."""
+    reader = getattr(result, "to_arrow_reader", None) or result.fetch_arrow_reader
+    yield from reader(_BLOCK)
+
+
+def _numbered(folder: Path, kind: str, schema: Any) -> Iterator[Any]:
+    """Yield the names of a folder with their ids, as Arrow batches."""
+    ends = np.load(folder / f"{kind}.ends.npy", mmap_mode="r")
+    if len(ends) == 1:
+        return
+    text = np.memmap(folder / f"{kind}.names", dtype=np.uint8, mode="r")
+    for start in range(0, len(ends) - 1, _BLOCK):
+        part = np.array(ends[start : start + _BLOCK + 1])
+        content = text[part[0] : part[-1]].tobytes()
+        buffers = [None, pa.py_buffer(part - part[0]), pa.py_buffer(content)]
+        names = pa.Array.from_buffers(pa.large_string(), len(part) - 1, buffers)
+        ids = np.arange(start, start + len(part) - 1, dtype=np.int32)
+        yield pa.RecordBatch.from_arrays([names, pa.array(ids)], schema=schema)

@@ -1,0 +1,216 @@
+"""Files to a graph on disk: the same triples as the loaders give, in bounded memory."""
+
+import bz2
+import gzip
+import lzma
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nscaching import UserError, ingest, load_graph
+from nscaching.graph import files
+from nscaching.graph.ingest import memory_bytes
+
+pytest.importorskip("duckdb")
+FACTS = [("b", "likes", "a"), ("a", "likes", "c"), ("b", "is", "é"), ("a", "is", "b\u2028c")]
+LINES = "".join("\t".join(fact) + "\n" for fact in FACTS).encode()
+
+
+def named(graph, split="train"):
+    """Return the triples of a split by name, sorted."""
+    e, r = graph.entities, graph.relations
+    return sorted((e[h], r[k], e[t]) for h, k, t in graph.split(split).tolist())
+
+
+def random_lines(count, entities=60, relations=5, seed=0):
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, (entities, relations, entities), (count, 3)).tolist()
+    return "".join(f"entity {h}\tr{r}\tentity {t}\n" for h, r, t in ids)
+
+
+def files_of_every_kind(folder):
+    csv = LINES.replace(b"\t", b",")
+    nt = b"".join(
+        b"<x:%s> <x:%s> <x:%s> .\n" % tuple(part.encode() for part in fact) for fact in FACTS[:3]
+    )
+    contents = {
+        "x.tsv": LINES,
+        "x.txt": LINES.replace(b"\n", b"\r\n"),
+        "x.tsv.gz": gzip.compress(LINES),
+        "x.txt.bz2": bz2.compress(LINES),
+        "x.csv": b"head,relation,tail\n" + csv.replace(b"b,likes,a", b'"b",likes,"a"'),
+        "y.csv": b"tail,weight,head,relation\n"
+        + b"".join(f"{t},1,{h},{r}\n".encode() for h, r, t in FACTS),
+        "x.csv.xz": lzma.compress(csv),
+        "x.nt": nt + b'<x:a> <x:age> "5" .\n# a remark\n',
+        "y.nt": nt + b'<x:a> <x:age> "5" .\n\n',
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    columns = dict(zip(("head", "relation", "tail"), zip(*FACTS, strict=True), strict=True))
+    pq.write_table(pa.table({k: list(v) for k, v in columns.items()}), folder / "x.parquet")
+    return [*contents, "x.parquet"]
+
+
+def test_every_kind_of_file_gives_what_the_loader_gives(tmp_path):
+    for number, name in enumerate(files_of_every_kind(tmp_path)):
+        graph = ingest(tmp_path / name, tmp_path / f"store{number}")
+        loaded = load_graph(tmp_path / name)
+        assert named(graph) == named(loaded), name
+        assert set(graph.entities) == set(loaded.entities)
+        assert graph.notes == loaded.notes
+        assert graph.name == loaded.name
+
+
+def test_many_files_and_blocks_give_one_graph(tmp_path, monkeypatch):
+    text = random_lines(3000)
+    lines = text.splitlines(keepends=True)
+    (tmp_path / "all.tsv").write_text(text)
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for number in range(3):
+        (parts / f"part-{number}.tsv").write_text("".join(lines[number::3]))
+    original = files.text_blocks
+    monkeypatch.setattr("nscaching.graph.ingest.text_blocks", lambda path: original(path, 700))
+    graph, loaded = ingest(parts, tmp_path / "store"), load_graph(tmp_path / "all.tsv")
+    assert named(graph) == named(loaded)
+    assert graph.duplicates == loaded.duplicates
+    assert graph.duplicates["train"] > 0
+    again = ingest(tmp_path / "all.tsv", tmp_path / "again", threads=1)
+    assert again.fingerprint == graph.fingerprint  # whatever the files and threads
+
+
+def test_splits_are_kept_and_remarked_upon(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "train.tsv").write_bytes(LINES + b"b\tlikes\ta\n")
+    (folder / "valid.tsv").write_bytes(b"a\tlikes\tc\nz\tlikes\ta\n")
+    (folder / "test.tsv").write_bytes(b"a\towns\tb\n")
+    graph, loaded = ingest(folder, tmp_path / "store"), load_graph(folder)
+    for split in ("train", "valid", "test"):
+        assert named(graph, split) == named(loaded, split)
+    assert sorted(graph.notes) == sorted(loaded.notes)
+    assert len(graph.notes) == 4
+    by_file = ingest(
+        folder / "train.tsv",
+        tmp_path / "other",
+        valid=folder / "valid.tsv",
+        test=[folder / "test.tsv"],
+        name="mine",
+    )
+    assert by_file.fingerprint == graph.fingerprint
+    assert by_file.name == "mine"
+
+
+def test_holding_out_is_fair_and_seeded(tmp_path):
+    path = tmp_path / "x.tsv"
+    path.write_text(random_lines(4000, entities=300, relations=7))
+    whole = load_graph(path)
+    graphs = [
+        ingest(path, tmp_path / f"s{n}", split=0.1, seed=seed) for n, seed in enumerate([3, 3, 4])
+    ]
+    graph, same, other = graphs
+    assert graph.fingerprint == same.fingerprint != other.fingerprint
+    parts = [set(named(graph, split)) for split in ("train", "valid", "test")]
+    assert set.union(*parts) == set(named(whole))
+    assert sum(map(len, parts)) == len(whole.train)
+    wanted = 0.1 * len(whole.train)
+    assert all(0.97 * wanted <= len(part) <= wanted + 1 for part in parts[1:])
+    assert {name for h, _, t in parts[0] for name in (h, t)} == set(whole.entities)
+    assert {r for _, r, _ in parts[0]} == set(whole.relations)
+    groups = [{frozenset((h, t)) for h, _, t in part} for part in parts]
+    assert not groups[0] & groups[1]
+    assert not groups[0] & groups[2]
+    assert not groups[1] & groups[2]
+
+
+def test_a_graph_that_can_spare_nothing_says_so(tmp_path):
+    (tmp_path / "x.tsv").write_bytes(b"a\tr\tb\nc\tr\td\n")
+    graph = ingest(tmp_path / "x.tsv", tmp_path / "s", split=0.3)
+    assert (len(graph.train), len(graph.valid), len(graph.test)) == (2, 0, 0)
+    assert "0 triples were held out" in graph.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("x.tsv", LINES + b"a\tb\n" + LINES, "Line 5 of {} has 2 columns; expected 3"),
+        ("x.tsv", LINES * 200 + b"a\t\tb\n", "Line 801 of {} has an empty relation"),
+        ("x.tsv", LINES * 200 + b"a\tr\t\xff\n", "Line 801 of {} is not UTF-8"),
+        ("x.csv", b'a,b,"c\nd"\n', "has a line break inside the tail"),
+        ("x.nt", b"<a> <b> <c> .\nfoo\n", "Line 2 of {} is not an N-Triples statement"),
+        ("x.nt", b'<a> <b> "c" .\n', "{} holds no triples between entities"),
+        ("x.tsv", b"\n\n", "{} is empty"),
+        ("x.tsv.gz", gzip.compress(LINES * 100)[:-20], "{} is not a whole gzip file"),
+        ("x.parquet", b"PAR1", "{} is not a whole Parquet file"),
+        ("x.ttl", b"", "{} cannot be read in blocks"),
+    ],
+)
+def test_bad_input_is_named_and_leaves_nothing(tmp_path, monkeypatch, name, content, said):
+    original = files.text_blocks
+    monkeypatch.setattr("nscaching.graph.ingest.text_blocks", lambda path: original(path, 500))
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError) as raised:
+        ingest(path, tmp_path / "out" / "store")
+    assert said.format(path) in str(raised.value)
+    assert not (tmp_path / "out" / "store").exists()
+
+
+def test_a_missing_value_in_parquet_is_named_by_its_row(tmp_path, monkeypatch):
+    rows = ["a"] * 9 + [None]
+    pq.write_table(pa.table({"h": rows, "r": ["r"] * 10, "t": ["b"] * 10}), tmp_path / "x.parquet")
+    original = pq.ParquetFile.iter_batches
+    small = lambda self, rows, **given: original(self, 4, **given)  # noqa: E731
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", small)
+    with pytest.raises(UserError, match=r"Row 10 of .* has no value in column 'h'"):
+        ingest(tmp_path / "x.parquet", tmp_path / "s")
+
+
+def test_folders_of_others_and_graphs_that_are_there_are_left_alone(tmp_path):
+    (tmp_path / "x.tsv").write_bytes(LINES)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    with pytest.raises(UserError, match="is not a graph"):
+        ingest(tmp_path / "x.tsv", other, overwrite=True)
+    first = ingest(tmp_path / "x.tsv", tmp_path / "s").fingerprint
+    (tmp_path / "y.tsv").write_bytes(LINES + b"x\ty\tz\n")
+    with pytest.raises(UserError, match="holds a graph already"):
+        ingest(tmp_path / "y.tsv", tmp_path / "s")
+    (tmp_path / "bad.tsv").write_bytes(b"x\n")
+    with pytest.raises(UserError, match="has 1 column"):
+        ingest(tmp_path / "bad.tsv", tmp_path / "s", overwrite=True)
+    assert load_graph(tmp_path / "s").fingerprint == first
+    (tmp_path / "s" / "remark.txt").write_text("mine")
+    assert ingest(tmp_path / "y.tsv", tmp_path / "s", overwrite=True).fingerprint != first
+    assert (tmp_path / "s" / "remark.txt").read_text() == "mine"
+
+
+def test_what_a_killed_ingest_leaves_is_not_opened_and_is_swept(tmp_path):
+    (tmp_path / "x.tsv").write_bytes(LINES)
+    whole = ingest(tmp_path / "x.tsv", tmp_path / "whole")
+    half = tmp_path / "half"
+    shutil.copytree(tmp_path / "whole", half / ".nscaching-new")
+    (half / ".nscaching-new" / "nscaching.json").unlink()
+    (half / ".nscaching-new" / "spill").mkdir()
+    with pytest.raises(UserError):
+        load_graph(half)
+    assert ingest(tmp_path / "x.tsv", half).fingerprint == whole.fingerprint
+    assert not (half / ".nscaching-new").exists()
+
+
+def test_options_are_checked(tmp_path):
+    (tmp_path / "x.tsv").write_bytes(LINES)
+    for given in ({"split": 0.5}, {"memory": "much"}, {"memory": "1MB"}):
+        with pytest.raises(UserError):
+            ingest(tmp_path / "x.tsv", tmp_path / "s", **given)
+    with pytest.raises(UserError, match="use split 0"):
+        ingest(tmp_path / "x.tsv", tmp_path / "s", valid=tmp_path / "x.tsv", split=0.1)
+    with pytest.raises(UserError, match="There is no file"):
+        ingest(tmp_path / "none.tsv", tmp_path / "s")
+    assert memory_bytes("4GB") == 4 * 10**9
+    assert memory_bytes("1.5 GiB") == 3 << 29
