@@ -27,6 +27,12 @@ class TrainingDiverged(NSCachingError, RuntimeError):
     """The loss stopped being a number; the last good checkpoint is kept."""
 
 
+class LostPeers(NSCachingError, ConnectionError):
+    """Another process of a run has ended; its agent starts all of them again."""
+
+    exit_code = 75
+
+
 class TrainingInterrupted(KeyboardInterrupt):
     """The run was asked to stop, by Ctrl-C or a signal; what was said is kept is kept.
 

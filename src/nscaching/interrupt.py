@@ -47,7 +47,8 @@ class StopRequest:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
-        self._restore()
+        if "TORCHELASTIC_RUN_ID" not in os.environ:  # an agent of processes passes signals on twice
+            self._restore()
         if number == _HANGUP:
             _leave_the_terminal()
 

@@ -266,6 +266,12 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
     return tensors, details
 
 
+def map_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Map the tensors of a safetensors file, which are read as they are used, unchecked."""
+    with _opened_tensors(path, what) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, _details(file)  # noqa: SIM118
+
+
 def stored_digest(path: Path, what: str) -> str | None:
     """Return the digest that a safetensors file was written with, unchecked; None of 0.1.0."""
     with _opened_tensors(path, what) as file:

@@ -154,6 +154,12 @@ def main() -> None:
     try:
         app()
     except SystemExit as end:
+        if isinstance(end.code, int) and end.code and "TORCHELASTIC_RUN_ID" in os.environ:
+            from nscaching.distributed.launch import end_worker
+
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(end_worker(end.code))  # its peers may be gone: waiting for them would hang
         if isinstance(end.code, int) and end.code > 128 and not os.environ.get(DEBUG_VARIABLE):
             # Stopped by a signal, everything is written. Threads of libraries may still be at work,
             # and what the interpreter does to them at its end can abort the process.

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from nscaching.cli import start
 from nscaching.cli.main import DEBUG_VARIABLE, cannot_load
-from nscaching.errors import NSCachingError, UserError, stop_signal
+from nscaching.errors import LostPeers, NSCachingError, UserError, stop_signal
 from nscaching.interrupt import terminate_as_interrupt
 
 P = ParamSpec("P")
@@ -55,17 +55,27 @@ def friendly(command: Callable[P, R]) -> Callable[P, R]:
             if os.environ.get(DEBUG_VARIABLE):
                 raise
             code, message = _explained(error)
-        print(printable(message), file=sys.stderr)
+            quiet = _said_by_another_rank(error)
+        if not quiet:
+            print(printable(message), file=sys.stderr)
         raise typer.Exit(code)
 
     wrapped.__signature__ = inspect.signature(command, eval_str=True)  # type: ignore[attr-defined]
     return wrapped
 
 
+def _said_by_another_rank(error: BaseException) -> bool:
+    """Tell whether rank 0 of a group of processes says the same."""
+    stopped = isinstance(error, KeyboardInterrupt) and os.environ.get("RANK", "0") != "0"
+    return stopped or getattr(error, "quiet", False)
+
+
 def _explained(error: BaseException) -> tuple[int, str]:
     """Return the exit code and the sentence of an error."""
     if isinstance(error, UserError):
         return 2, str(error)
+    if isinstance(error, LostPeers):
+        return error.exit_code, str(error)
     if isinstance(error, KeyboardInterrupt):
         return 128 + stop_signal(error), str(error) or "Stopped."
     no_memory = isinstance(error, RuntimeError) and re.search(

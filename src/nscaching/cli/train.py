@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
+
+import typer
 
 from nscaching.cli import flags
 from nscaching.cli.datasets import file_bars
 from nscaching.cli.evaluate import metrics_table
 from nscaching.cli.flags import flag, with_option_flags
 from nscaching.cli.output import print_json, say, table
+from nscaching.distributed.cost import Network, expected_cost, time_step
+from nscaching.distributed.launch import is_main, is_worker, launch
 from nscaching.errors import TrainingInterrupted, UserError, stop_signal
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph import reading_progress
@@ -52,6 +57,18 @@ def train_command(
     dry_run: Annotated[
         bool, flag("Show sizes and memory of the run, without training.", "--dry-run")
     ] = False,
+    processes: Annotated[
+        int, flag("Train on so many processes of this machine, with sharded tables.", min=1)
+    ] = 1,
+    max_restarts: Annotated[
+        int, flag("How often --processes starts again after a process is lost.", min=0)
+    ] = 3,
+    hosts: Annotated[
+        int, flag("With --dry-run: hosts that --processes are spread over by torchrun.", min=1)
+    ] = 1,
+    bandwidth: Annotated[
+        float, flag("With --dry-run: gigabits per second between hosts.", min=0.001)
+    ] = 25.0,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
     **options: Any,
@@ -59,8 +76,10 @@ def train_command(
     """Train embeddings of a graph, keep the best, and look at the test split once."""
     asked = merged_options(config, options)
     if dry_run:
-        _show_plan(data, asked, as_json)
+        _show_plan(data, asked, as_json, processes, Network(hosts, bandwidth))
         return
+    if processes > 1 and not is_worker():
+        raise typer.Exit(launch(sys.argv[1:], processes, max_restarts))
     if resume and (out, data, config) == (None, None, None):
         raise UserError("Name the run to resume with --out.")
     if out is None:
@@ -77,6 +96,8 @@ def train_command(
             track=track or (),
             **options,
         )
+        if not is_main():
+            return
         write = partial(run.report, progress=progress)
         page = try_to_write(write, progress.say) if report else None
     run.summary["report"] = None if page is None else str(page)
@@ -100,7 +121,9 @@ def resumable(out: Path) -> Iterator[None]:
         raise TrainingInterrupted(said, stop_signal(error)) from error
 
 
-def _show_plan(data: str | None, options: dict[str, Any], as_json: bool) -> None:
+def _show_plan(
+    data: str | None, options: dict[str, Any], as_json: bool, processes: int, network: Network
+) -> None:
     graph = open_graph(make_config(data, options))
     config = recipe_config(options, data, graph, Progress("none"))
     plan = plan_memory(graph, config)
@@ -112,8 +135,14 @@ def _show_plan(data: str | None, options: dict[str, Any], as_json: bool) -> None
         "head_rows": len(graph.rows.head.anchor),
         "tail_rows": len(graph.rows.tail.anchor),
     }
+    cost = None
+    if processes > 1:
+        fits = free is None or plan.total < free  # a step is timed on the whole graph
+        timed = time_step(graph, config, processes // network.hosts) if fits else None
+        cost = expected_cost(graph, config, processes, network, timed)
     if as_json:
-        print_json({**sizes, "bytes": plan.parts, "total_bytes": plan.total, "free_bytes": free})
+        told = {"bytes": plan.parts, "total_bytes": plan.total, "free_bytes": free}
+        print_json({**sizes, **told, **({} if cost is None else {"processes": cost.as_dict()})})
         return
     counts = ((name.replace("_", " "), f"{count:,}") for name, count in sizes.items())
     parts = {
@@ -123,7 +152,9 @@ def _show_plan(data: str | None, options: dict[str, Any], as_json: bool) -> None
     }
     memory = ((name, f"{size / 1e6:,.0f}") for name, size in parts.items())
     say(table(f"{graph.name}: sizes", ("", "count"), counts))
-    say(table("\nMemory of a run", ("", "MB"), memory))
+    say(table("\nMemory of a run on one process", ("", "MB"), memory))
+    if cost is not None:
+        say(table(f"\n{processes} processes on {network.hosts} hosts", ("", ""), cost.lines()))
 
 
 def _show(run: Run) -> None:

@@ -106,6 +106,10 @@ class EmbeddingModel:
         """Return the tables under the names they have in ``model.safetensors``."""
         return {"entity": self.entity, "relation": self.relation}
 
+    def blocks(self) -> list[tuple[Tensor, Tensor]]:
+        """Return ids and rows of all entities, by shard where the table is in shards."""
+        return [(torch.arange(self.num_entities), self.entity.detach())]
+
     # Queries and scores ------------------------------------------------------------------------
 
     def relation_rows(self, side: Side, relations: Tensor) -> Tensor:

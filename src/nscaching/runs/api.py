@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from nscaching.artefacts import artefact_id
+from nscaching.distributed.cost import agree, strata_for
+from nscaching.distributed.launch import attempt, current_group, joined
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.graph import GraphSource, KnowledgeGraph
 from nscaching.interop.tracking import Tracker, Tracking
 from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import SCORING
+from nscaching.runs.finishing import finished
 from nscaching.runs.run import Run
 from nscaching.sampling.presets import ALL, check_preset, fitted, with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
-from nscaching.training.checkpoint import Counters, load_counters
+from nscaching.training.checkpoint import Counters
 from nscaching.training.config import read_yaml
 from nscaching.training.devices import pick_device
-from nscaching.training.folder import evaluation_line
 from nscaching.training.idle_options import idle_options
 from nscaching.training.memory import refuse_what_does_not_fit
 from nscaching.training.opening import graph_of_run, named_or_graph, open_graph
@@ -80,7 +83,15 @@ def train(
 
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
-    with contextlib.nullcontext() if out is None else RunFolder(out).writing():
+    with joined(str(options.get("device", "auto"))) as group, contextlib.ExitStack() as held:
+        if group.rank > 0:
+            shown, track = Progress("none"), ()
+        with group.together():
+            if group.rank == 0 and out is not None:
+                held.enter_context(RunFolder(out).writing())
+        if out is not None and attempt() > 0 and RunFolder(out).is_of_launch():
+            resume, overwrite = True, False
+            shown.say(f"A process was lost; resuming from the last checkpoint ({attempt()}).")
         trainer = make_trainer(
             graph,
             out=out,
@@ -94,7 +105,7 @@ def train(
         )
         with _ended(trainer.tracking):
             trainer.run(resume)
-            return _finished(trainer, shown)
+            return finished(trainer, shown)
 
 
 def _named_options() -> inspect.Signature:
@@ -145,34 +156,64 @@ def make_trainer(
 ) -> Trainer:
     """Check everything :func:`train` is given and return what trains; the run folder is made."""
     refuse_lost_threads()
-    graph = named_or_graph(graph)
-    folder = RunFolder(out) if out is not None else None
-    refuse_both(resume, overwrite)
-    if resume and folder is not None:
-        given = {**plain_options(config), **options}
-        if isinstance(graph, KnowledgeGraph) and "data" in given:
-            given["data"] = graph.name  # as in a run that is begun with it
-        if folder.is_run():
-            return _resumed_trainer(folder, graph, given, progress, tracking)
-        if graph is None and not given.get("data"):
-            raise UserError(f"There is no run in {folder.path} to resume; name data to begin one.")
-        if not folder.exists():
-            progress.say(f"There is no run in {folder.path} yet, so one is begun.")
-    given = merged_options(config, options)
-    settings = make_config(graph, given)
+    group, folder = current_group(), RunFolder(out) if out is not None else None
+    with group.together():
+        refuse_both(resume, overwrite)
+        source, given = named_or_graph(graph), {**plain_options(config), **options}
+        if resume and folder is not None and _may_resume(folder, source, given, progress):
+            loaded, settings, keep = _resumed(folder, source, given, progress)
+        else:
+            given = merged_options(config, options)
+            if folder is not None:
+                make_config(source, given)  # a mistake in the options is named first
+                folder.refuse_occupied(overwrite)
+            loaded, settings, keep = _begun(folder, source, given, progress)
+            for remark in idle_options(settings, options) if remarks else ():
+                progress.say(remark)
+    if group.size > 1:
+        agree(group, loaded, settings, folder is not None)
+    with group.together():
+        trainer = Trainer(loaded, settings, folder, progress, tracking)
+        if group.rank == 0:
+            keep()  # only now: whatever could be wrong has been looked at
     if folder is not None:
-        folder.refuse_occupied(overwrite)
-    loaded = open_graph(settings, graph)
+        group.refuse_another_folder(folder.path, artefact_id(folder.path))
+    return trainer
+
+
+#: A graph, the settings to train it with, and what writes the run folder.
+_Plan = tuple[KnowledgeGraph, TrainConfig, Callable[[], None]]
+
+
+def _may_resume(
+    folder: RunFolder,
+    graph: KnowledgeGraph | str | Path | None,
+    given: dict[str, Any],
+    progress: Progress,
+) -> bool:
+    """Tell whether there is a run to resume; without one there must be data to begin with."""
+    if folder.is_run():
+        return True
+    if graph is None and not given.get("data"):
+        raise UserError(f"There is no run in {folder.path} to resume; name data to begin one.")
+    if not folder.exists():
+        progress.say(f"There is no run in {folder.path} yet, so one is begun.")
+    return False
+
+
+def _begun(
+    folder: RunFolder | None,
+    graph: KnowledgeGraph | str | Path | None,
+    given: dict[str, Any],
+    progress: Progress,
+) -> _Plan:
+    loaded = open_graph(make_config(graph, given), graph)
     for note in loaded.notes:
         progress.say(note)
     settings = recipe_config(given, graph, loaded, progress)
-    for remark in idle_options(settings, options) if remarks else ():
-        progress.say(remark)
+    settings = replace(settings, strata=strata_for(settings.strata, current_group().size))
     refuse_what_does_not_fit(loaded, settings)
-    trainer = Trainer(loaded, settings, folder, progress, tracking)
-    if folder is not None:  # only now: whatever could be wrong has been looked at
-        folder.create(settings, loaded)
-    return trainer
+    return loaded, settings, lambda: folder.create(settings, loaded) if folder else None
 
 
 def recipe_config(
@@ -198,39 +239,42 @@ def decided(settings: TrainConfig, graph: KnowledgeGraph) -> TrainConfig:
     return fitted(settings, graph.num_entities)
 
 
-def _resumed_trainer(
+def _resumed(
     folder: RunFolder,
     graph: KnowledgeGraph | str | Path | None,
     given: dict[str, Any],
     progress: Progress,
-    tracking: Tracking | None,
-) -> Trainer:
+) -> _Plan:
+    if isinstance(graph, KnowledgeGraph) and "data" in given:
+        given["data"] = graph.name  # as in a run that is begun with it
     settings = resumed_config(folder, given)
     if graph is None and settings.data != folder.read_config().data:
         graph = settings.data
     loaded = _resumed_graph(folder, graph, settings)
     refuse_what_does_not_fit(loaded, settings)
     done = _done_so_far(folder)
+
+    def keep() -> None:
+        folder.sweep()
+        folder.adopt()
+        if done is not None and not done.within_budget(settings.epochs, settings.max_seconds):
+            progress.say(
+                f"Nothing to do: {folder.path} has {done.epoch} epochs already, in "
+                f"{duration(done.epoch_seconds)}. Give a larger --epochs (epochs=...) to continue "
+                "it."
+            )
+        elif settings != folder.read_config():  # more epochs, say: the file must repeat the run
+            folder.write_config(settings)
+
     # A checkpoint holds the parameters: the run they once came from may be gone.
-    start = replace(settings, init_from=None) if done is not None else settings
-    trainer = Trainer(loaded, start, folder, progress, tracking)
-    folder.sweep()
-    folder.adopt()
-    if done is not None and not done.within_budget(settings.epochs, settings.max_seconds):
-        progress.say(
-            f"Nothing to do: {folder.path} has {done.epoch} epochs already, in "
-            f"{duration(done.epoch_seconds)}. Give a larger --epochs (epochs=...) to continue it."
-        )
-    elif settings != folder.read_config():  # more epochs, say: the file must repeat the run
-        folder.write_config(settings)
-    return trainer
+    return loaded, replace(settings, init_from=None) if done is not None else settings, keep
 
 
 def _done_so_far(folder: RunFolder) -> Counters | None:
     """Return where a run stands; None for one that was stopped before its first checkpoint."""
-    if folder.checkpoint.exists():
-        return load_counters(folder.checkpoint)
-    if folder.model.exists():
+    if folder.has_checkpoint():
+        return folder.read_counters()
+    if folder.has_model():
         raise UserError(
             f"{folder.checkpoint} is missing, so the run cannot be resumed; restore it, or begin "
             "anew with --overwrite (overwrite=True), which replaces the model that is there."
@@ -330,38 +374,3 @@ def _resumed_graph(
             f"given now. Resume it with the same data, or {CHOOSE_ANOTHER}"
         )
     return given
-
-
-def _finished(trainer: Trainer, shown: Progress) -> Run:
-    """Look at the test split, once, with the best model; sum the run up.
-
-    The probabilities of a run with a folder are fitted now, so that the first question is quick.
-    """
-    counters = trainer.counters
-    run = Run(
-        trainer.config,
-        trainer.graph,
-        trainer.best_model(),
-        folder=trainer.folder,
-        trace=trainer.tracer.lines if trainer.tracer else None,
-    )
-    run._lines = trainer.tracking.lines
-    test = run.evaluate("test", progress=shown) if len(trainer.graph.test) else None
-    if test is not None:
-        line = evaluation_line(test.overall(), "test", test.seconds, counters.best_epoch)
-        trainer.record(line)
-    run.summary = {
-        "run": str(trainer.folder.path) if trainer.folder else None,
-        "epochs": counters.epoch,
-        "best_epoch": counters.best_epoch,
-        "select": trainer.config.select,
-        "seconds": counters.seconds,
-        "seconds_per_epoch": counters.epoch_seconds / max(1, counters.epoch),
-        "device": str(trainer.device),
-        "extra_parameters": trainer.sampler.extra_parameters,
-        "valid": counters.best_valid,
-        "test": test.overall() if test is not None else None,
-    }
-    if run.folder is not None:
-        _ = run.calibration
-    return run

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nscaching.artefacts import MARKER, ArtefactFolder
-from nscaching.artefacts.files import read_json_lines
+from nscaching.artefacts.files import read_json_lines, read_tensors
+from nscaching.distributed.sharded_model import INDEX, PATTERN, has_shards
 from nscaching.errors import UserError
-from nscaching.training import RunFolder, checkpoint
+from nscaching.training import RunFolder, checkpoint, sharded_checkpoint
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,15 @@ def _check_run(run: RunFolder, found: FolderCheck) -> None:
     graph = _read(found, run.graph, run.read_graph, remark="with entities.txt and relations.txt")
     if config is not None and graph is not None:
         started = "training was stopped before there was one"
-        _read(found, run.model, lambda: run.read_model(config, graph), absent=started)
+        shards = sorted(run.path.glob(PATTERN)) if has_shards(run.path) else []
+        for file in shards:
+            _read(found, file, functools.partial(read_tensors, file, "shard of a model"))
+        model = run.path / INDEX if shards else run.model
+        _read(found, model, lambda: run.read_model(config, graph), absent=started)
     else:
         found.parts.append(Part(run.model.name, "unverified", "it cannot be read without the rest"))
-    _read(found, run.checkpoint, lambda: _checked_state(run, graph), absent="not resumable")
+    state = run.latest if run.latest.exists() else run.checkpoint
+    _read(found, state, lambda: _checked_state(run, graph), absent="not resumable")
     for file in (run.metrics, run.trace):
         _check_lines(found, file)
     if not marked:
@@ -98,7 +105,10 @@ def _check_run(run: RunFolder, found: FolderCheck) -> None:
 
 
 def _checked_state(run: RunFolder, graph: Any) -> checkpoint.Counters:
-    counters, _ = checkpoint.load(run.checkpoint)
+    if run.latest.exists():
+        counters = sharded_checkpoint.check(run.latest.parent)
+    else:
+        counters, _ = checkpoint.load(run.checkpoint)
     if graph is not None and counters.fingerprint != graph.fingerprint:
         raise UserError(f"{run.checkpoint} was written on another graph.")
     return counters

@@ -64,17 +64,19 @@ class Run(Decisions):
         self._thresholds: dict[tuple[Drawing, bool], Thresholds] = {}
 
     @classmethod
-    def load(cls, path: str | Path, device: torch.device | None = None) -> Run:
-        """Read a run folder."""
+    def load(
+        cls, path: str | Path, device: torch.device | None = None, mapped: bool | None = None
+    ) -> Run:
+        """Read a run folder; ``mapped`` shards stay on disk, see :meth:`RunFolder.read_model`."""
         folder = RunFolder(path)
         config = folder.read_config()
-        if not folder.model.exists():
+        if not folder.has_model():
             raise UserError(
                 f"{folder.path} holds no model yet: its training was stopped early. Resume it with "
                 f"'nscaching train --resume --out {folder.path}'."
             )
         graph = folder.read_graph()
-        model = folder.read_model(config, graph)
+        model = folder.read_model(config, graph, mapped)
         if device is not None:
             model = model.to(device)
         trace = folder.read_trace()
@@ -221,8 +223,10 @@ class Run(Decisions):
         """
         _check_count(k)
         this = self._entity(entity)
-        table = normalize(self.model.entity.detach(), dim=1)
-        similarity = table @ table[this]
+        mine = normalize(self.model.entity[torch.tensor([this])], dim=1)[0]
+        similarity = torch.empty(self.model.num_entities, device=mine.device)
+        for ids, rows in self.model.blocks():
+            similarity[ids] = normalize(rows.to(mine), dim=1) @ mine
         similarity[this] = -torch.inf
         best = similarity.topk(min(k, len(similarity) - 1))
         return [
@@ -261,11 +265,14 @@ class Run(Decisions):
 
         With reciprocal relations those of the inverse relations follow.
         """
+        table: np.ndarray = self._table(what).detach().cpu().numpy().copy()
+        return table
+
+    def _table(self, what: str) -> torch.Tensor:
         tables = self.model.state()
         if what not in tables:
             raise UserError(f"embeddings are of 'entity' or 'relation', not '{what}'.")
-        table: np.ndarray = tables[what].detach().cpu().numpy().copy()
-        return table
+        return tables[what]
 
     def export(self, path: str | Path, what: str = "entity", format: str = "auto") -> list[Path]:
         """Write embeddings for other programs: npy with names, word2vec text, or Parquet.
@@ -282,7 +289,7 @@ class Run(Decisions):
         names = self.graph.entities if what == "entity" else self.graph.relations
         if what == "relation" and self.model.reciprocal:
             names = [*names, *(f"{name}_inverse" for name in names)]
-        return export_embeddings(Path(path), names, self.embeddings(what), format)
+        return export_embeddings(Path(path), names, self._table(what), format)
 
     def to_pykeen(self) -> Any:
         """Return the model as a PyKEEN model with the same scores, where PyKEEN has such a one."""

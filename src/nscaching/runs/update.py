@@ -56,7 +56,8 @@ def update_run(
     progress: Progress | str,
 ) -> Run:
     """Return a new run that has learnt from facts and decisions; see ``Run.update``."""
-    from nscaching.runs.api import _finished, make_trainer
+    from nscaching.runs.api import make_trainer
+    from nscaching.runs.finishing import finished
 
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     if out is not None and run.folder is not None and _same(Path(out), run.folder.path):
@@ -94,7 +95,7 @@ def update_run(
             folder.create(trainer.config, graph, also)
             trainer.folder = folder
         trainer.run(resume=True)
-        updated = _finished(trainer, shown)
+        updated = finished(trainer, shown)
     updated._rejected = frozenset(rejected)
     return updated
 

@@ -63,11 +63,11 @@ def load(path: Path) -> tuple[Counters, dict[str, dict[str, Tensor]]]:
     for name, tensor in tensors.items():
         part, _, rest = name.partition("/")
         parts.setdefault(part, {})[rest] = tensor
-    counters = _counters(path, details)
+    counters = read_counters(path, details)
     entities = len(parts["model"]["entity"]) if "entity" in parts.get("model", {}) else 0
     triples = stored_length(path.parent.parent / "graph.safetensors", "train")
     for name, tensor in tensors.items():
-        wrong = _wrong(name, tensor, entities, triples)
+        wrong = wrong_tensor(name, tensor, entities, triples)
         if wrong is not None:
             raise UserError(
                 f"{path} is damaged: '{name}' {wrong}. Restore it from a copy, or begin anew with "
@@ -76,7 +76,7 @@ def load(path: Path) -> tuple[Counters, dict[str, dict[str, Tensor]]]:
     return counters, parts
 
 
-def _wrong(name: str, tensor: Tensor, entities: int, triples: int | None) -> str | None:
+def wrong_tensor(name: str, tensor: Tensor, entities: int, triples: int | None) -> str | None:
     """Say what is wrong with a tensor of a checkpoint, if anything is."""
     part, _, rest = name.partition("/")
     if tensor.is_floating_point():
@@ -101,10 +101,11 @@ def _wrong(name: str, tensor: Tensor, entities: int, triples: int | None) -> str
 
 def load_counters(path: Path) -> Counters:
     """Read where a run stands, without its tensors."""
-    return _counters(path, read_details(path, "checkpoint"))
+    return read_counters(path, read_details(path, "checkpoint"))
 
 
-def _counters(path: Path, details: dict[str, Any]) -> Counters:
+def read_counters(path: Path, details: dict[str, Any]) -> Counters:
+    """Return the counters among the details of a checkpoint, which must be of this run."""
     try:
         if details.pop("format", None) != FORMAT:
             raise TypeError("another format")

@@ -113,6 +113,14 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         group="Training",
         choices=("auto", "cpu", "cuda", "mps"),
     )
+    strata: int = option(
+        1,
+        "Parts that the entities are cut into at random, for runs on several processes, whose "
+        "number divides it; 1 cuts nothing.",
+        group="Training",
+        low=1,
+        high=4096,
+    )
     eval_memory: int = option(
         DEFAULT_MEMORY_MB, "Megabytes of scores held during evaluation.", group="Training", low=1
     )

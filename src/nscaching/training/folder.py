@@ -1,12 +1,13 @@
 """The run folder: what is in it, and that every file in it is whole.
 
 ``config.yaml`` repeats the run; ``entities.txt`` and ``relations.txt`` name the rows of
-``model.safetensors``; ``graph.safetensors`` holds the triples by id, so that a run can be
-evaluated and asked without the files it was trained on (a graph of ``nscaching ingest`` lies in
-``graph/`` instead, by links where the file system has them); ``metrics.jsonl`` has a line per
-epoch and per evaluation, ``trace.jsonl`` what ``--trace`` saw; ``checkpoint/`` holds what
-``--resume`` needs; ``report.html`` is a page about it all. ``calibration.json`` turns scores into
-probabilities; ``rejected.tsv`` and ``accepted.tsv`` hold what an update was told.
+``model.safetensors``, which a run with strata has in one shard per stratum; ``graph.safetensors``
+holds the triples by id, so that a run can be evaluated and asked without the files it was trained
+on (a graph of ``nscaching ingest`` lies in ``graph/`` instead, by links where the file system has
+them); ``metrics.jsonl`` has a line per epoch and per evaluation, ``trace.jsonl`` what ``--trace``
+saw; ``checkpoint/`` holds what ``--resume`` needs; ``report.html`` is a page about it all.
+``calibration.json`` turns scores into probabilities; ``rejected.tsv`` and ``accepted.tsv`` hold
+what an update was told.
 """
 
 from __future__ import annotations
@@ -33,13 +34,17 @@ from nscaching.artefacts.files import (
     write_tensors,
     write_text,
 )
+from nscaching.distributed.launch import launch_id
+from nscaching.distributed.sharded_model import ShardedModel, has_shards, read_shards
 from nscaching.errors import CHOOSE_ANOTHER, UserError, shown
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.store import GraphStore, StoredGraph
 from nscaching.models import EmbeddingModel, ScoringOptions
-from nscaching.training.checkpoint import load_counters
+from nscaching.training.checkpoint import Counters, load_counters
 from nscaching.training.config import TrainConfig
+from nscaching.training.devices import free_bytes
 from nscaching.training.diagnostics import usable_metrics, usable_trace
+from nscaching.training.sharded_checkpoint import LATEST, read_latest
 
 _SPLITS = ("train", "valid", "test")
 
@@ -54,7 +59,9 @@ class RunFolder(ArtefactFolder):
         *("config.yaml", "entities.txt", "relations.txt", "graph.safetensors"),
         *("model.safetensors", "metrics.jsonl", "trace.jsonl", "report.html", "explorer.html"),
         *("calibration.json", "rejected.tsv", "accepted.tsv"),
-        "checkpoint/state.safetensors",
+        *("model.safetensors.index.json", "model-*-of-*.safetensors"),
+        *("checkpoint/state.safetensors", "checkpoint/latest.json"),
+        "checkpoint/epoch-*-*/model-*-of-*.safetensors",
         *(f"graph/{name}" for name in (*GraphStore.own, MARKER)),
     )
 
@@ -70,6 +77,7 @@ class RunFolder(ArtefactFolder):
         self.metrics = self.path / "metrics.jsonl"
         self.trace = self.path / "trace.jsonl"
         self.checkpoint = self.path / "checkpoint" / "state.safetensors"
+        self.latest = self.checkpoint.parent / LATEST  #: of a run with strata
 
     def looks_like_one(self) -> bool:
         """Tell whether configuration and graph are there."""
@@ -78,6 +86,24 @@ class RunFolder(ArtefactFolder):
     def is_run(self) -> bool:
         """Tell whether the folder holds a run, finished or not."""
         return self.holds_one()
+
+    def is_of_launch(self) -> bool:
+        """Tell whether an earlier attempt of this launch of processes began the run."""
+        return self.is_run() and self.read_marker().get("launch") == launch_id() is not None
+
+    def has_model(self) -> bool:
+        """Tell whether a model has been written, in one file or in shards."""
+        return self.model.exists() or has_shards(self.path)
+
+    def has_checkpoint(self) -> bool:
+        """Tell whether the run can be resumed from where it stood."""
+        return self.checkpoint.exists() or self.latest.exists()
+
+    def read_counters(self) -> Counters:
+        """Return where the run stands."""
+        if self.latest.exists():
+            return read_latest(self.latest.parent)[0]
+        return load_counters(self.checkpoint)
 
     def create(
         self,
@@ -128,6 +154,7 @@ class RunFolder(ArtefactFolder):
             digests[self.graph.name] = stored_digest(self.graph, "graph of a run")
         return {
             "id": uuid.uuid4().hex,
+            **({} if launch_id() is None else {"launch": launch_id()}),
             "model": {name: getattr(config, name) for name in ScoringOptions.names()},
             "sha256": digests,
         }
@@ -223,10 +250,41 @@ class RunFolder(ArtefactFolder):
                 f"({error}): the files are not of one run. Restore them, or train again."
             ) from error
 
-    def read_model(self, config: TrainConfig, graph: KnowledgeGraph) -> EmbeddingModel:
-        """Return the best model found, checked against the configuration and the graph."""
-        tensors, details = read_tensors(self.model, "model")
+    def read_model(
+        self, config: TrainConfig, graph: KnowledgeGraph, mapped: bool | None = None
+    ) -> EmbeddingModel:
+        """Return the best model found, checked against the configuration and the graph.
+
+        The shards of a run with strata become one table, or with ``mapped``, and by default where
+        that would take more than half of the free memory, stay on disk.
+        """
         expected = config.table_shapes(graph.num_entities, graph.num_relations)
+        if not has_shards(self.path):
+            tensors, details = read_tensors(self.model, "model")
+        else:
+            if mapped is None:
+                rows, width = expected["entity"]
+                free = free_bytes(torch.device("cpu"))
+                mapped = free is not None and 4 * rows * width > free // 2
+            tensors, details = read_shards(self.path, graph.num_entities, mapped)
+        self._check_tables(config, expected, tensors, details)
+        for name, names in (("entity", graph.entities), ("relation", graph.relations)):
+            if isinstance(tensors[name], torch.Tensor):
+                self._check_parameters(name, tensors[name], names)
+        tables = tensors["entity"], tensors["relation"].float()
+        kind = EmbeddingModel if isinstance(tables[0], torch.Tensor) else ShardedModel
+        return kind(
+            config.build_scoring(), tables[0].float(), tables[1], reciprocal=config.reciprocal
+        )
+
+    def _check_tables(
+        self,
+        config: TrainConfig,
+        expected: Mapping[str, tuple[int, ...]],
+        tensors: Mapping[str, torch.Tensor],
+        details: Mapping[str, Any],
+    ) -> None:
+        """Refuse tables of other sizes, and those of another run."""
         for name, shape in expected.items():
             found = tuple(tensors[name].shape) if name in tensors else None
             if found != shape:
@@ -241,10 +299,6 @@ class RunFolder(ArtefactFolder):
                 f"{self.model} is the model of another run, of another seed perhaps. Restore the "
                 "model of this one from a copy, or train again."
             )
-        for name, names in (("entity", graph.entities), ("relation", graph.relations)):
-            self._check_parameters(name, tensors[name], names)
-        tables = tensors["entity"].float(), tensors["relation"].float()
-        return EmbeddingModel(config.build_scoring(), *tables, reciprocal=config.reciprocal)
 
     def _check_parameters(self, what: str, table: torch.Tensor, names: Sequence[str]) -> None:
         if not table.is_floating_point():
@@ -295,7 +349,7 @@ class RunFolder(ArtefactFolder):
         evaluations = [line for line in lines if line.get("event") == "evaluation"]
         told: dict[str, Any] = {"run": str(self.path), "select": self.read_config().select}
         try:
-            counters = load_counters(self.checkpoint)
+            counters = self.read_counters()
         except UserError:  # it has none any more
             told |= {"epochs": epochs[-1].get("epoch") if epochs else None}
             told |= {"seconds": epochs[-1].get("seconds") if epochs else None, "valid": None}

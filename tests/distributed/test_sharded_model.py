@@ -1,0 +1,121 @@
+"""Models in shards: read as one table, or asked where they lie, with the same answers."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import nscaching as ns
+from nscaching.distributed.launch import ALONE
+from nscaching.distributed.sharded_model import INDEX, ShardedModel, write_shards
+from nscaching.errors import UserError
+from nscaching.models import Side
+from nscaching.runs.check import check_folder
+from nscaching.runs.run import Run
+from nscaching.training import RunFolder
+
+STRATA = 4
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole") / "run"
+    options = {"scoring": "transd", "sampler": "uniform", "recipe": "paper", "dim": 6}
+    return ns.train("world", out=out, epochs=1, device="cpu", progress="none", **options)
+
+
+@pytest.fixture
+def sharded(whole, tmp_path):
+    """Return a copy of the run with its model in shards."""
+    path = tmp_path / "run"
+    shutil.copytree(whole.folder.path, path)
+    order = torch.randperm(whole.graph.num_entities, generator=torch.Generator().manual_seed(1))
+    blocks = {
+        stratum: (ids, whole.model.entity[ids]) for stratum, ids in enumerate(order.chunk(STRATA))
+    }
+    write_shards(path, blocks, whole.model.relation, STRATA, ALONE)
+    return path
+
+
+def test_the_folder_holds_shards_and_an_index(sharded):
+    assert not (sharded / "model.safetensors").exists()
+    told = json.loads((sharded / INDEX).read_text())
+    assert told["metadata"]["strata"] == STRATA
+    assert told["weight_map"]["stratum.2.entity"] == "model-00003-of-00004.safetensors"
+    assert told["weight_map"]["relation"] == "model-00001-of-00004.safetensors"
+    assert {part.state for part in check_folder(sharded).parts} == {"whole"}
+
+
+def test_shards_are_read_as_the_table_they_were(whole, sharded):
+    model = Run.load(sharded).model
+    assert not isinstance(model, ShardedModel)
+    assert torch.equal(model.entity, whole.model.entity)
+    assert torch.equal(model.relation, whole.model.relation)
+
+
+def test_a_model_on_disk_gives_the_same_answers(whole, sharded, tmp_path):
+    run = Run.load(sharded, mapped=True)
+    assert isinstance(run.model, ShardedModel)
+    assert np.allclose(run.score(whole.graph.test), whole.score(whole.graph.test), atol=1e-6)
+    mine, other = run.evaluate("test"), whole.evaluate("test")
+    assert mine.mrr == pytest.approx(other.mrr, abs=1e-4)
+    head, relation = "Uruguay", "neighbour of"
+    asked = [r.predict_tails(head, relation, k=5) for r in (run, whole)]
+    assert [p.tail for p in asked[0]] == [p.tail for p in asked[1]]
+    near = [[n.entity for n in r.neighbours(head, k=4)] for r in (run, whole)]
+    assert near[0] == near[1]
+    run.export(tmp_path / "rows.npy")
+    assert np.array_equal(np.load(tmp_path / "rows.npy"), whole.embeddings())
+    assert np.array_equal(run.embeddings(), whole.embeddings())
+
+
+def test_padding_and_pools_of_a_model_on_disk(whole, sharded):
+    on_disk = Run.load(sharded, mapped=True).model
+    anchor, relation = torch.tensor([3, 4]), torch.tensor([0, 1])
+    ids = torch.tensor([[5, -1, 7], [0, 2, -1]])
+    mine, other = (
+        m.score_ids(m.query(Side.TAIL, anchor, relation), ids) for m in (on_disk, whole.model)
+    )
+    assert torch.equal(mine.isinf(), ids < 0)
+    assert torch.allclose(mine, other, atol=1e-6)
+    mine, other = (
+        m.score_pool(m.query(Side.TAIL, anchor, relation), ids[0, ::2])
+        for m in (on_disk, whole.model)
+    )
+    assert torch.allclose(mine, other, atol=1e-6)
+
+
+def test_without_the_index_there_is_no_model(sharded):
+    (sharded / INDEX).unlink()
+    assert not RunFolder(sharded).has_model()
+    with pytest.raises(UserError, match="holds no model yet"):
+        Run.load(sharded)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_shards_that_do_not_belong_are_refused(sharded, mapped):
+    first, second = (sharded / f"model-0000{n}-of-00004.safetensors" for n in (1, 2))
+    kept = second.read_bytes()
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(UserError, match="another stratum"):
+        Run.load(sharded, mapped=mapped)
+    second.write_bytes(kept[: len(kept) // 2])
+    with pytest.raises(UserError, match="not a whole safetensors file"):
+        Run.load(sharded, mapped=mapped)
+    second.unlink()
+    with pytest.raises(UserError, match="missing"):
+        Run.load(sharded, mapped=mapped)
+    assert not check_folder(sharded).whole
+
+
+def test_a_shard_of_a_byte_that_flipped_is_damaged(sharded):
+    file = sharded / "model-00004-of-00004.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 4
+    file.write_bytes(bytes(content))
+    with pytest.raises(UserError, match="digest"):
+        Run.load(sharded)
+    damaged = [part.name for part in check_folder(sharded).parts if part.state == "damaged"]
+    assert damaged == [file.name, INDEX]
