@@ -16,7 +16,7 @@ from nscaching.report.experiment_pages import Band
 from nscaching.runs.api import resumed_config, train
 from nscaching.runs.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig
-from nscaching.training.folder import training_seconds
+from nscaching.training.diagnostics import training_seconds
 
 _SUMMARY = ("seconds", "epochs", "best_epoch", "extra_parameters", "device")
 

@@ -45,7 +45,7 @@ from nscaching.report.page import (
 from nscaching.report.sections import calibration, inside_the_cache, new_facts, quality
 from nscaching.runs.run import Run
 from nscaching.training import Progress, TrainConfig
-from nscaching.training.folder import training_seconds
+from nscaching.training.diagnostics import training_seconds
 from nscaching.training.progress import duration
 
 _TABLE_EPOCHS = 20

@@ -6,7 +6,7 @@ Both files are diagnostics: whatever happened to them, a model loads and a run r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Line = dict[str, Any]
@@ -84,3 +84,14 @@ def _is_trace(line: Line) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def training_seconds(lines: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
+    """Return each epoch with the seconds of training at its end, validations not counted."""
+    validating, ends = 0.0, []
+    for line in lines:
+        if line.get("event") == "epoch":
+            ends.append((line["epoch"], line["seconds"] - validating))
+        elif line.get("event") == "evaluation" and line.get("split") == "valid":
+            validating += line["seconds"]
+    return ends

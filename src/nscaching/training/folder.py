@@ -12,6 +12,7 @@ what an update was told.
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -255,17 +256,16 @@ class RunFolder(ArtefactFolder):
     ) -> EmbeddingModel:
         """Return the best model found, checked against the configuration and the graph.
 
-        The shards of a run with strata become one table, or with ``mapped``, and by default where
-        that would take more than half of the free memory, stay on disk.
+        Shards become one table; ``mapped`` ones, by default what takes half of the free memory or
+        more, stay on disk.
         """
         expected = config.table_shapes(graph.num_entities, graph.num_relations)
         if not has_shards(self.path):
             tensors, details = read_tensors(self.model, "model")
         else:
             if mapped is None:
-                rows, width = expected["entity"]
                 free = free_bytes(torch.device("cpu"))
-                mapped = free is not None and 4 * rows * width > free // 2
+                mapped = free is not None and 8 * math.prod(expected["entity"]) > free
             tensors, details = read_shards(self.path, graph.num_entities, mapped)
         self._check_tables(config, expected, tensors, details)
         for name, names in (("entity", graph.entities), ("relation", graph.relations)):
@@ -394,17 +394,6 @@ def evaluation_line(
     """Return the line of ``metrics.jsonl`` for an evaluation."""
     where = {"split": split, "seconds": seconds}
     return {"event": "evaluation", "epoch": epoch, **where, **measures}
-
-
-def training_seconds(lines: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
-    """Return each epoch with the seconds of training at its end, validations not counted."""
-    validating, ends = 0.0, []
-    for line in lines:
-        if line.get("event") == "epoch":
-            ends.append((line["epoch"], line["seconds"] - validating))
-        elif line.get("event") == "evaluation" and line.get("split") == "valid":
-            validating += line["seconds"]
-    return ends
 
 
 def default_out(config: TrainConfig, *, by_method: bool = True) -> Path:
