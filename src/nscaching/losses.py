@@ -97,29 +97,102 @@ class SoftmaxCrossEntropy:
         A block of entities at a time, with a running log-sum-exp: logits never exist as a whole
         where there is more than one block.
         """
-        blocks = list(_blocks(len(query.vectors), table))
-        sharp, spread = 1 - self.smoothing, self.smoothing / len(table)
-        with fast_products(table.device):
-            total = query.vectors.new_full((len(query.vectors), 1), -torch.inf)
-            for block in blocks:
-                rows, size = _aligned(match, table[block]), block.stop - block.start
-                logits = match.forward_all(query, rows)
-                total = torch.logaddexp(total, _logsumexp(logits[:, :size]))
-            positive = match.forward(query, table, targets.unsqueeze(1))
-            parts: list[MatchGradients] = []
-            smoothed = torch.zeros_like(total)
-            for block in reversed(blocks):  # the logits of the last one are still there
-                if block != blocks[-1]:
-                    rows, size = _aligned(match, table[block]), block.stop - block.start
+        over = OverAll(self, match, query, table)
+        total = over.total()
+        positive = match.forward(query, table, targets.unsqueeze(1))
+        found = over.gradients(total, targets)
+        return over.loss(total, positive, over.smoothed).sum(), positive, found
+
+    def summary(self, scores: Tensor, weights: Tensor) -> Tensor:
+        """Return what others must know of some of the candidates: their logarithm of a sum of exp.
+
+        With smoothing also how many entities they stand for, and the sum of those entities' scores.
+        Shapes: (b, 1 + k), (b, k) -> (1 or 3, b).
+        """
+        scores = scores[:, 1:]
+        total = (scores + weights.log()).logsumexp(1)
+        if not self.smoothing:
+            return total.unsqueeze(0)
+        sums = (weights * scores).masked_fill(weights == 0, 0.0).sum(1)
+        return torch.stack([total, weights.sum(1), sums])
+
+    def from_summaries(
+        self, scores: Tensor, weights: Tensor, summaries: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss of each question and the gradient of the scores of some candidates.
+
+        ``summaries`` are those of all candidates. Shapes: (b, 1 + k), (b, k), (parts, 1 or 3, b).
+        """
+        positive = scores[:, 0]
+        total = torch.cat([positive.unsqueeze(0), summaries[:, 0]]).logsumexp(0)
+        d_scores = (scores + pad(weights.log(), (1, 0)) - total.unsqueeze(1)).exp_()
+        loss, target = total - positive, 1.0
+        if self.smoothing:
+            count = 1 + summaries[:, 1].sum(0)
+            share, target = self.smoothing / count, 1 - self.smoothing
+            loss = target * loss + share * (count * total - positive - summaries[:, 2].sum(0))
+            d_scores -= share.unsqueeze(1) * pad(weights, (1, 0), value=1.0)
+        d_scores[:, 0] -= target
+        return loss, d_scores
+
+
+class OverAll:
+    """The softmax over all rows of a table, or over one of the parts that it is cut into."""
+
+    def __init__(
+        self,
+        loss: SoftmaxCrossEntropy,
+        match: Match,
+        query: Query,
+        table: Tensor,
+        parts: int = 1,
+        num_entities: int | None = None,
+    ) -> None:
+        self._match, self._query, self._table = match, query, table
+        self._smoothing = loss.smoothing
+        self._sharp, self._spread = (
+            1 - loss.smoothing,
+            loss.smoothing / (num_entities or len(table)),
+        )
+        self._blocks = list(_blocks(len(query.vectors), table, LOGIT_BYTES // parts))
+        self._last = self._rows = table[:0]
+        #: Sum of the scores of each question (q, 1), where the loss is smoothed.
+        self.smoothed = query.vectors.new_zeros(len(query.vectors), 1)
+
+    def total(self) -> Tensor:
+        """Return the logarithm of the sum of exp of each question's scores. Shape: (q, 1)."""
+        total = self._query.vectors.new_full((len(self._query.vectors), 1), -torch.inf)
+        with fast_products(self._table.device):
+            for block in self._blocks:
+                self._rows = _aligned(self._match, self._table[block])
+                self._last = self._match.forward_all(self._query, self._rows)
+                total = torch.logaddexp(
+                    total, _logsumexp(self._last[:, : block.stop - block.start])
+                )
+        return total
+
+    def gradients(self, total: Tensor, targets: Tensor) -> MatchGradients:
+        """Return the gradients, with the total over all parts; targets elsewhere are outside."""
+        match, query, logits, rows = self._match, self._query, self._last, self._rows
+        self._last = self._rows = self._table[:0]
+        parts: list[MatchGradients] = []
+        with fast_products(self._table.device):
+            for block in reversed(self._blocks):  # the logits of the last one are still there
+                size = block.stop - block.start
+                if block != self._blocks[-1]:
+                    rows = _aligned(match, self._table[block])
                     logits = match.forward_all(query, rows)
                 inside = logits[:, :size]
-                if self.smoothing:
-                    smoothed += inside.sum(1, keepdim=True)
-                _softmax_gradient(inside, total, targets, block.start, sharp, spread)
+                if self._smoothing:
+                    self.smoothed += inside.sum(1, keepdim=True)
+                _softmax_gradient(inside, total, targets, block.start, self._sharp, self._spread)
                 found = match.backward_all(query, rows, logits)
                 parts.insert(0, found._replace(rows=found.rows[:size]))
-        loss = (total - sharp * positive - spread * smoothed).sum()
-        return loss, positive, _added(parts)
+        return _added(parts)
+
+    def loss(self, total: Tensor, positive: Tensor, smoothed: Tensor) -> Tensor:
+        """Return the loss of each question, from sums over all parts. Shapes: (q, 1) each."""
+        return total - self._sharp * positive - self._spread * smoothed
 
 
 def _aligned(match: Match, rows: Tensor) -> Tensor:
@@ -166,9 +239,9 @@ _logsumexp = register(
 )
 
 
-def _blocks(queries: int, table: Tensor) -> Iterator[slice]:
+def _blocks(queries: int, table: Tensor, logit_bytes: int) -> Iterator[slice]:
     """Return the rows of a table in blocks whose logits fit the memory that is set aside."""
-    size = max(8, LOGIT_BYTES // (4 * max(1, queries)) // 8 * 8)
+    size = max(8, logit_bytes // (4 * max(1, queries)) // 8 * 8)
     for start in range(0, len(table), size):
         yield slice(start, min(start + size, len(table)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,6 +20,22 @@ from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import EmbeddingModel, Side
 
 Ids = npt.NDArray[np.integer]
+#: Entities above the true one and equal to it, per question, and whether its score is no number.
+Counts = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]
+
+
+class Count(Protocol):
+    """Counts the entities that score above the true one, wherever they are."""
+
+    def __call__(
+        self,
+        model: EmbeddingModel,
+        side: Side,
+        triples: np.ndarray,
+        question: npt.NDArray[np.int64],
+        entity: npt.NDArray[np.int64],
+    ) -> Counts:
+        """Count for triples (b, 3), without the entities that are listed with their question."""
 
 
 class Answers:
@@ -56,7 +73,8 @@ class AnswersBySide(dict[Side, Answers]):
         return self[side]
 
 
-TIES = ("mean", "optimistic", "pessimistic")
+#: Which share of the entities with the same score stands above the true one.
+TIES = {"mean": 0.5, "optimistic": 0.0, "pessimistic": 1.0}
 #: Tables of (queries x entities) floats alive at once while a chunk is ranked.
 LIVE_TABLES = 3
 DEFAULT_MEMORY_MB = 512
@@ -99,11 +117,13 @@ def rank_triples(
     ties: str = "mean",
     memory_mb: int = DEFAULT_MEMORY_MB,
     progress: Callable[[int], None] | None = None,
+    count: Count | None = None,
 ) -> dict[Side, Ranks]:
     """Rank the head and the tail of each triple, filtered by all splits of the graph.
 
     ``memory_mb`` bounds the tables of scores; ``progress`` is called with the number of queries
-    done since its last call. A score that is not a number ranks last.
+    done since its last call. A score that is not a number ranks last. ``count`` counts better
+    entities where they are not all in the model.
     """
     if ties not in TIES:
         raise UserError(f"ties must be one of {', '.join(TIES)}, not '{ties}'.")
@@ -118,7 +138,12 @@ def rank_triples(
         among = np.empty(len(triples), dtype=np.int64)
         for start in range(0, len(triples), chunk):
             part = order[start : start + chunk]
-            rank[part], among[part] = _rank_chunk(model, known[side], triples[part], side, ties)
+            some = triples[part]
+            question, entity = known[side].of(some[:, 2 if side is Side.HEAD else 0], some[:, 1])
+            better, equal, unknown = (count or count_better)(model, side, some, question, entity)
+            found = better + 1 + TIES[ties] * equal
+            among[part] = graph.num_entities - np.bincount(question, minlength=len(part)) + 1
+            rank[part] = np.where(unknown, among[part], found)
             if progress is not None:
                 progress(len(part))
         ranks[side] = Ranks(rank, among)
@@ -131,24 +156,25 @@ def chunk_rows(num_entities: int, memory_mb: int) -> int:
 
 
 @torch.no_grad()
-def _rank_chunk(
-    model: EmbeddingModel, known: Answers, triples: np.ndarray, side: Side, ties: str
-) -> tuple[np.ndarray, np.ndarray]:
+def count_better(
+    model: EmbeddingModel,
+    side: Side,
+    triples: np.ndarray,
+    question: npt.NDArray[np.int64],
+    entity: npt.NDArray[np.int64],
+) -> Counts:
+    """Count for triples (b, 3), without the entities that are listed with their question."""
     columns = torch.from_numpy(np.ascontiguousarray(triples.T)).to(model.device).long()
     heads, relations, tails = columns
     anchor, target = (tails, heads) if side is Side.HEAD else (heads, tails)
     scores = model.score_all(side, anchor, relations)
     true = scores.gather(1, target.unsqueeze(1))
-    position, entity = known.of(triples[:, 2 if side is Side.HEAD else 0], triples[:, 1])
-    filtered = np.bincount(position, minlength=len(triples))
+    filtered = np.bincount(question, minlength=len(triples))
     if HAVE_NUMBA and scores.device.type == "cpu":
         better, equal = _count_on_cpu(scores, target, filtered, entity)
     else:
-        better, equal = _count(scores, true, position, entity)
-    rank = better + 1 + {"mean": 0.5, "optimistic": 0.0, "pessimistic": 1.0}[ties] * equal
-    among = scores.shape[1] - filtered + 1
-    unknown = true.squeeze(1).isnan().cpu().numpy()
-    return np.where(unknown, among, rank), among
+        better, equal = _count(scores, true, question, entity)
+    return better, equal, true.squeeze(1).isnan().cpu().numpy()
 
 
 def _count(

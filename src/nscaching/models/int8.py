@@ -8,6 +8,8 @@ is added when a row is updated; losses, gradients and evaluation always read the
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from torch import Tensor
 
@@ -28,6 +30,12 @@ class Int8Table:
         self.scale = torch.empty(len(table), device=table.device)
         self.refresh(table)
 
+    def at(self, rows: slice) -> Int8Table:
+        """Return the copy of some rows, which changes with this one."""
+        part = copy(self)
+        part.values, part.scale = self.values[rows], self.scale[rows]
+        return part
+
     def refresh(self, table: Tensor) -> None:
         """Copy the whole table; optimisers on the CPU keep the copy fresh as they move rows."""
         _write(table, self.values, self.scale)
@@ -43,6 +51,12 @@ class HalfTable:
 
     def __init__(self, table: Tensor) -> None:
         self.values = table.to(torch.bfloat16)
+
+    def at(self, rows: slice) -> HalfTable:
+        """Return the copy of some rows, which changes with this one."""
+        part = copy(self)
+        part.values = self.values[rows]
+        return part
 
     def refresh(self, table: Tensor) -> None:
         """Copy the whole table; Adam on a GPU keeps the copy fresh as it moves rows."""

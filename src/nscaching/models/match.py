@@ -58,6 +58,13 @@ class MatchGradients(NamedTuple):
     context: Tensor | None  #: (b, q)
     rows: Tensor  #: (b * k, w), one row per candidate; (n, w) for all entities
 
+    def plus(self, other: MatchGradients) -> MatchGradients:
+        """Return the sum of what two sets of candidates give the same queries; the rows stay."""
+        context = self.context
+        if context is not None and other.context is not None:
+            context = context + other.context
+        return MatchGradients(self.query + other.query, context, self.rows)
+
 
 class Match(ABC):
     """A comparison, written once in plain torch; compiled kernels compute the same."""

@@ -98,6 +98,13 @@ class EmbeddingModel:
         parts = tables["entity"], tables["relation"]
         return EmbeddingModel(self.scoring, *parts, reciprocal=self.reciprocal)
 
+    def at(self, rows: slice) -> EmbeddingModel:
+        """Return a model of some entities, which changes with this one."""
+        part = self.with_tables({"entity": self.entity[rows], "relation": self.relation})
+        part.int8 = None if self.int8 is None else self.int8.at(rows)
+        part.half = None if self.half is None else self.half.at(rows)
+        return part
+
     def parameters(self) -> list[Tensor]:
         """Return the trainable tables."""
         return [self.entity, self.relation]

@@ -9,6 +9,7 @@ anchor. Without them a step takes 1.3 (SimplE) to 1.8 times (ComplEx, TransD) as
 
 from __future__ import annotations
 
+from copy import copy
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -39,8 +40,8 @@ class BatchQueries:
         self.model, self.scoring = model, model.scoring
         self.heads, self.relations, self.tails = heads, relations, tails
         self.count, self.match = len(heads), model.match
-        #: The questions that are asked in this step; all of them unless some are chosen.
-        self._asked: Tensor | None = None
+        #: Places of the questions that are asked in this step; all of them unless some are chosen.
+        self.asked: Tensor | None = None
         self.queries = self._make()
 
     def _make(self) -> Query:
@@ -79,16 +80,38 @@ class BatchQueries:
         """Score one pool for the questions for one side. Shapes: (p,) -> (b, p)."""
         return self.model.score_pool(self.query(side, places), pool)
 
+    def block(self, triples: slice) -> BatchQueries:
+        """Return the questions of some triples: who they are about, without their queries."""
+        some = copy(self)
+        parts = (part[triples] for part in (self.heads, self.relations, self.tails))
+        some.heads, some.relations, some.tails = parts
+        return some
+
+    def over(self, model: EmbeddingModel) -> BatchQueries:
+        """Return the same questions to be answered by the entities of another model."""
+        other = copy(self)
+        other.model = model
+        return other
+
     # The questions of the step -------------------------------------------------------------------
+
+    def choose(self, places: Tensor) -> None:
+        """Take back the gradients of these of the 2b queries."""
+        self.asked = places
+
+    def ask_at(self, places: Tensor) -> Query:
+        """Return these of the 2b queries, and take back their gradients. Shape: (q, w)."""
+        self.choose(places)
+        return self.queries.detach().at(places)
 
     def ask(self, replaces_head: Tensor) -> Query:
         """Return the queries of a step: one per triple, or, given 2b sides, both. Shape: (q, w)."""
         if len(replaces_head) != self.count:
-            self._asked = None
+            self.asked = None
             return self.queries.detach()
         places = _places(2 * self.count, replaces_head.device)
-        self._asked = torch.where(replaces_head, places[: self.count], places[self.count :])
-        return self.queries.detach().at(self._asked)
+        self.asked = torch.where(replaces_head, places[: self.count], places[self.count :])
+        return self.queries.detach().at(self.asked)
 
     def backward(self, found: MatchGradients) -> tuple[IdsAndRows, IdsAndRows]:
         """Take the gradients of the asked queries back to rows of entities and of relations."""
@@ -98,18 +121,18 @@ class BatchQueries:
             outputs.append(self.queries.context)
             gradients.append(self._of_all(found.context))
         d_entity, d_relation = torch.autograd.grad(outputs, [self._e, self._r], gradients)
-        if self._asked is None:
+        if self.asked is None:
             return (self.anchors, d_entity), (self.relation_rows, d_relation)
         parts = (self.anchors, d_entity, self.relation_rows, d_relation)
-        anchors, d_entity, rows, d_relation = (part[self._asked] for part in parts)
+        anchors, d_entity, rows, d_relation = (part[self.asked] for part in parts)
         return (anchors, d_entity), (rows, d_relation)
 
     def _of_all(self, gradient: Tensor) -> Tensor:
         """Return a gradient for all queries: zero for those that were not asked."""
-        if self._asked is None:
+        if self.asked is None:
             return gradient
         whole = gradient.new_zeros(2 * self.count, gradient.shape[1])
-        return whole.index_copy_(0, self._asked, gradient)
+        return whole.index_copy_(0, self.asked, gradient)
 
 
 @lru_cache(maxsize=8)
@@ -134,13 +157,16 @@ class BilinearQueries(BatchQueries):
 
     def backward(self, found: MatchGradients) -> tuple[IdsAndRows, IdsAndRows]:
         """Take the gradients of the asked queries back to rows of entities and of relations."""
-        inputs = (*self._inputs(), self._terms, self._asked, found.query)
+        inputs = (*self._inputs(), self._terms, self.asked, found.query)
         anchors, d_entity, rows, d_relation = _bilinear_backward(*inputs)
         return (anchors, d_entity), (rows, d_relation)
 
 
 class TranslationQueries(BatchQueries):
     """Queries that are the view of the anchor plus, or for heads minus, the relation's vector."""
+
+    #: Of which triples the asked questions are, where they were chosen by their places.
+    _triples: Tensor | None = None
 
     def _make(self) -> Query:
         self._r = self.model.relation[self.relations]
@@ -164,23 +190,42 @@ class TranslationQueries(BatchQueries):
         if self._context is None:
             return Query(vectors)
         context = self._context.detach()
-        return Query(vectors, context.repeat(2, 1) if self._asked is None else context)
+        return Query(vectors, context.repeat(2, 1) if self.asked is None else context)
+
+    def choose(self, places: Tensor) -> None:
+        """Take back the gradients of these of the 2b queries."""
+        self.asked, self._triples = places, places % self.count
+
+    def ask_at(self, places: Tensor) -> Query:
+        """Return these of the 2b queries, and take back their gradients. Shape: (q, w)."""
+        vectors = super().ask_at(places).vectors
+        if self._context is None:
+            return Query(vectors)
+        return Query(vectors, self._context.detach()[self._triples])
 
     def backward(self, found: MatchGradients) -> tuple[IdsAndRows, IdsAndRows]:
         """Take the gradients of the asked queries back to rows of entities and of relations."""
-        backward = _translation_backward(*self._inputs, self._asked, found.query)
+        backward = _translation_backward(*self._inputs, self.asked, found.query)
         anchors, d_entity, d_context, d_translation = backward
-        if self._asked is None:
+        relations, r, context = self.relations, self._r, self._context
+        if self.asked is None:
             d_translation = _folded(d_translation)
-        if self._context is None:
-            return (anchors, d_entity), (self.relations, d_translation)
+        elif self._triples is not None:
+            relations = relations[self._triples]
+        if context is None:
+            return (anchors, d_entity), (relations, d_translation)
         assert found.context is not None
         d_context = d_context + found.context
-        if self._asked is None:
+        if self.asked is None:
             d_context = _folded(d_context)
-        (d_relation,) = torch.autograd.grad(self._context, self._r, d_context)
+        elif self._triples is not None:
+            with torch.enable_grad():
+                r = self.model.relation[relations].requires_grad_()
+                context = self.scoring.context(r)
+        assert context is not None
+        (d_relation,) = torch.autograd.grad(context, r, d_context)
         d_relation[:, : self.scoring.dim] += d_translation
-        return (anchors, d_entity), (self.relations, d_relation)
+        return (anchors, d_entity), (relations, d_relation)
 
 
 def _folded(gradient: Tensor) -> Tensor:

@@ -84,6 +84,11 @@ class Batch:
         """Return the entity that ``side`` has."""
         return self.heads if side is Side.HEAD else self.tails
 
+    def at(self, part: slice) -> Batch:
+        """Return some of the triples."""
+        columns = (self.index, self.heads, self.relations, self.tails)
+        return Batch(*(each[part] for each in (*columns, self.head_rows, self.tail_rows)))
+
     @classmethod
     def of(cls, columns: Tensor, index: Tensor) -> Batch:
         """Gather the batch of some triples from :func:`triple_columns`."""
@@ -172,6 +177,9 @@ class Sampler(ABC):
 
     def prepare(self, scorer: Scorer, generator: torch.Generator) -> None:  # noqa: B027
         """Fill what is kept, once, before the first step of a fresh run."""
+
+    def note_epoch(self, epoch: int) -> None:  # noqa: B027
+        """Hear which epoch begins; epochs count from 0."""
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> Tensor:
         """Return the training triples of this epoch, in order; epochs count from 0."""

@@ -105,9 +105,13 @@ class NSCachingSampler(Sampler):
         """Return whether this epoch updates the caches."""
         return bool(self._updating)
 
+    def note_epoch(self, epoch: int) -> None:
+        """Decide whether this epoch updates the caches."""
+        self._updating.fill_(epoch % (self.options.lazy + 1) == 0)
+
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> Tensor:
         """Shuffle, or draw positives with sigma1 over the scores in their rows (eq-samp-pos)."""
-        self._updating.fill_(epoch % (self.options.lazy + 1) == 0)
+        self.note_epoch(epoch)
         if self.options.alpha1 == 0 or epoch == 0:
             return super().begin_epoch(epoch, generator)
         totals = sum(

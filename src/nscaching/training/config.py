@@ -180,6 +180,18 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
                 f"The sampler {self.sampler} goes with the softmax loss only; set loss to softmax."
             )
 
+    def check_strata(self) -> None:
+        """Refuse what a run over several strata cannot do."""
+        reasons = {
+            f"the sampler {self.sampler}": SAMPLERS[self.sampler].has_generator,
+            "tracing": self.is_traced(),
+            "alpha1": self.alpha1 > 0,
+            "select accuracy": self.select == "accuracy",
+        }
+        for what, wrong in reasons.items():
+            if wrong and self.strata > 1:
+                raise UserError(f"Several strata do not go with {what}; set strata to 1.")
+
     @classmethod
     def from_file(cls, path: Path) -> TrainConfig:
         """Read a YAML file of options."""

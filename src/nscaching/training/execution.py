@@ -122,7 +122,8 @@ class GraphExecutor(Executor):
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.training_step.generator)
+        for generator in self.training_step.generators:
+            graph.register_generator_state(generator)
         here = self._start.clone()
         self._next_batch()  # compiles the one kernel that the steps so far have not used
         self._start.copy_(here)
@@ -159,4 +160,6 @@ def make_executor(
 ) -> Executor:
     """Return the fastest executor the device has; a graph needs the kernels, which never wait."""
     on_gpu = columns.device.type == "cuda" and compiled_for(columns.device) == GPU
-    return (GraphExecutor if on_gpu else Executor)(step, columns, batch_size, tracer)
+    return (GraphExecutor if on_gpu and step.may_be_captured else Executor)(
+        step, columns, batch_size, tracer
+    )

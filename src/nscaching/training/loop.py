@@ -24,17 +24,15 @@ from nscaching.interrupt import StopRequest
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.models import EmbeddingModel, HalfTable, Int8Table
 from nscaching.optim import Adagrad, Adam, Copy, Optimizer
-from nscaching.sampling import SAMPLERS, BernoulliSampler, Sampler, triple_columns
-from nscaching.sampling.rejected import RejectedFacts
+from nscaching.sampling import BernoulliSampler, Sampler
 from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import pick_device
 from nscaching.training.execution import Executor, make_executor
 from nscaching.training.folder import RunFolder, evaluation_line
+from nscaching.training.placement import Placement
 from nscaching.training.progress import Progress
-from nscaching.training.starting import initial_model
-from nscaching.training.step import TrainingStep
 from nscaching.training.tracing import Tracer
 from nscaching.training.validation import Validation
 from nscaching.training.warm_start import warm_start_config
@@ -58,12 +56,12 @@ class Trainer:
         self.tracking = tracking or Tracking()
         self.device = pick_device(config.device)
         self.batch_size = config.batch(len(graph.train))
-        self.model = initial_model(graph, config, self.device)
+        self.placement = Placement.of(graph, config, self.device)
+        self.model = self.placement.model()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self._warm_start = warm_start_config(config, self.batch_size)
         begins_with_bernoulli = config.pretrain_epochs > 0 or self._warm_start is not None
         self.counters = Counters(graph.fingerprint, pretraining=begins_with_bernoulli)
-        self.sampler = self._make_sampler()
         copies: dict[str, Copy] = {}
         sizes = len(graph.train), graph.num_entities
         if config.uses_copy(self.device.type, *sizes):
@@ -71,12 +69,13 @@ class Trainer:
                 self.model.half = copies["entity"] = HalfTable(self.model.entity)
             else:
                 self.model.int8 = copies["entity"] = Int8Table(self.model.entity)
+        self.sampler = self._make_sampler()
         self.loss = config.build_loss(self.model.scoring.usual_loss)
         self.optimizer = self._make_optimizer(copies)
-        self.columns = triple_columns(graph, self.device)
+        self.columns = self.placement.columns()
         self.tracer = Tracer.of(graph, config, self.loss, self.columns)
         self.executor = self._make_executor()
-        self.validation = Validation(graph, config)
+        self.validation = Validation(graph, config, self.placement.count())
         self.best: dict[str, Tensor] = {}
         self.order: Tensor | None = None
         #: Called with the number of each finished epoch; for studies that look at the model.
@@ -87,8 +86,7 @@ class Trainer:
     def _make_sampler(self) -> Sampler:
         """Return Bernoulli's until pretraining and warm start are over, then the chosen one."""
         name = BernoulliSampler.name if self.counters.pretraining else self.config.sampler
-        both_sides = self.config.asks_both_sides()
-        return SAMPLERS[name](self.graph, self.config, self.device, both_sides=both_sides)
+        return self.placement.sampler(name, self.model)
 
     def _make_optimizer(self, copies: dict[str, Copy]) -> Optimizer:
         """Return the optimiser of the model's tables; L2 is a weight decay (paper, Section 5.1)."""
@@ -102,16 +100,8 @@ class Trainer:
         return Adam(self.model.state(), config.lr, decay, lazy=lazy, copies=copies)
 
     def _make_executor(self) -> Executor:
-        step = TrainingStep(
-            self.model,
-            self.sampler,
-            self.loss,
-            self.optimizer,
-            self.generator,
-            n3=self.config.n3,
-            dropout=self.config.dropout,
-            rejected=RejectedFacts.of(self.graph, self.device),
-        )
+        parts = self.model, self.sampler, self.loss, self.optimizer, self.generator
+        step = self.placement.step(*parts)
         return make_executor(step, self.columns, self.batch_size, self.tracer)
 
     # Running -------------------------------------------------------------------------------------
@@ -145,15 +135,15 @@ class Trainer:
                 started = time.monotonic()
                 loss = self._train_epoch(stop, bar)
                 self.counters.epoch += 1
-                self.counters.epoch_seconds += time.monotonic() - started
+                self.counters.epoch_seconds += self._agree(time.monotonic() - started)
                 self._report_epoch(loss, bar)
                 self._trace()
                 if self.after_epoch is not None:
                     self.after_epoch(self.counters.epoch)
                 if self._validation_due():
                     self._validate(bar)
-                if stop.signal is not None:
-                    self._stop_here(stop.signal)
+                if (number := self._stop_signal(stop)) is not None:
+                    self._stop_here(number)
                 if self._checkpoint_due():
                     self._save_checkpoint()
         self._finish()
@@ -161,7 +151,7 @@ class Trainer:
     def _begin(self) -> None:
         """Prepare what the first epoch needs."""
         self.sampler.prepare(self.model, self.generator)
-        if self.folder is not None:
+        if self.folder is not None and self.placement.leads:
             self.folder.clear_metrics()
         self._trace()
 
@@ -215,17 +205,19 @@ class Trainer:
             since = 0 if counters.pretraining else self.config.pretrain_epochs
             self.order = self.sampler.begin_epoch(counters.epoch - since, self.generator)
         steps = math.ceil(len(self.order) / self.batch_size)
-        self.executor.begin_epoch(self.order, counters.steps_into_epoch, counters.loss_sum)
+        so_far = counters.loss_sum if self.placement.leads else 0.0
+        self.executor.begin_epoch(self.order, counters.steps_into_epoch, so_far)
         while counters.steps_into_epoch < steps:
             done = counters.epoch + counters.steps_into_epoch / steps
             self.optimizer.set_lr_factor(self.config.lr_factor(done))
             self.executor.step()
             counters.steps_into_epoch += 1
             bar.within_epoch(counters.steps_into_epoch / steps)
-            if stop.signal is not None:
-                counters.loss_sum = self.executor.loss()
-                self._stop_here(stop.signal)
-        mean = self.executor.loss() / len(self.order)
+            agreeing = counters.steps_into_epoch % self.placement.steps_between_agreements == 0
+            if agreeing and (number := self._stop_signal(stop)) is not None:
+                counters.loss_sum = self.placement.total(self.executor.loss())
+                self._stop_here(number)
+        mean = self.placement.total(self.executor.loss()) / len(self.order)
         self.order, counters.steps_into_epoch, counters.loss_sum = None, 0, 0.0
         return mean
 
@@ -236,8 +228,16 @@ class Trainer:
         self.record({"event": "epoch", "epoch": epoch, "loss": loss, "seconds": self._seconds()})
         bar.epoch_done(epoch, loss)
 
+    def _agree(self, value: float) -> float:
+        return self.placement.agree(value)
+
+    def _stop_signal(self, stop: StopRequest) -> int | None:
+        """Return the signal that asks this process, or another of the group, to stop."""
+        return int(self._agree(stop.signal or 0)) or None
+
     def _check_parameters(self) -> None:
-        if not all(bool(table.isfinite().all()) for table in self.model.parameters()):
+        broken = not all(bool(table.isfinite().all()) for table in self.model.parameters())
+        if self._agree(broken):
             self._diverged("The parameters are not numbers any more")
 
     def _diverged(self, what: str) -> NoReturn:
@@ -288,7 +288,7 @@ class Trainer:
     def best_model(self) -> EmbeddingModel:
         """Return the model that is best on valid, or the last one without validation."""
         tables = self.best or self.optimizer.caught_up()
-        return self.model.with_tables(tables)
+        return self.placement.whole(self.model.with_tables(tables))
 
     # Keeping -------------------------------------------------------------------------------------
 
@@ -306,7 +306,7 @@ class Trainer:
             self._save_checkpoint()
 
     def _checkpoint_due(self) -> bool:
-        waited = time.monotonic() - self._last_checkpoint
+        waited = self._agree(time.monotonic() - self._last_checkpoint)
         return self.folder is not None and waited >= self.config.checkpoint_seconds
 
     def _save_checkpoint(self) -> None:
@@ -385,7 +385,7 @@ class Trainer:
 
     def record(self, line: dict[str, object]) -> None:
         """Keep a line of ``metrics.jsonl``, and hand it to the trackers."""
-        if self.folder is not None:
+        if self.folder is not None and self.placement.leads:
             self.folder.append_metrics(line)
         self.tracking.record(line)
 

@@ -73,7 +73,7 @@ class TrainingStep:
         candidates = self.sampler.sample(batch, self.generator)
         refused = self._rejected_answers(batch, candidates)
         self._catch_up(batch, candidates, refused)
-        queries = self.model.queries(batch.heads, batch.relations, batch.tails)
+        queries = self._queries(batch)
         with beside(self.sampler.update_jobs(batch, queries, self.generator)):
             query, kept = self._query(queries, candidates)
             loss, scores, found, rows = self._learn(query, candidates)
@@ -90,6 +90,20 @@ class TrainingStep:
         self.optimizer.apply(gradients)
         self.sampler.learn(batch, candidates, scores, queries)
         return loss
+
+    @property
+    def generators(self) -> list[torch.Generator]:
+        """All that random numbers come from."""
+        return [self.generator]
+
+    @property
+    def may_be_captured(self) -> bool:
+        """Whether a CUDA graph may hold the step: its shapes do not depend on values."""
+        return True
+
+    def _queries(self, batch: Batch) -> BatchQueries:
+        """Return both questions of every triple."""
+        return self.model.queries(batch.heads, batch.relations, batch.tails)
 
     def _catch_up(self, batch: Batch, candidates: Candidates, refused: Tensor | None) -> None:
         """Bring the entity rows that the step reads to the present step."""
@@ -122,12 +136,8 @@ class TrainingStep:
         _, d_scores = self.loss(match.forward(query, table, ids), weight * there.to(table.dtype))
         # Of a question without rejected answers the true entity must not learn twice.
         more = match.backward(query, table, ids, d_scores * there.any(1, keepdim=True))
-        context = found.context
-        if context is not None and more.context is not None:
-            context = context + more.context
-        found = MatchGradients(found.query + more.query, context, found.rows)
         rows = torch.where(ids < 0, ids[:, :1], ids).reshape(-1)
-        return found, [RowGradients(rows, more.rows)]
+        return found.plus(more), [RowGradients(rows, more.rows)]
 
     def _query(self, queries: BatchQueries, candidates: Candidates) -> tuple[Query, Tensor | None]:
         """Return the queries of the step's questions, and what dropout multiplied them with."""
@@ -143,38 +153,50 @@ class TrainingStep:
         self, query: Query, candidates: Candidates
     ) -> tuple[Tensor, Tensor, MatchGradients, list[RowGradients]]:
         """Return the loss, the scores (q, 1 + k + p), and the gradients that leave the match."""
-        match, table = self.model.match, self.model.entity
         if candidates.all_entities:
             assert isinstance(self.loss, SoftmaxCrossEntropy)
-            loss, scores, found = self.loss.over_all(match, query, table, candidates.targets)
+            table, targets = self.model.entity, candidates.targets
+            loss, scores, found = self.loss.over_all(self.model.match, query, table, targets)
             return loss, scores, found, [RowGradients(None, found.rows)]
-        scores = match.forward(query, table, candidates.ids)
-        own = scores.shape[1]
-        if candidates.pool is not None:
-            shared = table[candidates.pool]
-            with fast_products(table.device):
-                scores = torch.cat([scores, match.forward_all(query, shared)], dim=1)
+        scores, shared = self._scores(query, candidates)
         loss, d_scores = self.loss(scores, self.sampler.weigh(candidates, scores))
         if candidates.importance is not None:
             d_scores = d_scores * candidates.importance.unsqueeze(1)
-        found, rows = self._backward(query, candidates, d_scores[:, :own])
-        if candidates.pool is not None:
-            with fast_products(table.device):
-                of_pool = match.backward_all(query, shared, d_scores[:, own:])
-            context = found.context
-            if context is not None and of_pool.context is not None:
-                context = context + of_pool.context
-            found = found._replace(query=found.query + of_pool.query, context=context)
+        return loss, scores, *self._descend(query, candidates, shared, d_scores)
+
+    def _scores(self, query: Query, candidates: Candidates) -> tuple[Tensor, Tensor | None]:
+        """Return the scores (q, 1 + k + p), and the rows of the pool (p, width)."""
+        scores = self._forward(query, candidates.ids)
+        if candidates.pool is None:
+            return scores, None
+        shared = self.model.entity[candidates.pool]
+        with fast_products(shared.device):
+            return torch.cat([scores, self.model.match.forward_all(query, shared)], dim=1), shared
+
+    def _descend(
+        self, query: Query, candidates: Candidates, shared: Tensor | None, d_scores: Tensor
+    ) -> tuple[MatchGradients, list[RowGradients]]:
+        """Return the gradients of queries, and of the rows of all candidates."""
+        own = candidates.ids.shape[1]
+        found, rows = self._backward(query, candidates.ids, d_scores[:, :own])
+        if shared is not None:
+            with fast_products(shared.device):
+                of_pool = self.model.match.backward_all(query, shared, d_scores[:, own:])
+            found = found.plus(of_pool)
             rows.append(RowGradients(candidates.pool, of_pool.rows))
-        return loss, scores, found, rows
+        return found, rows
+
+    def _forward(self, query: Query, ids: Tensor) -> Tensor:
+        """Return the scores of the true entities and of the candidates of each question."""
+        return self.model.match.forward(query, self.model.entity, ids)
 
     def _backward(
-        self, query: Query, candidates: Candidates, d_scores: Tensor
+        self, query: Query, ids: Tensor, d_scores: Tensor
     ) -> tuple[MatchGradients, list[RowGradients]]:
-        """Return the gradients of queries, and of the rows of their own candidates."""
-        match, table, ids = self.model.match, self.model.entity, candidates.ids
+        """Return the gradients of queries, and of the rows of those entities."""
+        match, table = self.model.match, self.model.entity
         if ids.shape[1] > SUMMED_FROM:
-            into = self.optimizer.gradient_table("entity")
+            into = self._gradient_table()
             summed = match.backward_summed(query, table, ids, d_scores, into)
             if summed is not None:
                 found, distinct = summed
@@ -183,6 +205,10 @@ class TrainingStep:
         # A padded place has a row of zeros, for any entity.
         ids = torch.where(ids < 0, ids[:, :1], ids)
         return found, [RowGradients(ids.reshape(-1), found.rows)]
+
+    def _gradient_table(self) -> Tensor | None:
+        """Return where gradients of entity rows may be added up, if there is such a table."""
+        return self.optimizer.gradient_table("entity")
 
     def _gradients(
         self,

@@ -9,6 +9,7 @@ from typing import Any
 
 from nscaching.evaluation import RankingReport, labelled_triples, rank_triples
 from nscaching.evaluation.classification import LabelledTriples, best_accuracy
+from nscaching.evaluation.ranking import Count
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel
 from nscaching.training.config import TrainConfig
@@ -19,8 +20,11 @@ Advance = Callable[[int], None]
 class Validation:
     """Ranks splits of a graph; ``select`` names the measure that decides the best epoch."""
 
-    def __init__(self, graph: KnowledgeGraph, config: TrainConfig) -> None:
+    def __init__(
+        self, graph: KnowledgeGraph, config: TrainConfig, count: Count | None = None
+    ) -> None:
         self.graph, self.select, self._memory_mb = graph, config.select, config.eval_memory
+        self._count = count
 
     def rank(
         self, model: EmbeddingModel, split: str, progress: Advance | None = None
@@ -29,7 +33,12 @@ class Validation:
         started = time.monotonic()
         triples = self.graph.split(split)
         ranks = rank_triples(
-            model, self.graph, triples, memory_mb=self._memory_mb, progress=progress
+            model,
+            self.graph,
+            triples,
+            memory_mb=self._memory_mb,
+            progress=progress,
+            count=self._count,
         )
         seconds = time.monotonic() - started
         return RankingReport.build(self.graph, triples, ranks, split=split, seconds=seconds)

@@ -1,0 +1,75 @@
+"""A run whose tables are cut into strata: what the training loop asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nscaching.distributed.ranking import StrataRanking
+from nscaching.distributed.sampler import StrataSampler
+from nscaching.distributed.shards import Shards
+from nscaching.distributed.step import ShardedStep
+from nscaching.distributed.strata import Strata
+from nscaching.errors import UserError
+from nscaching.evaluation.ranking import Count
+from nscaching.graph import KnowledgeGraph
+from nscaching.models import EmbeddingModel
+from nscaching.sampling import Sampler
+from nscaching.sampling.rejected import RejectedFacts
+from nscaching.training.config import TrainConfig
+from nscaching.training.placement import Placement
+from nscaching.training.starting import initial_model
+
+
+class StrataPlacement(Placement):
+    """Strata of which this process owns some, or all."""
+
+    steps_between_agreements = 16
+
+    def __init__(self, graph: KnowledgeGraph, config: TrainConfig, device: torch.device) -> None:
+        super().__init__(graph, config, device)
+        config.check_strata()
+        if RejectedFacts.of(graph, device) is not None:
+            raise UserError("Rejected facts are learnt from with strata 1 only; set strata to 1.")
+        self.shards = Shards(Strata(graph.num_entities, config.strata, config.seed), device)
+        self.leads = self.shards.exchange.rank == 0
+
+    def model(self) -> EmbeddingModel:
+        """Return the rows of the own strata, and all relations."""
+        config, shards = self.config, self.shards
+        if config.init_from is not None:
+            return shards.sharded(initial_model(self.graph, config, torch.device("cpu")))
+        return shards.initial_model(config.build_scoring(), self.graph, config.reciprocal)
+
+    def sampler(self, name: str, model: EmbeddingModel) -> Sampler:
+        """Return the samplers of the own strata, as one."""
+        both_sides = self.config.asks_both_sides()
+        return StrataSampler(
+            self.shards, model, self.graph, self.config, name, both_sides=both_sides
+        )
+
+    def columns(self) -> Tensor:
+        """Return what batches are made of, with places for entities. Shape: (5, n), int32."""
+        return self.shards.columns(super().columns())
+
+    def step(self, *parts: Any) -> ShardedStep:
+        """Return the step; ``parts`` are model, sampler, loss, optimiser and generator."""
+        return ShardedStep(self.shards, *parts, n3=self.config.n3, dropout=self.config.dropout)
+
+    def count(self) -> Count | None:
+        """Return what counts better entities over all strata."""
+        return StrataRanking(self.shards)
+
+    def whole(self, model: EmbeddingModel) -> EmbeddingModel:
+        """Return a model of this run with its rows in the order of the graph, if all are here."""
+        return self.shards.whole(model) if self.shards.exchange.world_size == 1 else model
+
+    def agree(self, value: float) -> float:
+        """Return the largest of the values that the processes have: all act on the same."""
+        return self.shards.exchange.agree(value)
+
+    def total(self, value: float) -> float:
+        """Return the sum of the values that the processes have."""
+        return self.shards.exchange.total(value)
