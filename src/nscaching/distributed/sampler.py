@@ -129,6 +129,22 @@ class StrataSampler(Sampler):
         for part, drawn, found in given:
             part.sampler.learn(batch, drawn, found, queries)
 
+    def state(self) -> dict[str, Tensor]:
+        """Return what every own stratum keeps, under its number, and its random numbers."""
+        found = {}
+        for part in self.parts:
+            for name, tensor in part.sampler.state().items():
+                found[f"{part.number}.{name}"] = tensor
+            found[f"{part.number}.random"] = part.generator.get_state()
+        return found
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what :meth:`state` returned."""
+        for part in self.parts:
+            names = part.sampler.state()
+            part.sampler.load_state({name: state[f"{part.number}.{name}"] for name in names})
+            part.generator.set_state(state[f"{part.number}.random"].cpu())
+
 
 def _shared(
     options: SamplerOptions, count: int, num_entities: int, name: str, both_sides: bool

@@ -1,0 +1,114 @@
+"""Short runs over strata, in this process or in several, and what they end with."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import torch
+import torch.multiprocessing
+
+from nscaching.distributed.state import split
+from nscaching.graph import load_graph
+from nscaching.training import Progress, TrainConfig, Trainer
+
+STRATA, STEPS = 4, 30
+#: One of each: both losses of the paper, softmax over cached entities and a pool, uniform
+#: candidates, and all entities; Adam, lazy Adam and Adagrad; a query that is no kernel's.
+KINDS = {
+    "transe": {"scoring": "transe"},
+    "complex": {"scoring": "complex", "l2": 0.01},
+    "alpha2": {"scoring": "distmult", "alpha2": 1.0, "reciprocal": True, "optimizer": "lazy-adam"},
+    "pool": {"scoring": "complex", "sampler": "self-adversarial", "pool": 32, "dropout": 0.1},
+    "transd": {"scoring": "transd", "sampler": "bernoulli", "negatives": 3, "optimizer": "adagrad"},
+    "cached": {
+        "scoring": "complex",
+        "loss": "softmax",
+        "reciprocal": True,
+        "optimizer": "adagrad",
+        "n3": 0.01,
+        "pool": 64,
+        "dropout": 0.1,
+        "known_positives": "allow",
+    },
+    "uniform": {
+        "scoring": "transe",
+        "loss": "softmax",
+        "sampler": "uniform",
+        "negatives": 16,
+        "label_smoothing": 0.1,
+    },
+    "all": {
+        "scoring": "complex",
+        "loss": "softmax",
+        "sampler": "all",
+        "optimizer": "adagrad",
+        "label_smoothing": 0.1,
+        "n3": 0.01,
+    },
+}
+
+
+def config(kind, strata=STRATA, **options):
+    small = {"dim": 8, "cache_size": 10, "candidates": 10, "batch_size": 96, "device": "cpu"}
+    return TrainConfig(**{**small, "strata": strata, "epochs": 1, **KINDS[kind], **options})
+
+
+def take_steps(graph, kind, steps=STEPS, **options):
+    """Return a trainer after some steps."""
+    trainer = Trainer(graph, config(kind, **options), None, Progress("none"))
+    trainer.sampler.prepare(trainer.model, trainer.generator)
+    trainer.order = trainer.sampler.begin_epoch(0, trainer.generator)
+    trainer.executor.begin_epoch(trainer.order, 0)
+    for _ in range(steps):
+        trainer.executor.step()
+    return trainer
+
+
+def ended(trainer):
+    """Return everything that a run has, per stratum, and ranks of some triples, as tensors."""
+    trainer.optimizer.catch_up_all()
+    parts = {
+        "model": trainer.model.state(),
+        "adam": trainer.optimizer.state(),
+        "sampler": trainer.sampler.state(),
+        "random": {"state": trainer.generator.get_state()},
+    }
+    shards = trainer.placement.shards
+    shared, strata = split(shards, parts)
+    found = {f"shared/{g}/{n}": t for g, tensors in shared.items() for n, t in tensors.items()}
+    for number, part in strata.items():
+        for group, tensors in part.items():
+            found |= {f"{number}/{group}/{name}": t for name, t in tensors.items()}
+    ranks = trainer.validation.rank(trainer.model, "valid")
+    found["ranks"] = torch.tensor(ranks.overall()["mrr"], dtype=torch.float64)
+    found["loss"] = torch.tensor(trainer.placement.total(trainer.executor.loss()))
+    return {name: tensor.clone() for name, tensor in found.items()}, shards.exchange
+
+
+def in_processes(count, work, *arguments):
+    """Run ``work(*arguments)`` in so many processes of a gloo group; return what each returned."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = (count, folder, work, arguments)
+        torch.multiprocessing.spawn(_one, given, nprocs=count)
+        return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(count)]
+
+
+def _one(rank, count, folder, work, arguments):
+    os.environ["NSCACHING_WARM_UP"] = "0"
+    torch.set_num_threads(1)
+    store = torch.distributed.FileStore(f"{folder}/store", count)
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=count)
+    try:
+        torch.save(work(*arguments), Path(folder) / f"{rank}.pt")
+        torch.distributed.barrier()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def all_kinds(kinds):
+    """Return what short runs of some kinds on ``world`` end with, and what they sent."""
+    graph, found = load_graph("world"), {}
+    for kind in kinds:
+        state, exchange = ended(take_steps(graph, kind))
+        found[kind] = state, exchange.bytes_sent
+    return found
