@@ -69,8 +69,9 @@ class ProcessExchange(Exchange):
         super().__init__()
         self.rank = torch.distributed.get_rank()
         self.world_size = torch.distributed.get_world_size()
-        #: gloo takes tensors in host memory.
-        self._by_host = torch.distributed.get_backend() == "gloo"
+        backends = torch.distributed.get_backend_config()
+        #: gloo takes tensors in host memory, NCCL those of a GPU.
+        self._by_host, self._by_gpu = "nccl" not in backends, "gloo" not in backends
 
     def swap(self, rows: Tensor, sent: list[int], received: list[int]) -> Tensor:
         """Send the first ``sent[0]`` rows to process 0, and so on; return what came, in order."""
@@ -99,7 +100,7 @@ class ProcessExchange(Exchange):
         return float(self._all(value).sum())
 
     def _all(self, value: float) -> Tensor:
-        device = "cpu" if self._by_host else "cuda"
+        device = "cuda" if self._by_gpu else "cpu"
         part = torch.tensor([value], dtype=torch.float64, device=device)
         parts = [torch.empty_like(part) for _ in range(self.world_size)]
         torch.distributed.all_gather(parts, part)
