@@ -1,7 +1,8 @@
 """From scores to decisions, measured: answers out of range, calibration, updates, rejections.
 
     python benchmarks/decisions.py answers --out benchmarks/results/decisions-world.json
-    python benchmarks/decisions.py update world
+    python benchmarks/decisions.py choose world      # settings of an update, on valid
+    python benchmarks/decisions.py update world      # on test
     python benchmarks/decisions.py reject world
 
 Without options runs are trained with the default recipe; ``--set epochs=30 --set dim=64`` changes
@@ -31,9 +32,9 @@ from nscaching.training.benchmarking import describe_machine
 
 
 def trained(graph, options):
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     run = ns.train(graph, progress="lines", **options)
-    return run, time.perf_counter() - started
+    return run, time.perf_counter() - started, time.process_time() - cpu
 
 
 # Answers ------------------------------------------------------------------------------------------
@@ -161,9 +162,11 @@ def named(graph, triples):
     return [(e[h], r[q], e[t]) for h, q, t in triples.tolist()]
 
 
-def update(name, options, share=0.05, seed=0):
-    """Hold back 5 % of the entities with their facts, and 5 % of the other facts; then add them."""
-    graph = ns.load_graph(name)
+def held_back(graph, share=0.05, seed=0):
+    """Return a graph without 5 % of the entities and 5 % of the other facts, and what it lacks.
+
+    Also, for each split, which facts have one of those entities.
+    """
     random = np.random.default_rng(seed)
     new = np.zeros(graph.num_entities, dtype=bool)
     new[random.permutation(graph.num_entities)[: round(share * graph.num_entities)]] = True
@@ -175,27 +178,78 @@ def update(name, options, share=0.05, seed=0):
     old = KnowledgeGraph.from_triples(
         named(graph, graph.train[~late]), parts["valid"], parts["test"], name=graph.name
     )
-    result = {"facts_added": int(late.sum()), "entities_added": int(new.sum())}
+    return old, named(graph, graph.train[late]), touches
+
+
+def update(name, options, split="test"):
+    """Hold back entities and facts, then add them: quality on test, beside training anew."""
+    graph = ns.load_graph(name)
+    old, late, touches = held_back(graph)
+    result = {"facts_added": len(late), "entities_added": graph.num_entities - old.num_entities}
     with tempfile.TemporaryDirectory() as folder:
-        before, seconds = trained(old, {**options, "out": Path(folder) / "old"})
-        result["old"] = {"training_seconds": seconds}
-        started = time.perf_counter()
-        after = before.update(
-            named(graph, graph.train[late]), out=Path(folder) / "new", progress="lines"
-        )
-        result["updated"] = {
-            "training_seconds": time.perf_counter() - started,
-            "epochs": after.summary["epochs"],
-        }
-        anew, seconds = trained(graph, options)
-        result["anew"] = {"training_seconds": seconds}
+        before, seconds, cpu = trained(old, {**options, "out": Path(folder) / "old"})
+        result["old"] = {"training_seconds": seconds, "cpu_seconds": cpu}
+        after, result["updated"] = updated(before, late, Path(folder) / "new")
+        anew, seconds, cpu = trained(graph, options)
+        result["anew"] = {"training_seconds": seconds, "cpu_seconds": cpu}
         for label, run in (("old", before), ("updated", after), ("anew", anew)):
-            result[label].update(quality(run, graph, touches["test"]))
+            result[label]["epochs"] = run.summary["epochs"]
+            result[label].update(quality(run, graph, touches, split))
     return result
 
 
-def quality(run, graph, touches):
-    """MRR of the test facts of old entities, and of those with a new one, filtered by all facts."""
+def updated(before, late, out):
+    started, cpu = time.perf_counter(), time.process_time()
+    after = before.update(late, out=out, progress="lines")
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+    return after, {"training_seconds": seconds, "cpu_seconds": cpu}
+
+
+def choose(name, options):
+    """Compare settings of an update on valid: epochs of new rows, of all, and kept squares."""
+    from nscaching.runs import update as module
+
+    graph = ns.load_graph(name)
+    old, late, touches = held_back(graph)
+    result = []
+    with tempfile.TemporaryDirectory() as folder:
+        before, _, cpu = trained(old, {**options, "out": Path(folder) / "old"})
+        old_quality = quality(before, graph, touches, "valid")
+        result.append({"old": True, "cpu_seconds": cpu, **old_quality})
+        print(json.dumps(result[-1]), flush=True)
+        for number, (new_rows, share, kept) in enumerate(SETTINGS):
+            module._NEW_ROW_EPOCHS, module._SHARE_OF_EPOCHS = new_rows, share
+            module._KEPT_SQUARES = kept
+            after, cost = updated(before, late, Path(folder) / f"new{number}")
+            result.append(
+                {
+                    "new_row_epochs": new_rows,
+                    "share_of_epochs": share,
+                    "kept_squares": kept,
+                    "epochs": after.summary["epochs"],
+                    **cost,
+                    **quality(after, graph, touches, "valid"),
+                }
+            )
+            print(json.dumps(result[-1]), flush=True)
+    return result
+
+
+#: Epochs of new rows alone, epochs of all as a share of the old run's, kept sums of squares.
+SETTINGS = (
+    (10, 0.2, 1.0),
+    (10, 0.2, 0.1),
+    (10, 0.5, 1.0),
+    (10, 0.5, 0.1),
+    (3, 0.5, 0.1),
+    (10, 0.5, 0.01),
+    (5, 0.2, 1.0),
+    (20, 0.2, 1.0),
+)
+
+
+def quality(run, graph, touches, split):
+    """MRR of a split's facts of old entities, and of those with a new one, filtered by all."""
     from nscaching.evaluation import rank_triples
 
     mine = run.graph
@@ -213,10 +267,8 @@ def quality(run, graph, touches):
         mine.relations,
         *(renumbered(graph.split(s)) for s in ("train", "valid", "test")),
     )
-    for label, rows in (
-        ("old_entities", graph.test[~touches]),
-        ("new_entities", graph.test[touches]),
-    ):
+    held, new = graph.split(split), touches[split]
+    for label, rows in (("old_entities", held[~new]), ("new_entities", held[new])):
         rows = rows[np.isin(rows[:, [0, 2]], graph.train[:, [0, 2]]).all(axis=1)]
         ids = renumbered(rows)
         if len(ids) < len(rows) or len(rows) == 0:
@@ -259,7 +311,7 @@ def reject(run, count=10, relation="speaks"):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["answers", "update", "reject"])
+    parser.add_argument("what", choices=["answers", "choose", "update", "reject"])
     parser.add_argument("data", nargs="*", default=["world"])
     parser.add_argument("--set", action="append", default=[], help="option=value of train")
     parser.add_argument("--run", help="a run folder, instead of training one")
@@ -271,8 +323,8 @@ def main():
         options[name] = yaml.safe_load(value)
     result = {"machine": describe_machine(), "options": options}
     for name in given.data:
-        if given.what == "update":
-            result[name] = update(name, options)
+        if given.what in ("choose", "update"):
+            result[name] = {"choose": choose, "update": update}[given.what](name, options)
             continue
         run = ns.load_run(given.run) if given.run else trained(ns.load_graph(name), options)[0]
         result[name] = {"answers": answers, "reject": reject}[given.what](run)

@@ -18,7 +18,7 @@ from nscaching.kernels import availability  # noqa: F401  (first: it sets up thr
 
 if TYPE_CHECKING:
     from nscaching.evaluation import ClassificationReport, RankingMetrics, RankingReport, Verdicts
-    from nscaching.evaluation.calibration import CalibrationReport
+    from nscaching.evaluation.reliability import CalibrationReport
     from nscaching.experiments.compare import Comparison, compare
     from nscaching.experiments.tune import SearchResult, tune
     from nscaching.graph import KnowledgeGraph, load_graph
@@ -52,7 +52,7 @@ _DEFINED_IN = {
         "load_node_graph",
         "load_nodes",
     ),
-    "evaluation.calibration": ("CalibrationReport",),
+    "evaluation.reliability": ("CalibrationReport",),
     "runs.api": ("load_run", "train"),
     "runs.explain": ("Explanation",),
     "runs.predictions": ("Predictions",),

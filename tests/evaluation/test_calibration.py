@@ -8,13 +8,7 @@ import torch
 
 from nscaching import KnowledgeGraph, UserError
 from nscaching.evaluation import calibration
-from nscaching.evaluation.calibration import (
-    Calibration,
-    claims_of,
-    expected_calibration_error,
-    fit_calibration,
-    reliability_bins,
-)
+from nscaching.evaluation.calibration import Calibration, claims_of, fit_calibration
 from nscaching.evaluation.evidence import Evidence
 from nscaching.evaluation.regression import _newton, expit, fit_curve
 from nscaching.models import SCORING, Side
@@ -145,14 +139,6 @@ def test_without_valid_there_is_none():
         fit_calibration(random_model("distmult", 2, 1, 4), graph)
 
 
-def test_the_error_of_probabilities():
-    chances = np.array([0.05, 0.05, 0.95, 0.95])
-    bins = reliability_bins(chances, np.array([False, True, True, True]), bins=10)
-    assert [part.count for part in bins] == [2, 0, 0, 0, 0, 0, 0, 0, 0, 2]
-    assert bins[0].true == 0.5
-    assert expected_calibration_error(bins) == pytest.approx((2 * 0.45 + 2 * 0.05) / 4)
-
-
 def test_questions_are_drawn_more_often_where_answers_are_many_and_weigh_less(monkeypatch):
     """Their weights stand for all plausible questions, and so do those of hubs for all hubs."""
     random = np.random.default_rng(0)
@@ -175,3 +161,31 @@ def test_questions_are_drawn_more_often_where_answers_are_many_and_weigh_less(mo
         hubs.append(((anchors == 0) & (relations == 0)).sum())
     assert np.mean(sums) == pytest.approx(plausible, rel=0.02)
     assert np.mean(hubs) > 3  # evenly it would be drawn less than once
+    # Of many relations only some are looked at; their questions stand for those of the others.
+    monkeypatch.setattr(calibration, "_MOST_PLACES", 0)
+    share = np.array([0.4, 0.6])
+    monkeypatch.setattr(
+        calibration,
+        "_some_relations",
+        lambda _, random: (kept := np.array([random.random() < 0.6], dtype=int), share[kept]),
+    )
+    sums = [
+        calibration._question_sample(evidence, Side.TAIL, np.random.default_rng(seed))[2].sum()
+        for seed in range(400)
+    ]
+    assert np.mean(sums) == pytest.approx(plausible, rel=0.03)
+
+
+def test_many_relations_are_looked_at_in_part():
+    random = np.random.default_rng(0)
+    rows = np.column_stack([random.integers(50, size=900), np.zeros(900, int), np.arange(900) % 50])
+    rows[300:, 1] = 1 + random.integers(199, size=600)
+    graph = KnowledgeGraph([f"e{i}" for i in range(50)], [f"r{i}" for i in range(200)], rows)
+    every = calibration._some_relations(graph, np.random.default_rng(0))
+    assert every[0].tolist() == list(range(200))
+    assert (every[1] == 1).all()
+    graph = KnowledgeGraph([f"e{i}" for i in range(10**6)], graph.relations, rows)
+    drawn = [calibration._some_relations(graph, np.random.default_rng(seed)) for seed in range(300)]
+    assert np.mean([len(kept) for kept, _ in drawn]) < 110
+    assert all(0 in kept for kept, _ in drawn)  # it has many facts
+    assert np.mean([(1 / share).sum() for _, share in drawn]) == pytest.approx(200, rel=0.1)

@@ -45,6 +45,12 @@ def test_columns_are_what_loops_and_sets_find(whole):
                 else:
                     expected = np.log(len(here) / graph.num_entities + 1e-3)
                 assert column.fit[entity] == pytest.approx(expected, abs=1e-5)
+            assert positions.entities_at(side, relation).tolist() == sorted(here)
+            some = np.array([3, 0, 3, graph.num_entities - 1])
+            rows = Positions(graph, whole=whole).rows(side, relation, some)
+            for other in (rows, positions.rows(side, relation, some)):
+                assert np.array_equal(other.counts, column.counts[some])
+                assert np.allclose(other.fit, column.fit[some], atol=1e-6)
 
 
 def test_a_relation_has_one_answer_where_nearly_every_question_has():

@@ -25,7 +25,6 @@ import numpy.typing as npt
 import torch
 
 from nscaching.errors import UserError
-from nscaching.evaluation.classification import score_triples
 from nscaching.evaluation.evidence import Evidence, Features, Positions
 from nscaching.evaluation.ranking import Answers
 from nscaching.evaluation.regression import Curve, expit, fit_curve
@@ -40,8 +39,10 @@ _DIGEST_ROWS = 2000
 _MOST_FACTS, _FEWEST_FACTS, _SCORES = 4000, 200, 4e8
 #: Plausible and other questions that a fit looks at, for each of those facts.
 _QUESTIONS, _ODD_QUESTIONS = 0.6, 0.075
-#: Candidates per question: the best by score, some of the right type, some of any.
-_BEST, _TYPED, _ANY = 20, 5, 5
+#: Candidates per question: the best by score, some of the right type, some of any (of those drawn).
+_BEST, _TYPED, _ANY, _DRAWN = 20, 5, 5, 64
+#: Entities times relations up to which the questions of all relations are looked at.
+_MOST_PLACES = 1e8
 #: Features whose weight is each relation's own: the log-softmax, whether the entities were seen in
 #: their positions (of the anchor of a question: whether it has an answer already).
 _OWN_OF_CLAIMS, _OWN_OF_ANSWERS = (0, 2, 4, 8), (0, 2, 6)
@@ -172,6 +173,7 @@ def _fit_answers(evidence: Evidence, facts: Ids, refused: Ids, side: Side, seed:
     weights = [np.full(len(facts), each), np.full(len(refused), each)]
     everything = np.concatenate([graph.split(split) for split in SPLITS])
     known = Answers(everything, side, graph.num_relations)
+    scores = [evidence.score_features(np.concatenate(triples), side)]
     questions = _question_sample(evidence, side, random)
     chunk = evidence.chunk()
     for start in range(0, len(questions[0]), chunk):
@@ -179,11 +181,13 @@ def _fit_answers(evidence: Evidence, facts: Ids, refused: Ids, side: Side, seed:
         found = _candidates(evidence, known, side, block, random)
         triples.append(found[0])
         weights.append(found[1])
+        scores.append(found[2])
     rows = np.concatenate(triples)
     true = np.arange(len(rows)) < len(facts)
     # Positives weigh 1 each: the penalty of the regression is per fact.
     scaled = np.concatenate(weights) * len(facts) / len(graph.valid)
-    features = evidence.of_answers(rows, side)
+    entities = [evidence.entity_features(rows, of) for of in (side, Side(1 - side))]
+    features = np.concatenate([np.concatenate(scores), *entities], axis=1)
     about = _OWN_OF_ANSWERS, _EXPECTED_OF_ANSWERS
     return fit_curve(features, rows[:, 1], true, scaled, graph.num_relations, *about)
 
@@ -196,39 +200,52 @@ def _question_sample(
     Half of the plausible ones are drawn evenly and half as often as the anchor has answers: most
     facts are of the few entities with many, and discovery finds its facts there.
     """
-    graph = evidence.graph
+    graph, positions = evidence.graph, evidence.positions
     anchor_side = Side(1 - side)
-    columns = [evidence.positions.column(anchor_side, r) for r in range(graph.num_relations)]
+    asked, share = _some_relations(graph, random)
+    columns = [positions.column(anchor_side, relation) for relation in asked.tolist()]
     plausible = [np.flatnonzero(column.plausible) for column in columns]
     sizes = np.array([len(anchors) for anchors in plausible])
-    total, wanted = int(sizes.sum()), round(_QUESTIONS * _sample_size(graph))
+    stands_for = np.repeat(1 / share, sizes)  #: of a question, for those of other relations
     counts = np.concatenate(
         [column.counts[mine] for column, mine in zip(columns, plausible, strict=True)]
     ).astype(np.float64)
+    total, wanted = int(sizes.sum()), round(_QUESTIONS * _sample_size(graph))
     if total <= wanted:
-        drawn, weights = np.arange(total), np.ones(total)
+        drawn, weights = np.arange(total), stands_for
     else:
         chance = 0.5 / total + 0.5 * counts / counts.sum()
         drawn = np.sort(random.choice(total, size=wanted, p=chance))
-        weights = 1 / (wanted * chance[drawn])
-    relations = np.repeat(np.arange(graph.num_relations), sizes)[drawn]
+        weights = stands_for[drawn] / (wanted * chance[drawn])
+    relations = np.repeat(asked, sizes)[drawn]
     anchors = np.concatenate(plausible)[drawn]
     wanted = round(_ODD_QUESTIONS * _sample_size(graph))
     odd_anchors = random.integers(graph.num_entities, size=wanted)
-    odd_relations = random.integers(graph.num_relations, size=wanted)
-    odd = np.array(
-        [
-            not columns[r].plausible[a]
-            for a, r in zip(odd_anchors.tolist(), odd_relations.tolist(), strict=True)
-        ],
-        dtype=bool,
-    )
-    others = graph.num_entities * graph.num_relations - total
+    place = random.integers(len(asked), size=wanted)
+    pairs = zip(place.tolist(), odd_anchors.tolist(), strict=True)
+    odd = np.array([not columns[r].plausible[a] for r, a in pairs], dtype=bool)
+    others = max(0.0, graph.num_entities * graph.num_relations - float(stands_for.sum()))
     return (
         np.concatenate([anchors, odd_anchors[odd]]),
-        np.concatenate([relations, odd_relations[odd]]),
+        np.concatenate([relations, asked[place[odd]]]),
         np.concatenate([weights, np.full(int(odd.sum()), others / max(1, int(odd.sum())))]),
     )
+
+
+def _some_relations(
+    graph: KnowledgeGraph, random: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Return relations whose questions are looked at, and the probability of each to be among them.
+
+    All, unless entities and relations are many: then as likely as they have facts.
+    """
+    facts = np.bincount(graph.train[:, 1], minlength=graph.num_relations) + 1.0
+    affordable = max(10.0, _MOST_PLACES / max(1, graph.num_entities))
+    share = np.minimum(1.0, affordable * facts / facts.sum())
+    if graph.num_relations <= affordable:
+        share[:] = 1.0
+    kept = np.flatnonzero(random.random(graph.num_relations) < share)
+    return (kept, share[kept]) if len(kept) else (np.array([facts.argmax()]), np.ones(1))
 
 
 def _candidates(
@@ -237,39 +254,48 @@ def _candidates(
     side: Side,
     questions: tuple[npt.NDArray[Any], ...],
     random: np.random.Generator,
-) -> tuple[Ids, npt.NDArray[np.float64]]:
-    """Return negatives of questions and how many each stands for: best, typed and any others.
+) -> tuple[Ids, npt.NDArray[np.float64], Features]:
+    """Return negatives of questions, how many each stands for, and their features of the score.
 
-    Questions are anchors, relations and weights; shapes: (b,).
+    The best ones, some of the right type and some others. Questions are anchors, relations and
+    weights; shapes: (b,) -> (n, 3), (n,), (n, 2).
     """
     graph = evidence.graph
     anchors, relations, each = questions
-    scores = evidence.ask(side, anchors, relations).scores
-    known = answers.of(anchors, relations)
-    scores[torch.from_numpy(known[0]), torch.from_numpy(known[1])] = -torch.inf
-    best = scores.topk(min(_BEST, graph.num_entities), dim=1).indices.cpu().numpy()
-    made, weights = [], []
-    for row in range(len(anchors)):
-        anchor, relation = int(anchors[row]), int(relations[row])
-        out = np.zeros(graph.num_entities, dtype=bool)
-        out[known[1][known[0] == row]] = True
-        if relation not in graph.relations_with_loops:
-            out[anchor] = True
-        top = best[row][~out[best[row]]]
-        out[best[row]] = True
-        seen = evidence.positions.column(side, relation).seen
-        drawn = [(top, len(top))]
-        for there, most in ((seen, _TYPED), (~seen, _ANY)):
-            pool = np.flatnonzero(there & ~out)
-            if len(pool):
-                some = random.choice(pool, size=min(most, len(pool)), replace=False)
-                drawn.append((some, len(pool)))
-        for chosen, stand_for in drawn:
-            triples = np.full((len(chosen), 3), relation, dtype=np.int64)
-            triples[:, 2 * side], triples[:, 2 - 2 * side] = chosen, anchor
-            made.append(triples)
-            weights.append(np.full(len(chosen), each[row] * stand_for / max(1, len(chosen))))
-    return np.concatenate(made), np.concatenate(weights)
+    asked = evidence.ask(side, anchors, relations)
+    row, known = answers.of(anchors, relations)
+    place = torch.from_numpy(row), torch.from_numpy(known)
+    kept = asked.scores[place]
+    asked.scores[place] = -torch.inf
+    best = asked.scores.topk(min(_BEST, graph.num_entities), dim=1).indices.cpu().numpy()
+    asked.scores[place] = kept
+    first = np.searchsorted(row, np.arange(len(anchors) + 1))
+    entities, owners, weights = [], [], []
+    for number, (anchor, relation) in enumerate(zip(anchors.tolist(), relations, strict=True)):
+        out = known[first[number] : first[number + 1]]
+        if int(relation) not in graph.relations_with_loops:
+            out = np.append(out, anchor)
+        top = best[number][~np.isin(best[number], out)]
+        out = np.union1d(out, best[number])
+        seen = evidence.positions.entities_at(side, int(relation))
+        free = random.choice(graph.num_entities, min(_DRAWN, graph.num_entities), replace=False)
+        seen_left = seen[~np.isin(seen, out)]
+        others = graph.num_entities - len(np.union1d(seen, out))
+        typed = random.choice(seen_left, min(_TYPED, len(seen_left)), replace=False)
+        free = free[~np.isin(free, seen) & ~np.isin(free, out)][:_ANY]
+        for chosen, stand_for in ((top, len(top)), (typed, len(seen_left)), (free, others)):
+            entities.append(chosen)
+            owners.append(np.full(len(chosen), number))
+            weights.append(np.full(len(chosen), each[number] * stand_for / max(1, len(chosen))))
+    owner, entity = np.concatenate(owners), np.concatenate(entities)
+    triples = np.stack([entity, relations[owner], anchors[owner]], axis=1)
+    rows, ids = (torch.from_numpy(part).to(asked.scores.device) for part in (owner, entity))
+    features = asked.of_scores(evidence.temperature, rows, asked.scores[rows, ids])
+    return (
+        triples if side is Side.HEAD else triples[:, ::-1],
+        np.concatenate(weights),
+        features.double().cpu().numpy(),
+    )
 
 
 def _sample_size(graph: KnowledgeGraph) -> int:
@@ -282,9 +308,6 @@ def _some(triples: Ids, count: int, random: np.random.Generator) -> Ids:
     if len(triples) <= count:
         return triples.astype(np.int64)
     return triples[np.sort(random.choice(len(triples), size=count, replace=False))].astype(np.int64)
-
-
-# How good they are -------------------------------------------------------------------------------
 
 
 def claim_probabilities(
@@ -300,90 +323,3 @@ def claim_probabilities(
     """
     logits = calibration.claims.logits(evidence.of_triples(triples, positions), triples[:, 1])
     return expit(logits + np.log(prior / (1 - prior)))
-
-
-@dataclass(frozen=True)
-class ReliabilityBin:
-    """Triples whose probability lies between two bounds."""
-
-    low: float
-    high: float
-    count: int
-    predicted: float  #: mean probability; NaN for no triple
-    true: float  #: share that is true; NaN for no triple
-
-
-@dataclass(frozen=True)
-class CalibrationReport:
-    """How probabilities compare with how many triples are true, before and after calibration.
-
-    Before: the logistic function of the raw score. ECE is the expected calibration error, the mean
-    distance of probability and share over the bins.
-    """
-
-    split: str
-    count: int
-    facts: int
-    ece: float
-    ece_before: float
-    brier: float
-    brier_before: float
-    bins: tuple[ReliabilityBin, ...]
-    bins_before: tuple[ReliabilityBin, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return everything as plain values; NaN becomes None."""
-        plain = dict(self.__dict__)
-        for name in ("bins", "bins_before"):
-            plain[name] = [
-                {key: None if value != value else value for key, value in part.__dict__.items()}
-                for part in plain[name]
-            ]
-        return plain
-
-    def __repr__(self) -> str:
-        return (
-            f"<CalibrationReport of {self.split}: ECE {self.ece:.4f} "
-            f"(before {self.ece_before:.4f}), {self.count:,} triples>"
-        )
-
-
-def calibration_report(
-    evidence: Evidence, calibration: Calibration, *, split: str, seed: int = 0, bins: int = 15
-) -> CalibrationReport:
-    """Compare probabilities with truth on a split's facts and negatives of both kinds."""
-    graph = evidence.graph
-    triples, true, _ = claims_of(graph, graph.split(split).astype(np.int64), seed=seed + 1)
-    after = claim_probabilities(evidence, calibration, triples, float(true.mean()))
-    before = expit(score_triples(evidence.model, triples).astype(np.float64))
-    reliability = [reliability_bins(chances, true, bins) for chances in (after, before)]
-    errors = [expected_calibration_error(part) for part in reliability]
-    return CalibrationReport(
-        split=split,
-        count=len(triples),
-        facts=int(true.sum()),
-        ece=errors[0],
-        ece_before=errors[1],
-        brier=float(((after - true) ** 2).mean()),
-        brier_before=float(((before - true) ** 2).mean()),
-        bins=reliability[0],
-        bins_before=reliability[1],
-    )
-
-
-def reliability_bins(
-    chances: npt.NDArray[np.float64], true: npt.NDArray[np.bool_], bins: int = 15
-) -> tuple[ReliabilityBin, ...]:
-    """Return what a reliability diagram draws: bins of equal width. Shapes: (n,), (n,)."""
-    place = np.minimum((chances * bins).astype(np.int64), bins - 1)
-    count = np.bincount(place, minlength=bins)
-    with np.errstate(invalid="ignore"):  # NaN for an empty bin
-        means = [np.bincount(place, each, bins) / count for each in (chances, true)]
-    parts = zip(count.tolist(), *(mean.tolist() for mean in means), strict=True)
-    return tuple(ReliabilityBin(n / bins, (n + 1) / bins, *part) for n, part in enumerate(parts))
-
-
-def expected_calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
-    """Return the distance of probability and share, averaged over triples."""
-    off = sum(part.count * abs(part.predicted - part.true) for part in bins if part.count)
-    return off / max(1, sum(part.count for part in bins))

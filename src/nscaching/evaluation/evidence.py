@@ -72,8 +72,8 @@ class Positions:
         # One line per entity and position, sorted by both: its entity, position and facts.
         places = 2 * graph.num_relations
         lines = np.concatenate([heads * places + relations, tails * places + relations + sizes[1]])
-        keys, counts = np.unique(lines, return_counts=True)
-        self._entity, self._place = np.divmod(keys, max(1, places))
+        self._keys, counts = np.unique(lines, return_counts=True)
+        self._entity, self._place = np.divmod(self._keys, max(1, places))
         self._counts = counts.astype(np.float32)
         self._from = np.searchsorted(self._entity, np.arange(sizes[0] + 1))
         self._entities_at = np.bincount(self._place, minlength=places)
@@ -104,20 +104,40 @@ class Positions:
             self._columns[place] = self._compute(place)
         return self._columns[place]
 
-    def _compute(self, place: int) -> Column:
+    def rows(self, side: Side, relation: int, entities: npt.NDArray[np.integer]) -> Column:
+        """Return some entities in the position ``side`` of a relation, at the cost of those."""
+        place = int(side) * self.num_relations + relation
+        if place in self._columns:
+            whole = self._columns[place]
+            return Column(whole.counts[entities], whole.fit[entities])
+        return self._compute(place, np.asarray(entities, dtype=np.int64))
+
+    def entities_at(self, side: Side, relation: int) -> npt.NDArray[np.int64]:
+        """Return the entities that were seen in the position ``side`` of a relation, ascending."""
+        return self._entity[self._lines_at[int(side) * self.num_relations + relation]]
+
+    def _compute(self, place: int, entities: npt.NDArray[np.int64] | None = None) -> Column:
+        """Return a column, or its rows of some entities."""
         lines = self._lines_at[place]
         here = self._entity[lines]
-        counts = np.zeros(self.num_entities, dtype=np.float32)
-        counts[here] = self._counts[lines]
         # How many of the entities here stand in each other position, as a share of those there.
         _, theirs = ranges(self._from[here], self._positions_of[here])
         together = np.bincount(self._place[theirs], minlength=len(self._entities_at))
         logs = np.log(together / np.maximum(self._entities_at, 1) + _FLOOR)
-        seen = counts > 0
-        total = np.bincount(self._entity, weights=logs[self._place], minlength=self.num_entities)
-        others = self._positions_of - seen
+        if entities is None:
+            counts = np.zeros(self.num_entities, dtype=np.float32)
+            counts[here] = self._counts[lines]
+            total = np.bincount(self._entity, logs[self._place], minlength=self.num_entities)
+            others = self._positions_of - (counts > 0)
+        else:
+            keys = entities * len(self._entities_at) + place
+            line = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+            counts = np.where(self._keys[line] == keys, self._counts[line], 0).astype(np.float32)
+            owner, own = ranges(self._from[entities], self._positions_of[entities])
+            total = np.bincount(owner, logs[self._place[own]], minlength=len(entities))
+            others = self._positions_of[entities] - (counts > 0)
         alone = np.log(len(here) / max(1, self.num_entities) + _FLOOR)
-        mean = (total - np.log(1 + _FLOOR) * seen) / np.maximum(others, 1)
+        mean = (total - np.log(1 + _FLOOR) * (counts > 0)) / np.maximum(others, 1)
         return Column(counts, np.where(others > 0, mean, alone).astype(np.float32))
 
     def has_one_answer(self, side: Side, relation: int) -> bool:
@@ -139,12 +159,13 @@ def _single_share(pairs: PairRows, num_relations: int) -> npt.NDArray[np.float64
 #: The numbers for one question and a candidate: two of the score, four of each entity.
 SCORE_FEATURES = ("log softmax", "deviations")
 ENTITY_FEATURES = ("seen", "facts", "fit", "taken")
-#: Valid questions per side that decide the temperature.
-_TEMPERATURE_QUESTIONS = 256
+#: Valid questions that decide the temperature, at most and at least; fewer where entities are many.
+_TEMPERATURE_QUESTIONS, _FEWEST_QUESTIONS, _SCORES = 256, 32, 3e7
 #: A relation's share of single answers is raised to this power before it speaks against a second.
 _SHARPNESS = 8
-#: Bytes of the scores that a CPU works on at once, and the fewest questions.
-_CACHE_BYTES, _FEWEST_ROWS = 1 << 23, 8
+#: Bytes of the scores that a CPU works on at once, and the fewest questions: each block reads the
+#: whole entity table.
+_CACHE_BYTES, _FEWEST_ROWS = 1 << 23, 24
 
 Features = npt.NDArray[np.float64]
 
@@ -293,18 +314,26 @@ class Evidence:
         found = np.empty((len(triples), len(ENTITY_FEATURES)))
         column = 0 if side is Side.HEAD else 2
         for relation, mine in _groups(triples[:, 1]):
-            found[mine] = self.entity_table(side, relation, positions)[triples[mine, column]]
+            ids = triples[mine, column]
+            found[mine] = self.entity_table(side, relation, positions, ids)
         return found
 
     def entity_table(
-        self, side: Side, relation: int, positions: Positions | None = None
+        self,
+        side: Side,
+        relation: int,
+        positions: Positions | None = None,
+        entities: npt.NDArray[np.integer] | None = None,
     ) -> Features:
-        """Return the features of all entities on one side of a relation; (entities, 4).
+        """Return the features of all entities on one side of a relation, or of some; (n, 4).
 
         ``positions`` are those of the training triples, unless others are given.
         """
         positions = positions or self.positions
-        position = positions.column(side, relation)
+        if entities is None:
+            position = positions.column(side, relation)
+        else:
+            position = positions.rows(side, relation, entities)
         # An entity that stands on this side asks the other side's question: it has answers already.
         other = Side(1 - side)
         taken = position.seen * positions.single[other, relation] ** _SHARPNESS
@@ -337,8 +366,9 @@ class Evidence:
         valid = self.graph.valid
         if len(valid) == 0:
             return 1.0
-        step = max(1, len(valid) // _TEMPERATURE_QUESTIONS)
-        some = valid[::step][:_TEMPERATURE_QUESTIONS]
+        affordable = _SCORES / max(1, self.graph.num_entities)
+        most = int(np.clip(affordable, _FEWEST_QUESTIONS, _TEMPERATURE_QUESTIONS))
+        some = valid[:: max(1, len(valid) // most)][:most]
         tried = np.logspace(-1.5, 1.5, 25)
         likelihood = np.zeros(len(tried))
         unit = 0.0

@@ -13,12 +13,8 @@ import numpy.typing as npt
 
 from nscaching.artefacts.files import read_json, sealed, unsealed, write_text
 from nscaching.errors import UserError
-from nscaching.evaluation.calibration import (
-    Calibration,
-    CalibrationReport,
-    calibration_report,
-    fit_calibration,
-)
+from nscaching.evaluation.calibration import Calibration, fit_calibration
+from nscaching.evaluation.reliability import CalibrationReport, calibration_report
 from nscaching.graph import KnowledgeGraph, read_triples
 from nscaching.models import EmbeddingModel
 from nscaching.runs.asking import Asker

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _SHARE_OF_EPOCHS, _FEWEST_EPOCHS = 0.2, 5
 #: Epochs in which new rows alone are trained, on the facts that they stand in.
 _NEW_ROW_EPOCHS = 10
+#: How much of Adagrad's sums of squared gradients is kept: with less, known rows move more.
+_KEPT_SQUARES = 1.0
 
 
 def update_run(
@@ -306,7 +308,8 @@ def _keep_optimiser(trainer: Trainer, run: Run, trained: Trainer | None) -> None
         if name not in state:
             return  # another optimiser
         learnt = trained.optimizer.state()[name].cpu() if trained is not None else None
-        state[name] = _grown_state(tensor, state[name].cpu(), learnt, name, old, new)
+        kept = tensor * _KEPT_SQUARES if name.endswith("square") else tensor
+        state[name] = _grown_state(kept, state[name].cpu(), learnt, name, old, new)
     optimiser.load_state(state)
 
 
