@@ -181,7 +181,7 @@ def held_back(graph, share=0.05, seed=0):
     return old, named(graph, graph.train[late]), touches
 
 
-def update(name, options, split="test"):
+def update(name, options):
     """Hold back entities and facts, then add them: quality on test, beside training anew."""
     graph = ns.load_graph(name)
     old, late, touches = held_back(graph)
@@ -194,7 +194,7 @@ def update(name, options, split="test"):
         result["anew"] = {"training_seconds": seconds, "cpu_seconds": cpu}
         for label, run in (("old", before), ("updated", after), ("anew", anew)):
             result[label]["epochs"] = run.summary["epochs"]
-            result[label].update(quality(run, graph, touches, split))
+            result[label].update(quality(run, graph, touches, "test"))
     return result
 
 
@@ -205,7 +205,7 @@ def updated(before, late, out):
     return after, {"training_seconds": seconds, "cpu_seconds": cpu}
 
 
-def choose(name, options):
+def choose(name, options, settings):
     """Compare settings of an update on valid: epochs of new rows, of all, and kept squares."""
     from nscaching.runs import update as module
 
@@ -217,7 +217,8 @@ def choose(name, options):
         old_quality = quality(before, graph, touches, "valid")
         result.append({"old": True, "cpu_seconds": cpu, **old_quality})
         print(json.dumps(result[-1]), flush=True)
-        for number, (new_rows, share, kept) in enumerate(SETTINGS):
+        for number in settings or range(len(SETTINGS)):
+            new_rows, share, kept = SETTINGS[number]
             module._NEW_ROW_EPOCHS, module._SHARE_OF_EPOCHS = new_rows, share
             module._KEPT_SQUARES = kept
             after, cost = updated(before, late, Path(folder) / f"new{number}")
@@ -245,6 +246,10 @@ SETTINGS = (
     (10, 0.5, 0.01),
     (5, 0.2, 1.0),
     (20, 0.2, 1.0),
+    (5, 0.35, 0.1),
+    (10, 0.35, 0.03),
+    (0, 0.5, 0.1),
+    (0, 0.5, 0.01),
 )
 
 
@@ -314,6 +319,9 @@ def main():
     parser.add_argument("what", choices=["answers", "choose", "update", "reject"])
     parser.add_argument("data", nargs="*", default=["world"])
     parser.add_argument("--set", action="append", default=[], help="option=value of train")
+    parser.add_argument(
+        "--settings", type=int, nargs="*", help="some of those of choose, by number"
+    )
     parser.add_argument("--run", help="a run folder, instead of training one")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -323,9 +331,14 @@ def main():
         options[name] = yaml.safe_load(value)
     result = {"machine": describe_machine(), "options": options}
     for name in given.data:
-        if given.what in ("choose", "update"):
-            result[name] = {"choose": choose, "update": update}[given.what](name, options)
+        if given.what == "choose":
+            result[name] = choose(name, options, given.settings)
             continue
+        if given.what == "update":
+            result[name] = update(name, options)
+            continue
+        if given.what == "reject":
+            options = {"out": Path(tempfile.mkdtemp()) / "run", **options}
         run = ns.load_run(given.run) if given.run else trained(ns.load_graph(name), options)[0]
         result[name] = {"answers": answers, "reject": reject}[given.what](run)
     text = json.dumps(result, indent=1)
