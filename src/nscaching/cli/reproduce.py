@@ -31,7 +31,20 @@ def reproduce_command(
     scoring: Annotated[_Names, flag("Only this scoring function; repeatable.")] = None,
     sampler: Annotated[_Names, flag("Only this sampler; repeatable.")] = None,
     mode: Annotated[_Names, flag("Only scratch, pretrain, pretrained or auto; repeatable.")] = None,
-    seeds: Annotated[str, flag("Seeds with commas between them.")] = "0",
+    seeds: Annotated[
+        str | None,
+        flag("Seeds with commas between them.", default="0, and 0,1,2 with --tries"),
+    ] = None,
+    tries: Annotated[
+        int | None,
+        flag(
+            "Equal care: every cell tries so many settings of the paper's grid, whatever its "
+            "sampler, compared on valid by the measure of the table; the best is run with every "
+            "seed. By default cells have the settings of the package.",
+            min=1,
+        ),
+    ] = None,
+    workers: Annotated[int, flag("Cells that are trained at once.", min=1)] = 1,
     out: Annotated[
         Path | None,
         flag(
@@ -77,9 +90,11 @@ def reproduce_command(
         scoring=scoring or (),
         samplers=sampler or (),
         modes=mode or (),
-        seeds=whole_numbers(seeds),
+        seeds=whole_numbers(seeds or ("0" if tries is None else "0,1,2")),
         budget=budget,
         trials=trials,
+        tries=tries,
+        workers=workers,
         device=device,
         on=on,
     )
@@ -115,10 +130,8 @@ def _show_list(as_json: bool) -> None:
 def _show_plan(made: Reproduction) -> None:
     rows = []
     for planned in made.plan:
-        cell = planned.cell
-        where = " ".join(filter(None, (cell.dataset, cell.scoring, cell.label)))
         time = duration(planned.seconds) if planned.seconds else "–"
-        rows.append((f"{where}, seed {cell.seed}", planned.state, time))
+        rows.append((planned.title, planned.state, time))
     states = {planned.state for planned in made.plan}
     if states == {MISSING}:
         said = "Nothing can be run without the data; see 'nscaching datasets list'."

@@ -166,7 +166,7 @@ class Sweep(Experiment[S, Record]):
         self.configurations, self.progress = configurations, progress
         self.total = len(configurations)
         self.records: dict[str, Record] = {}  #: by identity, in order
-        self._ahead = self._unknown()
+        self._ahead: list[S] | None = None  #: those without a record, known at the first next()
 
     @abstractmethod
     def _known(self, configuration: S) -> Record | None:
@@ -193,24 +193,30 @@ class Sweep(Experiment[S, Record]):
         """How many configurations are done."""
         return sum(not record.get("error") for record in self.records.values())
 
+    def _ready(self, configuration: S) -> bool:
+        """Tell whether a configuration can start before another one has its record."""
+        return True
+
     def next(self) -> S | None:
         """Return the next one without a record; say which it is and how long the rest takes."""
-        return next(self._ahead, None)
+        if self._ahead is None:
+            found = [(each, self._known(each)) for each in self.configurations]
+            for each, record in found:
+                if record is not None:
+                    self.take_in(each, record)
+            self._ahead = [each for each, record in found if record is None]
+        ready = next((each for each in self._ahead if self._ready(each)), None)
+        if ready is not None:
+            self._announce(ready, self._ahead)
+            self._ahead.remove(ready)
+        return ready
 
-    def _unknown(self) -> Iterator[S]:
-        found = {each.identity: self._known(each) for each in self.configurations}
-        for place, each in enumerate(self.configurations):
-            record = found[each.identity]
-            if record is not None:
-                self.take_in(each, record)
-                continue
-            ahead = [x for x in self.configurations[place:] if found[x.identity] is None]
-            times = [seconds for x in ahead if (seconds := self._seconds(x)) is not None]
-            left = sum(times) / len(times) * len(ahead) if times else None
-            rest = "" if left is None else f" (about {duration(left)} left for all)"
-            noun = self.noun.capitalize()
-            self.progress.say(f"{noun} {place + 1} of {self.total}: {each.title}{rest}")
-            yield each
+    def _announce(self, each: S, ahead: Sequence[S]) -> None:
+        times = [seconds for x in ahead if (seconds := self._seconds(x)) is not None]
+        left = sum(times) / len(times) * len(ahead) if times else None
+        rest = "" if left is None else f" (about {duration(left)} left for all)"
+        place = self.configurations.index(each) + 1
+        self.progress.say(f"{self.noun.capitalize()} {place} of {self.total}: {each.title}{rest}")
 
     def run(self, configuration: S) -> Record:
         """Run a configuration; whatever goes wrong is its record, but for a disk that is full."""

@@ -35,9 +35,17 @@ class Timing:
 
 
 def time_run(
-    graph: KnowledgeGraph, config: TrainConfig, *, epochs: int = 3, split: str = "test"
+    graph: KnowledgeGraph,
+    config: TrainConfig,
+    *,
+    epochs: int = 3,
+    split: str = "test",
+    most_steps: int | None = None,
 ) -> Timing:
-    """Time warm epochs and one warm evaluation of the chosen sampler, not of what comes before."""
+    """Time warm epochs and one warm evaluation of the chosen sampler, not of what comes before.
+
+    ``most_steps`` of each epoch are taken.
+    """
     started = time.perf_counter()
     config = replace(config, pretrain_epochs=0, generator_epochs=0)
     trainer = Trainer(graph, config, None, Progress("none"))
@@ -49,10 +57,11 @@ def time_run(
     trainer.executor.loss()
     compile_seconds = time.perf_counter() - started
     seconds = []
+    taken = min(steps, most_steps or steps)
     for epoch in range(epochs):
         started = time.perf_counter()
         trainer.executor.begin_epoch(trainer.sampler.begin_epoch(epoch, trainer.generator), 0)
-        for _ in range(steps):
+        for _ in range(taken):
             trainer.executor.step()
         trainer.executor.loss()  # waits for the device
         seconds.append(time.perf_counter() - started)
@@ -61,8 +70,8 @@ def time_run(
     started = time.perf_counter()
     rank_triples(trainer.model, graph, triples, memory_mb=config.eval_memory)
     evaluation = time.perf_counter() - started
-    epoch_seconds = statistics.median(seconds)
-    return Timing(compile_seconds, epoch_seconds / steps, epoch_seconds, evaluation)
+    step_seconds = statistics.median(seconds) / taken
+    return Timing(compile_seconds, step_seconds, step_seconds * steps, evaluation)
 
 
 def describe_machine(device: str = "cpu") -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Definitions: names, labels, cells, and that each cell can be trained with its settings."""
 
+import itertools
+
 import pytest
 
 from nscaching.errors import UserError
@@ -15,7 +17,7 @@ ALL = list(definitions())
 
 def test_all_that_the_issue_names_is_there():
     assert ALL[:5] == ["table-7", "table-8", "table-9", "table-10", "table-11"]
-    assert ALL[5:] == [f"figure-{n}" for n in (2, *range(4, 15))]
+    assert ALL[5:] == [*(f"figure-{n}" for n in (2, *range(4, 15))), "losses"]
     labels = {name: each.label for name, each in definitions().items()}
     assert labels["table-7"] == "tb-perf"
     assert labels["figure-4"] == "fig-perf-transd"
@@ -29,6 +31,16 @@ def test_table_7_has_the_cells_that_the_paper_prints():
     assert not any(sampler == "igan" for _, sampler, _ in rows)
     on_wn18 = definition("table-7").cells(datasets=["WN18"], samplers=["igan"])
     assert {c.scoring for c in on_wn18} == {"transe", "transh", "transd"}
+
+
+def test_table_7_has_what_no_earlier_run_had():
+    there = {(c.dataset, c.scoring, c.sampler, c.mode) for c in definition("table-7").cells()}
+    for scoring in ("transe", "transh", "transd"):
+        for dataset in ("WN18", "FB15K"):
+            for sampler, mode in itertools.product(("kbgan", "igan"), ("pretrain", "scratch")):
+                assert (dataset, scoring, sampler, mode) in there
+    assert ("WN18", "transh", "nscaching", "scratch") in there
+    assert ("FB15K", "transd", "nscaching", "scratch") in there
 
 
 def test_a_cell_the_paper_leaves_out_is_run_with_bernoulli_all_the_same():

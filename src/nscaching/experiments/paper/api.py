@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from nscaching._version import __version__
 from nscaching.artefacts import FolderLock
 from nscaching.artefacts.files import sweep_temporary
-from nscaching.errors import UserError
-from nscaching.experiments.paper.definitions import Cell, Definition, definition
+from nscaching.errors import CannotWrite, UserError
+from nscaching.experiments.paper.definitions import Definition, definition
 from nscaching.experiments.paper.figures import draw
 from nscaching.experiments.paper.making import node_row, search_row, train_row, variance_row
 from nscaching.experiments.paper.plan import (
@@ -26,11 +28,25 @@ from nscaching.experiments.paper.plan import (
     slowness,
 )
 from nscaching.experiments.paper.results import Results, Row, blank_row
-from nscaching.experiments.runner import DONE, Sweep, run_all
+from nscaching.experiments.paper.tries import (
+    TRY,
+    TUNED,
+    chosen_settings,
+    expanded,
+    node_try_row,
+    settings_name,
+    tried,
+    try_row,
+)
+from nscaching.experiments.runner import DONE, Sweep, failure, run_all
+from nscaching.experiments.tune.workers import Workers, share_of_machine
 from nscaching.training import Progress
 from nscaching.training.benchmarking import describe_machine
 from nscaching.training.devices import pick_device
 from nscaching.training.progress import duration
+
+#: A try that takes so many seconds keeps checkpoints, so that it can be resumed.
+LONG = 300.0
 
 
 @dataclass(frozen=True)
@@ -44,15 +60,19 @@ class Reproduction:
     file: Path | None = None
     pictures: tuple[Path, ...] = ()
     timed_here: bool = False  #: whether cells timed on this machine correct what is expected
+    workers: int = 1  #: cells that are trained at once
 
     @property
     def expected_seconds(self) -> float:
         """How long the plan was expected to take."""
-        return sum(planned.seconds for planned in self.plan)
+        return sum(planned.seconds for planned in self.plan) / self.workers
 
     @property
     def caveat(self) -> str:
         """How far to trust the expected time, to be said after it."""
+        most = sum(planned.at_most for planned in self.plan) / self.workers
+        if most > 1.01 * self.expected_seconds:
+            return f" (at most {duration(most)}, if nothing stops early)"
         rough = self.expected_seconds > 0 and not self.timed_here
         return " (rough: no cell was timed on this machine yet)" if rough else ""
 
@@ -87,25 +107,30 @@ def reproduce(
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     wanted = definition(name)
     cells = wanted.cells(**request.filters, seeds=request.seeds)
+    if request.tries is not None:
+        cells = list(expanded(wanted, cells, request.tries))
     results, sources = Results(request.out), Sources(request.on)
     planned = plan(cells, request, results, sources)
     if finished:
-        planned = [each for each in planned if each.state == DONE]
+        planned = [each for each in planned if each.state == DONE and each.cell.kind != TRY]
         done = {each.cell.identity for each in planned}
         cells = [cell for cell in cells if cell.identity in done]  # panels may share some
         if not cells:
             raise UserError(f"No cell of {name} is finished in {request.out}.")
-    hardware = describe_machine(pick_device(request.device).type)
-    timed = slowness(results.rows, hardware, request.on) is not None
-    made = Reproduction(wanted, request.out, planned, [], timed_here=timed)
+    device = pick_device(request.device).type
+    hardware = describe_machine(device)
+    timed = slowness(results.rows, hardware, request) is not None
+    made = Reproduction(wanted, request.out, planned, [], timed_here=timed, workers=request.workers)
     if dry_run:
         return made
     _announce(made, shown)
     with _locked(request.out):
         results = Results(request.out)  # another command may have added to them
-        sweep = CellSweep(name, planned, request, results, sources, hardware, shown)
-        run_all(sweep)
-        rows = list(sweep.records.values())
+        place = CellPlace(request, hardware, "none" if request.workers > 1 else shown.style)
+        sweep = CellSweep(name, planned, place, results, shown)
+        with Workers(request.workers).executor(place, device) as executor:
+            run_all(sweep, executor)
+        rows = sweep.rows()
         pictures = tuple(draw(wanted, cells, rows, made.out))
     return replace(made, rows=rows, file=sweep.file, pictures=pictures)
 
@@ -126,16 +151,88 @@ def _locked(folder: Path) -> Iterator[None]:
 def _announce(made: Reproduction, shown: Progress) -> None:
     waiting = [planned for planned in made.plan if planned.seconds]
     done = len(made.plan) - len(waiting)
+    noun = "cells" if all(each.cell.kind != TRY for each in made.plan) else "tries and cells"
     shown.say(
-        f"{made.definition.name}: {len(made.plan)} cells, {done} of them done or without data; "
+        f"{made.definition.name}: {len(made.plan)} {noun}, {done} of them done or without data; "
         f"about {duration(made.expected_seconds)} for the rest{made.caveat}."
     )
     for planned in waiting:
-        shown.say(f"  {planned.title} ({duration(planned.seconds)})")
+        if planned.cell.kind != TRY:
+            shown.say(f"  {planned.title} ({duration(planned.seconds)})")
+
+
+@dataclass(frozen=True)
+class CellPlace:
+    """Makes the rows of cells, here or on a worker."""
+
+    request: Request
+    hardware: dict[str, Any]
+    style: str  #: how progress is shown
+    threads: int = 0
+    own_stream: bool = False
+
+    def run(self, planned: Planned) -> Row:
+        """Make a row on a worker; whatever goes wrong is the row, but for a disk that is full."""
+        try:
+            with share_of_machine(self):
+                return self.make(planned)
+        except CannotWrite:
+            raise
+        except Exception as error:
+            return self.lost(planned, failure(error))
+
+    def lost(self, planned: Planned, error: str) -> Row:
+        """Return the row of a failure."""
+        missing = planned.state == MISSING
+        return self._blank(planned) | {"error": error, "missing": missing}
+
+    def make(self, planned: Planned) -> Row:
+        """Make a row."""
+        started = time.monotonic()
+        found = self._found(planned)
+        return self._blank(planned) | found | {"wall": time.monotonic() - started}
+
+    def _found(self, planned: Planned) -> Row:
+        cell, settings, sources = planned.cell, planned.settings, _sources(self.request.on)
+        best: Row = {}
+        if cell.kind == TUNED:
+            settings = chosen_settings(cell, planned.tries)
+            best = {"chosen": settings, "tried": tried(cell, planned.tries)}
+        progress = Progress(self.style)
+        if cell.scoring is None:
+            nodes = sources.nodes(cell.dataset)
+            if cell.kind == TRY:
+                return node_try_row(cell, settings, nodes)
+            settings = {name: value for name, value in settings.items() if name != "seed"}
+            return best | node_row(cell, settings, nodes, progress)
+        settings = {**settings, "device": self.request.device}
+        graph, folder = sources.graph(cell.dataset), run_folder(self.request, cell)
+        if cell.kind == TRY:
+            return try_row(settings, graph, folder if planned.seconds > LONG else None, progress)
+        if cell.kind == "variance":
+            return variance_row(settings, graph, progress)
+        if cell.kind == "search":
+            return search_row(cell, settings, graph, folder, progress)
+        if cell.kind == TUNED:
+            folder = folder / f"of-{settings_name(settings)}"
+        stands_in = self.request.on is not None
+        return best | train_row(cell, settings, graph, folder, progress, standing_in=stands_in)
+
+    def _blank(self, planned: Planned) -> Row:
+        row = blank_row(planned.cell, planned.settings)
+        row |= {"on": self.request.on, "budget": self.request.budget, "missing": False}
+        row |= {"expected_seconds": planned.model_seconds, "workers": self.request.workers}
+        return row | {"version": __version__, "hardware": self.hardware}
+
+
+@cache
+def _sources(on: str | None) -> Sources:
+    """Load every graph once in a process."""
+    return Sources(on)
 
 
 class CellSweep(Sweep[Planned]):
-    """The cells of one table or figure."""
+    """The cells of one table or figure; tries come before the cells that they are for."""
 
     noun = "cell"
 
@@ -143,55 +240,64 @@ class CellSweep(Sweep[Planned]):
         self,
         name: str,
         planned: list[Planned],
-        request: Request,
+        place: CellPlace,
         results: Results,
-        sources: Sources,
-        hardware: dict[str, Any],
         progress: Progress,
     ) -> None:
         super().__init__(planned, progress)
-        self.name, self.request, self.results = name, request, results
-        self.sources, self.hardware = sources, hardware
-        self.resume_command = _command(name, request)
+        self.name, self.place, self.results = name, place, results
+        self.request = place.request
+        self.resume_command = _command(name, self.request)
         self.file: Path | None = None
+
+    def rows(self) -> list[Row]:
+        """Return the rows in the order of the definition, without tries."""
+        kept = (each for each in self.configurations if each.cell.kind != TRY)
+        return [self.records[each.identity] for each in kept if each.identity in self.records]
 
     def _known(self, planned: Planned) -> Row | None:
         row = self.results.find(planned.cell, planned.settings, self.request.on)
         return None if row is None or row.get("error") else row
 
-    def _train(self, planned: Planned) -> Row:
-        return self._blank(planned) | self._found(planned.cell, planned.settings)
+    def _tries(self, planned: Planned) -> list[Planned]:
+        """Return the tries that a tuned cell is chosen from."""
+        one = replace(planned.cell, kind=TRY, seed=0).identity
+        return [
+            each
+            for each in self.configurations
+            if each.cell.kind == TRY and replace(each.cell, seed=0).identity == one
+        ]
 
-    def _found(self, cell: Cell, settings: dict[str, Any]) -> Row:
-        if cell.kind == "nodes":
-            return node_row(cell, settings, self.sources.nodes(cell.dataset), self.progress)
-        settings = {**settings, "device": self.request.device}
-        graph, folder = self.sources.graph(cell.dataset), run_folder(self.request, cell)
-        if cell.kind == "variance":
-            return variance_row(settings, graph, self.progress)
-        if cell.kind == "search":
-            return search_row(cell, settings, graph, folder, self.progress)
-        stands_in = self.request.on is not None
-        return train_row(cell, settings, graph, folder, self.progress, standing_in=stands_in)
+    def _ready(self, planned: Planned) -> bool:
+        tries = self._tries(planned) if planned.cell.kind == TUNED else []
+        return all(each.identity in self.records for each in tries)
+
+    def next(self) -> Planned | None:
+        """Return the next one; a tuned cell comes with its tries."""
+        found = super().next()
+        if found is None or found.cell.kind != TUNED:
+            return found
+        records = [self.records[each.identity] for each in self._tries(found)]
+        return replace(found, tries=tuple(row for row in records if not row["error"]))
+
+    def _train(self, planned: Planned) -> Row:
+        return self.place.make(planned)
 
     def _failed(self, planned: Planned, reason: str) -> Row:
-        missing = planned.state == MISSING
-        return self._blank(planned) | {"error": reason, "missing": missing}
+        return self.place.lost(planned, reason)
 
     def _seconds(self, planned: Planned) -> float | None:
         if not planned.seconds:
             return 0.0
-        factor = slowness(self.results.rows, self.hardware, self.request.on) or 1.0
-        return planned.model_seconds * factor
+        factor = slowness(self.results.rows, self.place.hardware, self.request) or 1.0
+        corrected = planned.model_seconds * factor * planned.seconds / (planned.at_most or 1.0)
+        return (planned.seconds if self.request.tries else corrected) / self.request.workers
 
     def _keep(self, planned: Planned, record: Row) -> None:
-        self.file = self.results.keep(self.name, self.records.values())
-
-    def _blank(self, planned: Planned) -> Row:
-        row = blank_row(planned.cell, planned.settings)
-        row |= {"on": self.request.on, "budget": self.request.budget, "missing": False}
-        row["expected_seconds"] = planned.model_seconds
-        return row | {"version": __version__, "hardware": self.hardware}
+        if planned.cell.kind == TRY:
+            self.results.keep_try(record)
+        else:
+            self.file = self.results.keep(self.name, self.rows())
 
 
 def _command(name: str, request: Request) -> str:
@@ -200,8 +306,9 @@ def _command(name: str, request: Request) -> str:
         (name.rstrip("s"), each) for name, names in request.filters.items() for each in names
     ]
     asked.append(("seeds", ",".join(map(str, request.seeds))))
-    others = ("budget", "trials", "on", "device", "out")
+    others = ("budget", "trials", "tries", "on", "device", "out")
     asked += [(name, getattr(request, name)) for name in others]
+    asked += [("workers", request.workers)] if request.workers > 1 else []
     flags = [
         word for flag, value in asked if value is not None for word in (f"--{flag}", str(value))
     ]

@@ -49,7 +49,9 @@ class Cell:
     mode: str = "scratch"
     options: Mapping[str, Any] = field(default_factory=dict)  #: what differs from the settings
     seed: int = 0
-    kind: str = "train"  #: train, search, nodes or variance
+    #: train, search, nodes or variance; try: one of the tries of a cell, whose number is the seed;
+    #: tuned: the best of them, on test
+    kind: str = "train"
     panel: str = ""  #: part of the figure
 
     @property
@@ -62,7 +64,8 @@ class Cell:
     @property
     def label(self) -> str:
         """How a row or a line is called."""
-        shown = {k: v for k, v in self.options.items() if not k.startswith("trace")}
+        hidden = ("trace", "select")
+        shown = {k: v for k, v in self.options.items() if not k.startswith(hidden)}
         own = [f"{name}={value}" for name, value in shown.items()]
         mode = [] if self.mode == "scratch" else [self.mode]
         return ", ".join([self.sampler, *mode, *own])
@@ -211,11 +214,20 @@ def chosen(dataset: str, scoring: str) -> dict[str, Any]:
     return found
 
 
-def settings_of(cell: Cell, budget: int | None = None) -> dict[str, Any]:
-    """Return the training options of a cell; a budget shortens everything that counts epochs."""
+def settings_of(
+    cell: Cell, budget: int | None = None, tried: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the training options of a cell; a budget shortens everything that counts epochs.
+
+    ``tried`` takes the place of the settings that the package has for the cell.
+    """
     assert cell.scoring is not None
     entry = chosen(cell.dataset, cell.scoring)
     options = {**entry["options"], **entry.get("samplers", {}).get(cell.sampler, {})}
+    if tried is not None:
+        options = dict(tried)
+    elif "recipe" in cell.options:
+        options = dict(packaged("grid.yaml")["lengths"]["softmax"])
     if cell.mode == "pretrain":
         options["pretrain_epochs"] = entry["pretrain_epochs"]
     elif cell.mode == "pretrained":
@@ -232,14 +244,15 @@ def settings_of(cell: Cell, budget: int | None = None) -> dict[str, Any]:
     options |= {"scoring": cell.scoring, "sampler": cell.sampler, "seed": cell.seed}
     if cell.sampler == "igan" and "pretrain_epochs" not in options:
         options["generator_epochs"] = entry["pretrain_epochs"]
-    return options if budget is None else _shortened(options, budget)
+    return options if budget is None else shortened(options, budget)
 
 
-def _shortened(options: dict[str, Any], budget: int) -> dict[str, Any]:
+def shortened(options: dict[str, Any], budget: int) -> dict[str, Any]:
+    """Return options with at most so many epochs."""
     parts = {"pretrain_epochs": budget // 2, "generator_epochs": max(1, budget // 2)}
     shorter = {
         name: min(value, parts.get(name, budget)) if name in LENGTHS else value
         for name, value in options.items()
     }
     trial = options.get("trial")
-    return shorter if trial is None else {**shorter, "trial": _shortened(trial, budget)}
+    return shorter if trial is None else {**shorter, "trial": shortened(trial, budget)}

@@ -17,12 +17,15 @@ import numpy as np
 from nscaching.errors import UserError
 from nscaching.experiments.paper.definitions import Cell, packaged, settings_of
 from nscaching.experiments.paper.results import Results, Row
+from nscaching.experiments.paper.tries import TRY, TUNED, try_settings, tuned_settings
 from nscaching.experiments.runner import DONE, state_of
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.graph.datasets import find_dataset, known_dataset
 from nscaching.nodes import NodeGraph, load_node_graph
 from nscaching.nodes.graph import Labels, graph_of_edges
-from nscaching.training.benchmarking import describe_machine
+from nscaching.runs.api import recipe_config
+from nscaching.training import Progress
+from nscaching.training.benchmarking import describe_machine, time_run
 from nscaching.training.devices import pick_device
 
 #: ``--on shape`` is a random graph with the sizes of the data set, ``shape/100`` a hundredth.
@@ -36,6 +39,10 @@ _NODE_SHAPES: Mapping[str, tuple[int, int, int]] = {
 _NODE_SCALE = 20
 #: Trials of a search, as in the paper.
 USUAL_TRIALS = 50
+#: Steps that are timed to say how long tries will take.
+_TIMED_STEPS = 60
+#: Seconds until a run trains whose kernels are compiled and whose graph is loaded.
+_START_AGAIN = 0.5
 #: The state of a cell whose data set is not on this machine.
 MISSING = "no data"
 
@@ -52,6 +59,8 @@ class Request:
     seeds: Sequence[int] = (0,)
     budget: int | None = None  #: epochs at most, for a smoke run
     trials: int | None = None  #: of a search
+    tries: int | None = None  #: equal care: settings that every cell tries before its seeds
+    workers: int = 1  #: cells that are trained at once
     device: str = "auto"
     on: str | None = None  #: a graph that stands in for the data sets
 
@@ -71,6 +80,8 @@ class Planned:
     state: str
     model_seconds: float  #: by the stored costs
     seconds: float  #: corrected by what was timed on this machine; 0 for what is done
+    at_most: float = 0.0  #: the same without early stopping
+    tries: tuple[Row, ...] = ()  #: what a tuned cell is chosen from, when it starts
 
     @property
     def identity(self) -> str:
@@ -81,6 +92,8 @@ class Planned:
     def title(self) -> str:
         """How it is called on the screen."""
         place = f"{self.cell.dataset} {self.cell.scoring or ''}".strip()
+        if self.cell.kind == TRY:
+            return f"{place}: {self.cell.label}, try {self.cell.seed + 1}"
         return f"{place}: {self.cell.label}, seed {self.cell.seed}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,40 +102,68 @@ class Planned:
             "dataset": self.cell.dataset,
             "scoring": self.cell.scoring,
             "row": self.cell.label,
+            "kind": self.cell.kind,
             "seed": self.cell.seed,
             "state": self.state,
             "seconds": round(self.seconds, 1),
+            "at_most_seconds": round(self.at_most, 1),
         }
 
 
 def plan(
     cells: Sequence[Cell], request: Request, results: Results, sources: Sources
 ) -> list[Planned]:
-    """Return the cells once each, with their settings, state and expected time."""
+    """Return the cells once each, with their settings, state and expected time.
+
+    Where tries are asked for, a step of every model and sampler that was not timed on this machine
+    yet is timed now.
+    """
     device = pick_device(request.device).type
-    factor = slowness(results.rows, describe_machine(device), request.on) or 1.0
+    hardware = describe_machine(device)
     planned: dict[tuple[str, ...], Planned] = {}
+    timed: dict[tuple[Any, ...], float] = {}
     for cell in cells:
         settings = cell_settings(cell, request)
+        known = _trained_like(cell, settings, request)
         sizes = Sizes.of("world" if request.on == "world" else cell.dataset, sources.scale or 1)
-        seconds = expected_seconds(cell, settings, sizes, device)
+        seconds = expected_seconds(cell, known, sizes, device)
         row = results.find(cell, settings, request.on)
         state = state_of(row, run_folder(request, cell).exists())
         if state != DONE and not sources.has_data(cell.dataset):
             state = MISSING
-        left = 0.0 if state in (DONE, MISSING) else seconds * factor
-        planned.setdefault(cell.identity, Planned(cell, settings, state, seconds, left))
+        at_most = share = 0.0
+        if state not in (DONE, MISSING):
+            like = cell.dataset, cell.scoring, cell.sampler
+            if like not in timed:
+                factor = slowness(results.rows, hardware, request, like)
+                if factor is None and request.tries and cell.scoring is not None:
+                    factor = timed_now(cell, known, sizes, sources, device)
+                timed[like] = factor or slowness(results.rows, hardware, request) or 1.0
+            at_most = seconds * timed[like]
+            share = epochs_share(results.rows, cell, known)
+        made = Planned(cell, settings, state, seconds, at_most * share, at_most)
+        planned.setdefault(cell.identity, made)
     return list(planned.values())
 
 
 def cell_settings(cell: Cell, request: Request) -> dict[str, Any]:
     """Return the options that a row is known by."""
+    if cell.kind == TRY:
+        return try_settings(cell, request.budget)
+    if cell.kind == TUNED:
+        assert request.tries is not None
+        return tuned_settings(cell, request.tries, request.budget)
     if cell.kind == "nodes":
         return {} if request.budget is None else {"epochs": request.budget}
     settings = settings_of(cell, request.budget)
     if cell.kind == "search":
         settings["trials"] = request.trials or settings.get("trials", USUAL_TRIALS)
     return settings
+
+
+def _trained_like(cell: Cell, settings: dict[str, Any], request: Request) -> dict[str, Any]:
+    """Return options that stand for those of a cell in its expected time: a try for the tuned."""
+    return try_settings(replace(cell, seed=0), request.budget) if cell.kind == TUNED else settings
 
 
 def run_folder(request: Request, cell: Cell) -> Path:
@@ -158,7 +199,7 @@ def expected_seconds(
     cell: Cell, settings: Mapping[str, Any], sizes: Sizes | None, device: str
 ) -> float:
     """Return the seconds of a cell by the stored costs alone."""
-    if cell.kind == "nodes" or sizes is None:
+    if cell.scoring is None or sizes is None:
         return float(packaged("costs.yaml")["nodes"])
     device = "cuda" if device.startswith("cuda") else "cpu"
     one = _run_seconds(cell, settings, sizes, device)
@@ -184,18 +225,60 @@ def _run_seconds(cell: Cell, settings: Mapping[str, Any], sizes: Sizes, device: 
     return float(of["start"] + training + ranking)
 
 
-def slowness(rows: Iterable[Row], hardware: Mapping[str, Any], on: str | None) -> float | None:
-    """Return by how much runs on this machine took longer than expected; None if none was timed.
+def slowness(
+    rows: Iterable[Row],
+    hardware: Mapping[str, Any],
+    request: Request,
+    like: tuple[Any, ...] | None = None,
+) -> float | None:
+    """Return by how much an epoch on this machine took longer than expected; None if none was.
 
-    Runs on a stand-in say nothing of those on the data.
+    ``like`` asks for those of one data set, scoring function and sampler. Runs on a stand-in say
+    nothing of those on the data, nor do several at once of one alone.
     """
     ratios = []
     for row in rows:
         there = row.get("hardware") or {}
         same = all(there.get(part) == hardware.get(part) for part in ("gpu", "processor", "cores"))
-        if same and row.get("on") == on and row.get("expected_seconds") and row.get("seconds"):
-            ratios.append(row["seconds"] / row["expected_seconds"])
+        same &= row.get("on") == request.on and row.get("workers", 1) == request.workers
+        if like is not None:
+            same &= (row["dataset"], row["scoring"], row["sampler"]) == like
+        took = row.get("wall", row.get("seconds"))
+        if same and row.get("expected_seconds") and took:
+            ratios.append(took / row["expected_seconds"] / _share_trained(row))
     return statistics.median(ratios) if ratios else None
+
+
+def _share_trained(row: Row) -> float:
+    asked = (row.get("chosen") or row["settings"]).get("epochs")
+    return float(row["epochs"] / asked) if asked and row.get("epochs") else 1.0
+
+
+def epochs_share(rows: Iterable[Row], cell: Cell, settings: Mapping[str, Any]) -> float:
+    """Return the share of the epochs that early stopping leaves, by the tries there are."""
+    if not settings.get("patience"):
+        return 1.0
+    tries = [row for row in rows if row["kind"] == TRY and row.get("epochs")]
+    alike = [row for row in tries if row["sampler"] == cell.sampler] or tries
+    near = [row for row in alike if row["dataset"] == cell.dataset] or alike
+    found = [_share_trained(row) for row in near]
+    return statistics.fmean(found) if found else float(packaged("costs.yaml")["early_stopping"])
+
+
+def timed_now(
+    cell: Cell, settings: dict[str, Any], sizes: Sizes | None, sources: Sources, device: str
+) -> float | None:
+    """Time some steps and a validation; return how much slower they are than expected."""
+    options = {**settings, "pretrain_epochs": 0, "device": device}
+    graph = sources.graph(cell.dataset)
+    config = recipe_config({**options, "data": graph.name}, graph, graph, Progress("none"))
+    timing = time_run(graph, config, epochs=2, split="valid", most_steps=_TIMED_STEPS)
+    epochs = settings["epochs"]
+    training: float = epochs * timing.epoch_seconds
+    validating: float = (epochs / settings["valid_every"] + 1) * timing.evaluation_seconds
+    plain = replace(cell, kind="train")
+    took = _START_AGAIN + training + validating
+    return took / expected_seconds(plain, options, sizes, device)
 
 
 # The graphs ---------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from nscaching.experiments.paper.definitions import (
     printed,
     searched,
 )
+from nscaching.experiments.runner import TrialLog
 from nscaching.training.progress import duration
 
 Row = dict[str, Any]
@@ -76,11 +77,16 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.files = {file.stem: _read_rows(file) for file in sorted(folder.glob("*.json"))}
+        self.log = TrialLog(folder / "tries.jsonl")
+        self.tries: list[Row] = self.log.read()
+        self._repaired = False
+        self._index: dict[tuple[str, ...], list[Row]] = {}
+        self._indexed = -1  #: rows that the index has
 
     @property
     def rows(self) -> list[Row]:
-        """All rows, of all files."""
-        return [row for rows in self.files.values() for row in rows]
+        """All rows, of all files, and all tries."""
+        return [row for rows in (*self.files.values(), self.tries) for row in rows]
 
     def find(self, cell: Cell, settings: Mapping[str, Any], on: str | None) -> Row | None:
         """Return the result of a cell with these settings, or with more epochs than are asked for.
@@ -89,8 +95,13 @@ class Results:
         is no result.
         """
         failed = None
-        for row in self.rows:
-            if cell_of(row).identity != cell.identity or row.get("on") != on:
+        rows = self.rows
+        if len(rows) != self._indexed:
+            self._indexed, self._index = len(rows), {}
+            for row in rows:
+                self._index.setdefault(cell_of(row).identity, []).append(row)
+        for row in self._index.get(cell.identity, ()):
+            if row.get("on") != on:
                 continue
             longer = row["settings"].get("epochs", 0) > settings.get("epochs", 0)
             if _without_lengths(row["settings"], longer) == _without_lengths(settings, longer):
@@ -98,6 +109,18 @@ class Results:
                     return row
                 failed = row
         return failed
+
+    def keep_try(self, row: Row) -> None:
+        """Add a line for a try, unless it is there."""
+        if row in self.tries:
+            return
+        with explained_writes(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        if not self._repaired:
+            self.log.repair()
+            self._repaired = True
+        self.log.append(row)
+        self.tries.append(row)
 
     def keep(self, name: str, found: Iterable[Row]) -> Path:
         """Put rows into a file; earlier rows of the same cells go, the others stay.
@@ -108,11 +131,10 @@ class Results:
         fresh = {_slot(row) for row in new}
         kept = [row for row in self.files.get(name, []) if _slot(row) not in fresh]
         self.files[name] = kept + new
+        self._indexed = -1
         rows = (row if row.get("version") in _UNSEALED else sealed(row) for row in kept + new)
         lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
         file = self.folder / f"{name}.json"
-        with explained_writes(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
         write_text(file, "[\n" + ",\n".join(lines) + "\n]\n")
         return file
 

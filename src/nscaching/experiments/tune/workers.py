@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -38,6 +37,24 @@ class Work:
     seconds: float | None = None
 
 
+class Place(Protocol):
+    """Runs what workers are sent; a small dataclass, so that it travels to them."""
+
+    @property
+    def threads(self) -> int:
+        """CPU threads that a worker may use; 0 is what torch was given."""
+
+    @property
+    def own_stream(self) -> bool:
+        """Whether several workers share the GPU from one process."""
+
+    def run(self, work: Any) -> Any:
+        """Run one; a failure is a result."""
+
+    def lost(self, work: Any, error: str) -> Any:
+        """Return the result of one whose worker died."""
+
+
 @dataclass(frozen=True)
 class TrialPlace:
     """Where trials are kept, and how a worker trains them; small, so that it travels."""
@@ -46,6 +63,14 @@ class TrialPlace:
     objective: Objective
     threads: int = 0  #: CPU threads a trial may use; 0 is what torch was given
     own_stream: bool = False  #: several trials share the GPU from one process
+
+    def run(self, work: Work) -> TrialResult:
+        """Train a trial."""
+        return train_trial(self, work)
+
+    def lost(self, work: Work, error: str) -> TrialResult:
+        """Return the result of a trial whose worker died."""
+        return TrialResult(FAILED, error=error)
 
 
 def train_trial(place: TrialPlace, work: Work) -> TrialResult:
@@ -59,17 +84,26 @@ def train_trial(place: TrialPlace, work: Work) -> TrialResult:
     out = folder.trial(work.proposal.trial)
     options = {**work.options, "epochs": work.proposal.epochs}
     try:
-        with _threads(place.threads), _stream(place.own_stream):
+        with share_of_machine(place):
             result = place.objective.train(folder.base, out, options, work.seconds)
     except Exception as error:
         fatal = isinstance(error, UserError)
         result = TrialResult(FAILED, error=failure(error), fatal=fatal)
-    if torch.cuda.is_available():
-        gc.collect()  # the captured graphs of the trial hold memory of the device
-        with CAPTURE_LOCK:
-            torch.cuda.empty_cache()
     epochs = result.epochs or place.objective.epochs_done(out)
     return replace(result, epochs=epochs, seconds=time.monotonic() - started)
+
+
+@contextlib.contextmanager
+def share_of_machine(place: Place) -> Iterator[None]:
+    """Keep what is trained to a worker's share of the cores or of the GPU; free it afterwards."""
+    try:
+        with _threads(place.threads), _stream(place.own_stream):
+            yield
+    finally:
+        if torch.cuda.is_available():
+            gc.collect()  # the captured graphs of a trial hold memory of the device
+            with CAPTURE_LOCK:
+                torch.cuda.empty_cache()
 
 
 @contextlib.contextmanager
@@ -100,17 +134,17 @@ def _stream(own: bool) -> Iterator[None]:
         stream.synchronize()
 
 
-class DaskExecutor(Executor[Work, TrialResult]):
+class DaskExecutor(Executor[Any, Any]):
     """Trains on the workers of a Dask client; a worker that dies is one failed trial.
 
     The kernel kills a process that takes too much memory; Dask then starts the worker and the trial
     again a few times, from its last checkpoint, before it gives the trial up.
     """
 
-    def __init__(self, client: Any, place: TrialPlace) -> None:
-        super().__init__(functools.partial(train_trial, place))
-        self._client = client
-        self._running: dict[Any, Work] = {}  #: by future, in the order of submission
+    def __init__(self, client: Any, place: Place) -> None:
+        super().__init__(place.run)
+        self._client, self._place = client, place
+        self._running: dict[Any, Any] = {}  #: by future, in the order of submission
 
     def free(self) -> bool:
         """Tell whether a worker has nothing to do."""
@@ -120,11 +154,11 @@ class DaskExecutor(Executor[Work, TrialResult]):
         """Tell whether a worker has something to do."""
         return bool(self._running)
 
-    def submit(self, work: Work) -> None:
+    def submit(self, work: Any) -> None:
         """Send a trial to a worker."""
         self._running[self._client.submit(self._run, work, pure=False)] = work
 
-    def results(self) -> Iterator[tuple[Work, TrialResult]]:
+    def results(self) -> Iterator[tuple[Any, Any]]:
         """Wait for a trial; yield those that are finished."""
         from dask.distributed import wait
 
@@ -135,7 +169,7 @@ class DaskExecutor(Executor[Work, TrialResult]):
                 yield work, future.result()
             else:
                 error = f"its worker died ({future.exception() or future.status})"
-                yield work, TrialResult(FAILED, error=error)
+                yield work, self._place.lost(work, error)
 
 
 @dataclass(frozen=True)
@@ -155,7 +189,7 @@ class Workers:
             raise UserError(f"workers_as must be one of {choices}, not '{self.made_as}'.")
 
     @contextlib.contextmanager
-    def executor(self, place: TrialPlace, device: str) -> Iterator[DaskExecutor | None]:
+    def executor(self, place: Place, device: str) -> Iterator[DaskExecutor | None]:
         """Yield what trains trials, None for this process; its workers end with it."""
         if self.dask is None and self.count == 1:
             yield None
@@ -170,7 +204,8 @@ class Workers:
                     "Drop --workers-as."
                 )
             share = max(1, (os.cpu_count() or 1) // self.count)
-            place = replace(place, threads=0 if threads else share, own_stream=threads)
+            own = {"threads": 0 if threads else share, "own_stream": threads}
+            place = replace(place, **own)  # type: ignore[type-var]
             connected = _local_client(self.count, threads)
         with connected as client:
             yield DaskExecutor(client, place)

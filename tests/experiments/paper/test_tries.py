@@ -1,0 +1,158 @@
+"""Equal care: the same tries for every sampler, chosen on valid, then seeds on test; resumed."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
+from nscaching.experiments.paper import api, definition, reproduce
+from nscaching.experiments.paper.definitions import packaged
+from nscaching.experiments.paper.plan import Request, Sources, epochs_share, plan
+from nscaching.experiments.paper.results import Results
+from nscaching.experiments.paper.tries import (
+    BLOCK,
+    TRY,
+    TUNED,
+    best_try,
+    drawn,
+    expanded,
+    try_settings,
+)
+from nscaching.experiments.runner import DONE
+from nscaching.training import Trainer
+
+TWO = {"datasets": ["WN18RR"], "scoring": ["simple"], "modes": ["scratch"]}
+SMALL = {**TWO, "budget": 2, "device": "cpu", "on": "shape/400", "tries": 2, "seeds": (0, 1)}
+
+
+def run(out, name="table-7", **asked):
+    return reproduce(name, Request(out=out, **{**SMALL, **asked}), progress="none")
+
+
+def tries_of(sampler, name="table-7", tries=8, **filters):
+    asked = {**TWO, **filters}
+    cells = definition(name).cells(**asked, samplers=[sampler])
+    return [cell for cell in expanded(definition(name), cells, tries) if cell.kind == TRY]
+
+
+def test_all_samplers_of_a_model_try_the_same_settings_of_it():
+    grid = packaged("grid.yaml")["models"]["logistic"]
+    of = {
+        sampler: [try_settings(cell, None) for cell in tries_of(sampler)]
+        for sampler in ("bernoulli", "kbgan", "nscaching")
+    }
+    parts = {s: [{k: x[k] for k in grid} for x in tries] for s, tries in of.items()}
+    assert parts["bernoulli"] == parts["kbgan"] == parts["nscaching"]
+    assert [x["epochs"] for x in of["bernoulli"]] == [3000] * 8
+    assert [x["epochs"] for x in of["nscaching"]] == [1000] * 8
+
+
+def test_within_a_block_every_value_comes_about_as_often():
+    for axis, values in packaged("grid.yaml")["models"]["margin"].items():
+        found = [drawn("WN18/transe", {axis: values}, n)[axis] for n in range(BLOCK)]
+        counts = [found.count(value) for value in values]
+        assert max(counts) - min(counts) <= 1
+
+
+def test_more_tries_keep_those_there_are():
+    few, many = tries_of("bernoulli", tries=3), tries_of("bernoulli", tries=11)
+    assert many[:3] == few
+    every = [json.dumps(try_settings(cell, None)) for cell in many]
+    assert len(set(every)) == 11
+
+
+def test_table_8_is_tried_by_accuracy_and_table_11_by_micro_f1():
+    for name, select in (("table-8", "accuracy"), ("table-11", "micro_f1")):
+        cells = list(expanded(definition(name), definition(name).cells()[:1], 1))
+        assert [cell.kind for cell in cells] == [TRY, TUNED]
+        assert {cell.options["select"] for cell in cells} == {select}
+    assert try_settings(tries_of("nscaching", "table-8")[0], None)["select"] == "accuracy"
+
+
+def test_searches_cannot_be_tried():
+    with pytest.raises(UserError, match="table-9 is not made of cells"):
+        list(expanded(definition("table-9"), definition("table-9").cells(), 2))
+
+
+def test_the_best_on_valid_is_run_with_every_seed_and_only_that_looks_at_test(tmp_path):
+    both = {"samplers": ["bernoulli", "nscaching"]}
+    made = run(tmp_path, **both)
+    lines = [json.loads(line) for line in (tmp_path / "tries.jsonl").read_text().splitlines()]
+    assert [(line["sampler"], line["seed"]) for line in lines] == [
+        ("bernoulli", 0), ("bernoulli", 1), ("nscaching", 0), ("nscaching", 1)
+    ]  # fmt: skip
+    assert all(line["valid"]["mrr"] > 0 and line["seconds"] > 0 for line in lines)
+    assert not any("test" in line for line in lines)
+    assert [(row["sampler"], row["seed"]) for row in made.rows] == [
+        ("bernoulli", 0), ("bernoulli", 1), ("nscaching", 0), ("nscaching", 1)
+    ]  # fmt: skip
+    for row in made.rows:
+        alike = [line for line in lines if line["sampler"] == row["sampler"]]
+        best = max(alike, key=lambda line: line["valid"]["mrr"])
+        assert row["chosen"] == {**best["settings"], "seed": row["seed"]}
+        assert row["tried"]["count"] == 2
+        assert row["test"]["mrr"] > 0
+    again = run(tmp_path, **both)
+    assert {planned.state for planned in again.plan} == {DONE}
+    assert again.rows == made.rows
+
+
+def test_a_stopped_command_repeats_no_finished_try(tmp_path, monkeypatch):
+    itself, runs = api.try_row, []
+
+    def counted(*args):
+        runs.append(args)
+        if len(runs) == 2:
+            raise KeyboardInterrupt
+        return itself(*args)
+
+    monkeypatch.setattr(api, "try_row", counted)
+    with pytest.raises(TrainingInterrupted, match="--tries 2") as stopped:
+        run(tmp_path, samplers=["bernoulli"])
+    assert "1 of 4 cells finished" in str(stopped.value)
+    assert len(run(tmp_path, samplers=["bernoulli"]).rows) == 2
+    assert len(runs) == 3
+
+
+def test_a_try_that_diverges_counts_and_is_never_chosen(tmp_path, monkeypatch):
+    itself = Trainer.run
+
+    def diverge(trainer, *args, **options):
+        if trainer.config.seed == 0:
+            raise TrainingDiverged("The loss is nan")
+        return itself(trainer, *args, **options)
+
+    monkeypatch.setattr(Trainer, "run", diverge)
+    (row,) = run(tmp_path, samplers=["bernoulli"], seeds=(3,)).rows
+    assert (row["tried"]["count"], row["tried"]["diverged"], row["tried"]["best"]) == (2, 1, 1)
+    first, second = Results(tmp_path).tries
+    assert (first["valid"], first["diverged"]) == (None, "The loss is nan")
+    assert best_try(tries_of("bernoulli")[0], [first, second]) is second
+
+
+def test_table_8_chooses_by_accuracy(tmp_path):
+    made = run(tmp_path, "table-8", samplers=["bernoulli"], seeds=(0,))
+    tries = Results(tmp_path).tries
+    assert all(0 <= line["valid"]["accuracy"] <= 1 for line in tries)
+    assert made.rows[0]["tried"]["select"] == "accuracy"
+    assert made.rows[0]["accuracy"] is not None
+
+
+def test_the_time_said_before_follows_a_timed_step_and_what_stops_early(tmp_path):
+    asked = Request(out=tmp_path, **{**SMALL, "budget": 400, "samplers": ["bernoulli"]})
+    cells = list(expanded(definition("table-7"), definition("table-7").cells(**asked.filters), 2))
+    planned = plan(cells, asked, Results(tmp_path), Sources(asked.on))
+    assert all(0 < each.seconds < each.at_most for each in planned)
+    rows = [{"kind": TRY, "sampler": "bernoulli", "dataset": "WN18RR", "epochs": 100,
+             "settings": {"epochs": 400}}]  # fmt: skip
+    assert epochs_share(rows, cells[0], {"patience": 3}) == 0.25
+    assert epochs_share(rows, cells[0], {"patience": 0}) == 1.0
+    assert epochs_share([], replace(cells[0], sampler="igan"), {"patience": 3}) == 0.5
+
+
+@pytest.mark.slow
+def test_workers_make_the_same_rows(tmp_path):
+    one = run(tmp_path / "one", samplers=["bernoulli"])
+    two = run(tmp_path / "two", samplers=["bernoulli"], workers=2)
+    assert [row["test"] for row in one.rows] == [row["test"] for row in two.rows]
