@@ -13,7 +13,7 @@ from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.errors import UserError
 from nscaching.experiments.paper import Reproduction, definitions, reproduce
 from nscaching.experiments.paper.plan import MISSING, Request
-from nscaching.experiments.paper.results import Beside, beside, cell_of, same_cell, write_report
+from nscaching.experiments.paper.results import Beside, beside, cell_of, same_cell
 from nscaching.experiments.runner import DONE
 from nscaching.training import Progress
 from nscaching.training.progress import duration
@@ -79,6 +79,8 @@ def reproduce_command(
         _show_list(as_json)
         return
     if report is not None:
+        from nscaching.experiments.paper.pages import write_report
+
         page = write_report(report, out or Path("reproduction.md"))
         print_json({"page": str(page)}) if as_json else say(f"Wrote {page}")
         return

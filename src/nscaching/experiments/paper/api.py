@@ -17,6 +17,7 @@ from nscaching.artefacts.files import sweep_temporary
 from nscaching.errors import CannotWrite, UserError
 from nscaching.experiments.paper.definitions import Definition, definition
 from nscaching.experiments.paper.figures import draw
+from nscaching.experiments.paper.gains import rank_file
 from nscaching.experiments.paper.making import node_row, search_row, train_row, variance_row
 from nscaching.experiments.paper.plan import (
     MISSING,
@@ -213,10 +214,12 @@ class CellPlace:
             return variance_row(settings, graph, progress)
         if cell.kind == "search":
             return search_row(cell, settings, graph, folder, progress)
+        kept: dict[str, Any] = {"standing_in": self.request.on is not None}
         if cell.kind == TUNED:
             folder = folder / f"of-{settings_name(settings)}"
-        stands_in = self.request.on is not None
-        return best | train_row(cell, settings, graph, folder, progress, standing_in=stands_in)
+            smoke = self.request.on is not None or self.request.budget is not None
+            kept["ranks"] = None if smoke else rank_file(self.request.out, cell)
+        return best | train_row(cell, settings, graph, folder, progress, **kept)
 
     def _blank(self, planned: Planned) -> Row:
         row = blank_row(planned.cell, planned.settings)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from nscaching.errors import UserError
 from nscaching.evaluation import score_triples
+from nscaching.evaluation.metrics import METRICS, fact_values
 from nscaching.experiments.paper.definitions import Cell, decided_by_search
 from nscaching.experiments.paper.results import Row
 from nscaching.experiments.runs import RunResult, make_run, measured, read_curve
@@ -55,13 +56,21 @@ def train_row(
     progress: Progress,
     *,
     standing_in: bool = False,
+    ranks: Path | None = None,
 ) -> Row:
-    """Train a cell, or resume it, and return what its row gets."""
+    """Train a cell, or resume it, and return what its row gets.
+
+    ``ranks`` is where the mean reciprocal rank of every test fact is kept; shape: (n,).
+    """
     options = named_traces(settings, graph, standing_in)
     config = make_config(graph, options)
     run = RunFolder(folder)
     made = make_run(graph, run, config, options, resume=True, overwrite=False, progress=progress)
     result = measured(RunResult(cell.label, cell.seed, cell.folder), made)
+    if ranks is not None:
+        ranks.parent.mkdir(parents=True, exist_ok=True)
+        values = fact_values(made.evaluate("test").ranks)[:, METRICS.index("mrr")]
+        np.save(ranks, values.astype(np.float32))
     return {name: getattr(result, name) for name in _MEASURED} | series(run)
 
 

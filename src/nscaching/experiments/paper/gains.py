@@ -1,0 +1,210 @@
+"""What the cache gives: NSCaching against Bernoulli, per data set and scoring function.
+
+Both cells of a pair have the same number of tries where ``--tries`` was given. Pairs that have no
+such runs yet are shown with the runs of the package's settings, and marked as earlier ones.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nscaching.artefacts.files import read_json_lines, write_json_lines
+from nscaching.evaluation.metrics import Interval, paired_difference
+from nscaching.experiments.paper.definitions import Cell, printed
+from nscaching.experiments.paper.results import Results, Row, cell_of, is_smoke
+from nscaching.experiments.paper.tries import TUNED
+from nscaching.models import SCORING
+from nscaching.report.charts import WIDTH, Picture, marks
+from nscaching.report.markup import Html, tag, tick_text, ticks
+from nscaching.report.pictures import write_svg
+
+_SAMPLERS = ("bernoulli", "nscaching")
+_RANKS = "ranks"
+_TITLE = "Gain in test MRR of NSCaching over Bernoulli"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A pair of cells on test; MRR, means over the seeds that both have."""
+
+    dataset: str
+    scoring: str
+    bernoulli: float
+    nscaching: float
+    seeds: int
+    tries: int | None  #: of each cell; None: settings of the package, not equally tuned
+    paper: float | None  #: the gain that the paper prints
+    over_seeds: Interval | None = None  #: 95 %, Student's t
+    over_facts: Interval | None = None  #: 95 %, paired bootstrap over the test facts
+
+    @property
+    def model(self) -> str:
+        """The scoring function as papers write it."""
+        return SCORING[self.scoring].__name__
+
+    @property
+    def gain(self) -> float:
+        """How much more NSCaching has."""
+        return self.nscaching - self.bernoulli
+
+    @property
+    def interval(self) -> Interval | None:
+        """The wider of both intervals."""
+        there = [each for each in (self.over_seeds, self.over_facts) if each is not None]
+        return max(there, key=lambda ends: ends[1] - ends[0], default=None)
+
+
+def rank_file(folder: Path, cell: Cell) -> Path:
+    """Return where the reciprocal ranks of a cell are kept: one number per test fact."""
+    return folder / _RANKS / f"{cell.folder}.npy"
+
+
+def find_gains(results: Results) -> list[Gain]:
+    """Return all pairs there are, and write them to ``gains.jsonl``.
+
+    An interval over the test facts needs the ranks, which are large and may not be there any more;
+    then it is read from that file.
+    """
+    file = results.folder / "gains.jsonl"
+    before = {(x["dataset"], x["scoring"], x["nscaching"]): x for x in read_json_lines(file)}
+    whole = [row for row in results.files.get("table-7", []) if not is_smoke(row)]
+    pairs: dict[tuple[str, str], dict[str, dict[str, list[Row]]]] = {}
+    for row in whole:
+        if row["mode"] == "scratch" and row["sampler"] in _SAMPLERS and not row["error"]:
+            kinds = pairs.setdefault((row["dataset"], row["scoring"]), {})
+            kinds.setdefault(row["kind"], {}).setdefault(row["sampler"], []).append(row)
+    found = []
+    for (dataset, scoring), kinds in pairs.items():
+        for kind in (TUNED, "train"):
+            if len(kinds.get(kind, {})) == len(_SAMPLERS):
+                made = _gain(dataset, scoring, kinds[kind], results.folder, before)
+                found += [] if made is None else [made]
+                break
+    write_json_lines(file, [{**asdict(each), "gain": each.gain} for each in found])
+    return found
+
+
+def _gain(
+    dataset: str,
+    scoring: str,
+    of: Mapping[str, Sequence[Row]],
+    folder: Path,
+    before: Mapping[Any, Mapping[str, Any]],
+) -> Gain | None:
+    one, other = ({row["seed"]: row for row in of[sampler]} for sampler in reversed(_SAMPLERS))
+    seeds = sorted(one.keys() & other.keys())
+    if not seeds:
+        return None
+    ours, theirs = ([by[seed]["test"]["mrr"] for seed in seeds] for by in (one, other))
+    tries = {row["settings"].get("tries") for row in (*one.values(), *other.values())}
+    values = [_values(folder, [by[seed] for seed in seeds]) for by in (one, other)]
+    mean = statistics.fmean(ours)
+    over_facts = before.get((dataset, scoring, mean), {}).get("over_facts")
+    if values[0] is not None and values[1] is not None and len(values[0]) == len(values[1]):
+        over_facts = paired_difference(values[0], values[1])[1]
+    where = {"dataset": dataset, "scoring": scoring, "mode": "scratch"}
+    of_paper = [printed("link_prediction", {**where, "sampler": name}) for name in _SAMPLERS]
+    paper = [numbers["mrr"] for numbers in of_paper if "mrr" in numbers]
+    return Gain(
+        dataset,
+        scoring,
+        statistics.fmean(theirs),
+        mean,
+        len(seeds),
+        min(tries) if None not in tries else None,
+        paper[1] - paper[0] if len(paper) == len(_SAMPLERS) else None,
+        _over_seeds([a - b for a, b in zip(ours, theirs, strict=True)]),
+        None if over_facts is None else (over_facts[0], over_facts[1]),
+    )
+
+
+def _values(folder: Path, rows: Sequence[Row]) -> np.ndarray | None:
+    files = [rank_file(folder, cell_of(row)) for row in rows]
+    if not all(file.exists() for file in files):
+        return None
+    values: np.ndarray = np.stack([np.load(file) for file in files]).mean(axis=0, dtype=np.float64)
+    return values
+
+
+def _over_seeds(gains: Sequence[float]) -> Interval | None:
+    if len(gains) < 2:
+        return None
+    from scipy.stats import t as student
+
+    half = student.ppf(0.975, len(gains) - 1) * statistics.stdev(gains) / math.sqrt(len(gains))
+    mean = statistics.fmean(gains)
+    return mean - half, mean + half
+
+
+# The figure ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Intervals(Picture):
+    """Numbers with their intervals, one below the other, and a line at zero."""
+
+    title: str
+    rows: Sequence[tuple[str, float, Interval | None, int]]  #: label, number, interval, style
+    range: Interval
+    styles: Sequence[str]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height."""
+        return WIDTH, 34 + 22 * len(self.rows)
+
+    def _x(self, value: float) -> float:
+        low, high = self.range
+        return round(84 + (value - low) / (high - low) * (WIDTH - 150), 1)
+
+    def parts(self) -> list[Html]:
+        """Return the axis, then a label, a line, a mark and the number of each row."""
+        bottom, at = 10 + 22 * len(self.rows), ticks(*self.range, 5)
+        inside = [tick for tick in at if self.range[0] <= tick <= self.range[1]]
+        found = []
+        for tick in inside:
+            x = self._x(tick)
+            found.append(tag("line", x1=x, x2=x, y1=4, y2=bottom, class_="grid"))
+            said = tick_text(tick, at[1] - at[0])
+            found.append(tag("text", said, x=x, y=bottom + 16, text_anchor="middle"))
+        zero = self._x(0.0)
+        found.append(tag("path", d=f"M{zero} 4V{bottom}", class_="line s7"))
+        for place, (label, value, ends, style) in enumerate(self.rows):
+            y = 18 + 22 * place
+            found.append(tag("text", label, x=76, y=y + 4, text_anchor="end"))
+            if ends is not None:
+                low, high = (self._x(end) for end in ends)
+                found.append(tag("path", d=f"M{low} {y}H{high}", class_=f"line s{style}"))
+            mark = marks(style, [(self._x(value), y)], 4)
+            found.append(tag("path", d=mark, class_=f"mark s{style}"))
+            found.append(tag("text", f"{value:+.3f}", x=WIDTH - 4, y=y + 4, text_anchor="end"))
+        return found
+
+    def legend(self) -> list[tuple[Html, str]]:
+        """Return what the marks mean."""
+        used = sorted({style for *_, style in self.rows})
+        return [
+            (tag("path", d=marks(at, [(16, 6)], 4), class_=f"mark s{at}"), self.styles[at])
+            for at in used
+        ]
+
+
+def draw_gains(gains: Sequence[Gain], file: Path) -> Path:
+    """Draw one panel per data set, each with its own axis."""
+    styles = ("equally tuned, 95 % interval", "earlier runs, not equally tuned")
+    panels = []
+    for dataset in dict.fromkeys(each.dataset for each in gains):
+        own = [each for each in gains if each.dataset == dataset]
+        ends = [end for each in own for end in (each.gain, *(each.interval or ()))]
+        low, high = min(0.0, *ends), max(0.0, *ends)
+        room = 0.03 * (high - low or 1.0)
+        rows = [(each.model, each.gain, each.interval, int(each.tries is None)) for each in own]
+        panels.append(Intervals(dataset, rows, (low - room, high + room), styles))
+    return write_svg(file, panels, title=_TITLE)
