@@ -18,6 +18,7 @@ SLICES = {
     "figure-10": {"datasets": ["WN18RR"]},
     "figure-13": {"scoring": ["simple"]},
     "figure-14": {"datasets": ["WN18RR"]},
+    "losses": {"datasets": ["WN18RR"], "scoring": ["transe", "transd", "complex"]},
 }
 
 

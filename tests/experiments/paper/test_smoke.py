@@ -5,6 +5,7 @@ import json
 import pytest
 
 from nscaching.experiments.paper import definitions
+from nscaching.experiments.paper.results import Results
 
 from .helpers import smoke
 
@@ -20,7 +21,7 @@ def test_every_definition_runs(name, out, monkeypatch):
     made = smoke(monkeypatch, name, out)
     assert made.rows
     assert [row["error"] for row in made.rows] == [None] * len(made.rows)
-    stored = json.loads((out / f"{name}.json").read_text())
+    stored = Results(out).files[name]
     assert stored == json.loads(json.dumps(made.rows))
     for row in stored:
         assert {"dataset", "scoring", "sampler", "mode", "settings", "seed"} <= set(row)

@@ -110,7 +110,8 @@ def reproduce(
     cells = wanted.cells(**request.filters, seeds=request.seeds)
     if request.tries is not None:
         cells = list(expanded(wanted, cells, request.tries))
-    results, sources = Results(request.out), Sources(request.on)
+    _sources.cache_clear()
+    results, sources = Results(request.out), _sources(request.on)
     planned = plan(cells, request, results, sources)
     if finished:
         planned = [each for each in planned if each.state == DONE and each.cell.kind != TRY]

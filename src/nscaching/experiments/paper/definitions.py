@@ -227,7 +227,8 @@ def settings_of(
     if tried is not None:
         options = dict(tried)
     elif "recipe" in cell.options:
-        options = dict(packaged("grid.yaml")["lengths"]["softmax"])
+        lengths = packaged("grid.yaml")["lengths"]["softmax"]
+        options = {"dim": 200, "batch_size": 1024, **lengths}  # as wide as the paper's cells
     if cell.mode == "pretrain":
         options["pretrain_epochs"] = entry["pretrain_epochs"]
     elif cell.mode == "pretrained":
