@@ -8,6 +8,7 @@ from nscaching.errors import UserError
 from nscaching.evaluation import rank_triples, ranking
 from nscaching.evaluation.ranking import TIES, chunk_rows, known_positives
 from nscaching.graph.names import SPLITS
+from nscaching.graph.pairs import TrainingRows, pair_rows
 from nscaching.models import SCORING, EmbeddingModel, Side
 from tests.conftest import graph_of, on_both_paths, random_graph, random_model
 from tests.evaluation.helpers import slow_ranks, tied_model
@@ -53,7 +54,9 @@ def test_ranks_with_the_euclidean_distance(name):
 def test_the_filter_knows_all_answers_where_a_key_would_not_fit_64_bits(side):
     largest = np.array([2**31 - 2, 2**20 - 1, 2**31 - 2])
     splits = {name: (largest - GRAPH.split(name)).astype(np.int32) for name in SPLITS}
-    huge = SimpleNamespace(**splits, num_entities=2**31 - 1, num_relations=2**20)
+    sizes = 2**31 - 1, 2**20
+    rows = TrainingRows(*(pair_rows(splits["train"], side, *sizes) for side in ("head", "tail")))
+    huge = SimpleNamespace(**splits, num_entities=sizes[0], num_relations=sizes[1], rows=rows)
     anchor = 2 if side is Side.HEAD else 0
 
     def answers_of(graph, triples):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.pairs import distinct, pair_keys, ranges
+from nscaching.graph.pairs import pair_keys, ranges
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import EmbeddingModel, Side
@@ -73,6 +72,47 @@ class AnswersBySide(dict[Side, Answers]):
         return self[side]
 
 
+class KnownAnswers:
+    """The answers to the questions of one side in a whole graph, and in other triples.
+
+    Those of training come from its numbered pairs, which need no second copy of the triples.
+    """
+
+    def __init__(self, graph: KnowledgeGraph, others: Ids, side: Side) -> None:
+        self._num_entities = graph.num_entities
+        self._pairs = graph.rows.head if side is Side.HEAD else graph.rows.tail
+        self._others = Answers(others, side, graph.num_relations)
+
+    def of(
+        self, anchors: Ids, relations: Ids
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the answers of questions as (question, entity) lists. Shapes: (b,), (b,)."""
+        asked = np.asarray(anchors), np.asarray(relations)
+        question, entity = self._pairs.completions(*asked)
+        other_question, other = self._others.of(*asked)
+        keys = np.concatenate(
+            [
+                pair_keys(question, entity, self._num_entities),
+                pair_keys(other_question, other, self._num_entities),
+            ]
+        )
+        question, found = np.divmod(np.unique(keys), self._num_entities)
+        return question, found
+
+
+class KnownBySide(dict[Side, KnownAnswers]):
+    """The known positives of the questions of either side, made when first needed."""
+
+    def __init__(self, graph: KnowledgeGraph, others: Ids) -> None:
+        super().__init__()
+        self._made_of = graph, others
+
+    def __missing__(self, side: Side) -> KnownAnswers:
+        """Look up the pairs of one side."""
+        self[side] = KnownAnswers(*self._made_of, side)
+        return self[side]
+
+
 #: Which share of the entities with the same score stands above the true one.
 TIES = {"mean": 0.5, "optimistic": 0.0, "pessimistic": 1.0}
 #: Tables of (queries x entities) floats alive at once while a chunk is ranked.
@@ -88,25 +128,11 @@ class Ranks:
     among: np.ndarray  #: int64 (n,) entities left after filtering, the true one included
 
 
-#: The known positives of graphs in use: every validation of a run needs the same.
-_KNOWN: WeakKeyDictionary[KnowledgeGraph, AnswersBySide] = WeakKeyDictionary()
-
-
-def known_positives(graph: KnowledgeGraph, ranked: np.ndarray) -> AnswersBySide:
-    """Return what answers the queries of each side, in the graph and in what is ranked.
-
-    Those of a graph's own splits are made once and kept.
-    """
-    splits = (graph.train, graph.valid, graph.test)
-    own = any(ranked is split for split in splits)
-    if own and graph in _KNOWN:
-        return _KNOWN[graph]
-    triples = np.concatenate([*splits, *([] if own else [ranked])])
-    sizes = graph.num_entities, graph.num_relations
-    known = AnswersBySide(distinct(triples, *sizes), graph.num_relations)
-    if own:
-        _KNOWN[graph] = known
-    return known
+def known_positives(graph: KnowledgeGraph, ranked: np.ndarray) -> KnownBySide:
+    """Return what answers the queries of each side, in the graph and in what is ranked."""
+    own = any(ranked is split for split in (graph.train, graph.valid, graph.test))
+    others = [graph.valid, graph.test, *([] if own else [ranked])]
+    return KnownBySide(graph, np.concatenate(others))
 
 
 def rank_triples(

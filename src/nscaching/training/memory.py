@@ -82,9 +82,9 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
     if len(graph.valid) or len(graph.test):
         queries = max(len(graph.valid), len(graph.test))
         live = min(chunk_rows(entities, config.eval_memory), queries)
-        every = len(graph.train) + len(graph.valid) + len(graph.test)
+        held_out = len(graph.valid) + len(graph.test)
         tables = LIVE_TABLES if on_gpu else 1  # the CPU counts in one pass
-        parts["evaluation"] = tables * 4 * entities * live + (5 * 8 + 12) * every
+        parts["evaluation"] = tables * 4 * entities * live + (5 * 8 + 12) * held_out
         parts["evaluation"] += entities * _view_bytes(scoring, on_gpu)
     return MemoryPlan(parts)
 
@@ -120,6 +120,8 @@ def _graph_bytes(graph: KnowledgeGraph) -> int:
     for side in (graph.rows.head, graph.rows.tail):
         total += side.of_triple.nbytes + side.anchor.nbytes + side.relation.nbytes
         total += side.offsets.nbytes + side.answers.nbytes
+    if graph.on_disk:  # names are read when they are asked for; arrays are mapped, and may stay
+        return total
     return total + (graph.num_entities + graph.num_relations) * _NAME_BYTES
 
 
