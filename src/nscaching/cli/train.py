@@ -24,6 +24,7 @@ from nscaching.graph import reading_progress
 from nscaching.report.page import try_to_write
 from nscaching.runs.api import make_config, merged_options, recipe_config, train
 from nscaching.runs.run import Run
+from nscaching.sampling.shared_rows import row_counts
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
 from nscaching.training.folder import default_out
@@ -128,12 +129,13 @@ def _show_plan(
     config = recipe_config(options, data, graph, Progress("none"))
     plan = plan_memory(graph, config)
     free = free_bytes(pick_device(config.device))
+    head_rows, tail_rows = row_counts(graph, config)
     sizes = {
         "entities": graph.num_entities,
         "relations": graph.num_relations,
         "train": len(graph.train),
-        "head_rows": len(graph.rows.head.anchor),
-        "tail_rows": len(graph.rows.tail.anchor),
+        "head_rows": head_rows,
+        "tail_rows": tail_rows,
     }
     cost = None
     if processes > 1:

@@ -47,7 +47,19 @@ class NSCachingSampler(Sampler):
     scores_candidates = True
     both_sides_possible = True
     own_options = frozenset(
-        (*CacheOptions.names(), "preset", "alpha1", "lazy", "pool", "int8", "importance", "nu")
+        (
+            *(
+                *CacheOptions.names(),
+                "preset",
+                "alpha1",
+                "lazy",
+                "pool",
+                "int8",
+                "importance",
+                "nu",
+            ),
+            "cache_memory",
+        )
     )
 
     def __init__(

@@ -84,6 +84,13 @@ class SamplerOptions(CacheOptions):
         group="NSCaching",
         low=0,
     )
+    cache_memory: int = option(
+        0,
+        "Megabytes that the caches may take: beyond it pairs with few triples share rows; 0 is no "
+        "bound.",
+        group="NSCaching",
+        low=0,
+    )
     lazy: int = option(
         0, "n: epochs without an update between two with one.", group="NSCaching", low=0
     )

@@ -175,6 +175,11 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
                 f"{name} decides how single negatives are drawn from a cache row, and the softmax "
                 f"loss takes the row as a whole; drop {name}, or choose another loss."
             )
+        if self.cache_memory and self.is_traced():
+            raise UserError(
+                "A trace follows the row of every pair, and with cache_memory pairs share rows; "
+                "trace without it."
+            )
         if sampler.needs_both_sides and not self.asks_both_sides():
             raise UserError(
                 f"The sampler {self.sampler} goes with the softmax loss only; set loss to softmax."

@@ -18,6 +18,7 @@ from nscaching.models import ScoringFunction
 from nscaching.models.match import NO_VIEW
 from nscaching.models.matches import Distance, Dot
 from nscaching.sampling import SAMPLERS
+from nscaching.sampling.shared_rows import row_bytes, row_counts
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
 from nscaching.training.step import SUMMED_FROM
@@ -54,7 +55,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
     on_gpu = pick_device(config.device).type == "cuda"  # where row gradients are added up
     adagrad = config.optimizer == "adagrad"
     moments, steps = (1, 0) if adagrad else (2, 12)  # Adam counts the steps of each row
-    rows = len(graph.rows.head.anchor) + len(graph.rows.tail.anchor)
+    rows = sum(row_counts(graph, config))
     parts = {
         "program": _PROGRAM_BYTES,
         "graph": _graph_bytes(graph),
@@ -75,8 +76,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
             2 * scoring.entity_width if on_gpu else scoring.entity_width + 4
         )
     if config.sampler == "nscaching":
-        followed = 3 * 4 if config.nu > 0 else 0  # count, mean and deviation of a score
-        parts["caches"] = rows * min(config.cache_size, entities) * (4 + 2 + followed)
+        parts["caches"] = rows * row_bytes(config, entities)
     if SAMPLERS[config.sampler].has_generator:
         parts["generator"] = _generator_bytes(graph, config)
     if len(graph.valid) or len(graph.test):
@@ -100,8 +100,8 @@ def refuse_what_does_not_fit(graph: KnowledgeGraph, config: TrainConfig) -> None
         raise UserError(
             f"The caches need {caches / 1e9:,.1f} GB (N1 = cache_size "
             f"{config.cache_size:,}) and a step {candidates / 1e9:,.1f} GB (N2 = candidates "
-            f"{config.candidates:,}); {free / 1e9:,.1f} GB are free. Make cache_size, candidates "
-            "or batch_size smaller."
+            f"{config.candidates:,}); {free / 1e9:,.1f} GB are free. Bound the caches by "
+            "cache_memory, or make cache_size, candidates or batch_size smaller."
         )
 
 

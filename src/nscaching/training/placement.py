@@ -15,6 +15,7 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel
 from nscaching.sampling import SAMPLERS, Sampler, triple_columns
 from nscaching.sampling.rejected import RejectedFacts
+from nscaching.sampling.shared_rows import with_shared_rows
 from nscaching.training.config import TrainConfig
 from nscaching.training.starting import initial_model
 from nscaching.training.step import TrainingStep
@@ -33,7 +34,8 @@ class Placement:
 
     @classmethod
     def of(cls, graph: KnowledgeGraph, config: TrainConfig, device: torch.device) -> Placement:
-        """Return the placement that a configuration asks for."""
+        """Return the placement that a configuration asks for; samplers see the rows of caches."""
+        graph = with_shared_rows(graph, config)
         if config.strata == 1:
             return cls(graph, config, device)
         from nscaching.distributed.placement import StrataPlacement

@@ -1,0 +1,99 @@
+"""Cache rows under a bound on memory: frequent pairs keep a row, rare ones share some.
+
+Rare pairs are taken in the order of their relation and entity, so that those which share a row are
+of one relation, save at its ends: what is hard for one of them has the type that is hard for all.
+The known positives of a shared row are those of all its pairs, hence no pair ever draws its own.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph, PairRows, TrainingRows
+from nscaching.graph.names import REJECTED
+from nscaching.graph.pairs import ranges
+from nscaching.sampling.options import SamplerOptions
+
+#: Bytes of an entry: id and score; count, mean and deviation where they are followed; and of a row.
+_ENTRY, _FOLLOWED, _ROW = 4 + 2, 3 * 4, 8
+#: Pairs whose answers are joined at once.
+_BLOCK = 1 << 20
+
+
+def row_bytes(options: SamplerOptions, num_entities: int) -> int:
+    """Return the bytes of one row of a cache."""
+    entry = _ENTRY + (_FOLLOWED if options.nu > 0 else 0)
+    return min(options.cache_size, num_entities) * entry
+
+
+def row_counts(graph: KnowledgeGraph, options: SamplerOptions) -> tuple[int, int]:
+    """Return how many rows the caches of heads and of tails have."""
+    pairs = len(graph.rows.head), len(graph.rows.tail)
+    total = sum(pairs)
+    if not options.cache_memory:
+        return pairs
+    most = options.cache_memory * 2**20 // (row_bytes(options, graph.num_entities) + _ROW)
+    if total <= most:
+        return pairs
+    if most < 2 * graph.num_relations:
+        needed = 2 * graph.num_relations * (row_bytes(options, graph.num_entities) + _ROW)
+        raise UserError(
+            f"cache_memory {options.cache_memory} holds {most:,} rows, too few for "
+            f"{graph.num_relations:,} relations; allow at least {needed // 2**20 + 1} (megabytes), "
+            "or make cache_size smaller."
+        )
+    head = max(1, most * pairs[0] // total)
+    return head, most - head
+
+
+def with_shared_rows(graph: KnowledgeGraph, options: SamplerOptions) -> KnowledgeGraph:
+    """Return the graph as samplers see it: ``rows`` are those of the caches.
+
+    That is the graph itself where every pair has a row of its own. Statistics stay those of the
+    pairs.
+    """
+    counts = row_counts(graph, options)
+    pairs = graph.rows.head, graph.rows.tail
+    if options.sampler != "nscaching" or counts == tuple(map(len, pairs)):
+        return graph
+    if len(graph.labelled.get(REJECTED, ())):
+        raise UserError("Rejected facts need a row per pair; leave out cache_memory.")
+    seen = copy.copy(graph)
+    statistics = graph.statistics
+    rows = TrainingRows(*(share(each, most) for each, most in zip(pairs, counts, strict=True)))
+    vars(seen).update(rows=rows, statistics=statistics)
+    return seen
+
+
+def share(pairs: PairRows, most: int) -> PairRows:
+    """Return ``most`` rows at most: half of them, or fewer, for the pairs with most triples."""
+    counts = np.diff(pairs.offsets)
+    if len(counts) <= most:
+        return pairs
+    place = len(counts) - most // 2 - 1
+    own = counts > np.partition(counts, place)[place]
+    frequent, rare = np.flatnonzero(own), np.flatnonzero(~own)
+    left = most - len(frequent)
+    row = np.empty(len(counts), dtype=np.int32)
+    row[frequent] = np.arange(len(frequent))
+    row[rare] = len(frequent) + np.arange(len(rare)) * left // len(rare)
+    order = np.concatenate([frequent, rare])  # by row
+    first = np.flatnonzero(np.diff(row[order], prepend=-1))
+    sizes, answers = [], []
+    bounds = [*first[::_BLOCK].tolist(), len(order)]
+    for start, stop in zip(bounds, bounds[1:], strict=False):
+        some = order[start:stop]
+        pair, at = ranges(pairs.offsets[some], counts[some])
+        keys = np.unique((row[some][pair].astype(np.int64) << 32) + pairs.answers[at])
+        sizes.append(np.bincount((keys >> 32) - row[some[0]]))
+        answers.append((keys & 0xFFFFFFFF).astype(np.int32))
+    return PairRows(
+        of_triple=row[pairs.of_triple],
+        anchor=pairs.anchor[order[first]],
+        relation=pairs.relation[order[first]],
+        offsets=np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(np.int64),
+        answers=np.concatenate(answers),
+    )
