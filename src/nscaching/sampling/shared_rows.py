@@ -8,6 +8,7 @@ The known positives of a shared row are those of all its pairs, hence no pair ev
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 
 import numpy as np
 
@@ -84,7 +85,7 @@ def share(pairs: PairRows, most: int) -> PairRows:
     first = np.flatnonzero(np.diff(row[order], prepend=-1))
     sizes, answers = [], []
     bounds = [*first[::_BLOCK].tolist(), len(order)]
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         some = order[start:stop]
         pair, at = ranges(pairs.offsets[some], counts[some])
         keys = np.unique((row[some][pair].astype(np.int64) << 32) + pairs.answers[at])
