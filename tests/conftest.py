@@ -81,6 +81,11 @@ def kernel_forms():
     return [PLAIN, CPU, GPU] if HAVE_GPU_FORMS else [PLAIN, CPU]
 
 
+def quick_forms():
+    """Return them with those of a GPU marked slow, for tests of more than the kernels."""
+    return [pytest.param(f, marks=pytest.mark.slow) if f == GPU else f for f in kernel_forms()]
+
+
 def device_of(form):
     """Return where the tensors of a form lie: on a real GPU if there is one."""
     return "cuda" if form == GPU and torch.cuda.is_available() else "cpu"

@@ -30,6 +30,7 @@ def test_a_flipped_byte_loads_equal_or_is_refused(tmp_path, script):
         assert refused[name] == 0, counted
 
 
+@pytest.mark.slow
 def test_the_campaign_notices_what_is_silent(tmp_path, script, monkeypatch):
     """Without digests it finds failures: it is no empty promise."""
     monkeypatch.setattr("nscaching.artefacts.files.tensor_digest", lambda *_: "always the same")

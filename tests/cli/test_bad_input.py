@@ -222,6 +222,7 @@ def test_a_full_disk_under_the_tensors(data, out, monkeypatch):
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_stdout_that_is_closed_is_no_traceback(run):
     process = start("evaluate", run)
     process.stdout.close()

@@ -29,6 +29,7 @@ def only_json(outcome):
 # As processes -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_train_evaluate_and_repeat_as_processes(tmp_path, data):
     first, second = tmp_path / "A", tmp_path / "B"
     code, stdout, stderr = run_command("train", data, *SMALL, "--out", first, "--json")

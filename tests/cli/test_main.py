@@ -162,6 +162,7 @@ def test_a_limit_on_memory_is_named(tmp_path, kilobytes):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="paths are bytes only there")
 def test_a_path_that_is_not_utf8_is_refused_before_anything_is_written(tmp_path):
     file = tmp_path / "g.tsv"
@@ -175,6 +176,7 @@ def test_a_path_that_is_not_utf8_is_refused_before_anything_is_written(tmp_path)
     assert not os.path.lexists(out)
 
 
+@pytest.mark.slow
 def test_an_ascii_terminal_is_no_error(tmp_path):
     file = tmp_path / "g.tsv"
     file.write_text("Zürich\tr\tBasel\nBasel\tr\tGenève\nGenève\tr\tZürich\n" * 1)

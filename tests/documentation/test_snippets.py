@@ -7,7 +7,7 @@ import pytest
 from .snippets import ROOT, RUN, SHOWN, BadSnippet, Reader, commands, needs, pages, snippets
 
 #: Pages of a second or two; the others are slow.
-QUICK = {"CONTRIBUTING.md", "docs/api/options.md", "docs/classification.md"}
+QUICK = {"docs/api/options.md", "docs/classification.md"}
 
 
 def shown(page):

@@ -95,6 +95,7 @@ def whole_wandb_file(file, parse, seconds=30):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_wandb_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     from wandb.proto import wandb_internal_pb2

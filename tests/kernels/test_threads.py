@@ -106,6 +106,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
 @pytest.mark.parametrize(("when", "code"), [("before", 0), ("after", 7)])
 def test_a_fork_after_training_says_what_to_do(when, code):

@@ -143,6 +143,7 @@ def test_a_page_that_fails_is_said_and_nothing_else(tmp_path):
     assert "Cannot write" in said[1]
 
 
+@pytest.mark.slow
 def test_the_page_of_the_bundled_graph_is_small_and_made_without_a_loop_over_its_facts():
     run = train(ns.load_graph("world"), dim=100, epochs=1, batch_size=4096, valid_every=0)
     found, report = run.discover(10, per_question=1), run.calibration_report("test")

@@ -20,6 +20,7 @@ from .helpers import (
     write_folder,
 )
 
+pytestmark = pytest.mark.slow
 EPOCHS = 30
 COMMON = {"batch_size": 128, "epochs": EPOCHS, "valid_every": 3, "patience": 0}
 SETTINGS = {
@@ -52,7 +53,7 @@ class Reference:
         assert not list(out.rglob(".*")), "temporary files were left"
 
 
-@pytest.fixture(scope="module", params=["paper", pytest.param("softmax", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["paper", "softmax"])
 def reference(request, tmp_path_factory):
     return Reference(tmp_path_factory.mktemp("reference"), SETTINGS[request.param])
 
@@ -87,7 +88,6 @@ def test_three_kills_change_no_bit(reference, tmp_path):
     reference.assert_equal(out)
 
 
-@pytest.mark.slow
 def test_twenty_random_kills_change_no_bit(reference, tmp_path):
     """Kill at random moments: some while a process starts, most while it trains and writes."""
     moments = random.Random(2)

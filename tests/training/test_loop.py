@@ -76,7 +76,7 @@ def test_the_loss_of_a_line_is_the_mean_over_positives(tmp_path, monkeypatch):
 
 
 def test_the_folder_holds_what_the_house_says_and_no_pickle(tmp_path):
-    train(ring(), out=tmp_path / "R")
+    train(ring(), out=tmp_path / "R", probabilities=True)
     files = sorted(str(f.relative_to(tmp_path / "R")) for f in (tmp_path / "R").rglob("*.*"))
     assert files == [
         "calibration.json",
@@ -172,8 +172,8 @@ def test_every_scoring_function_learns_with_every_sampler(tmp_path, scoring, sam
         loss=loss,
         generator_dim=4,
         generator_memory=1,
-        epochs=12,
-        lr=0.02,
+        epochs=8,
+        lr=0.03,
         valid_every=0,
         out=tmp_path / "R",
     )

@@ -363,14 +363,16 @@ class Killed(BaseException):
     """Stands for kill -9: nothing below the call is run any more."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("earlier", [False, True])
 def test_a_start_killed_at_any_call_can_be_made_again(tmp_path, monkeypatch, earlier):
     """Stop before every rename, unlink and mkdir in turn, with no clean-up, as a kill would."""
     whole = train(ring(), out=tmp_path / "whole", epochs=3, **SETTINGS)
+    train(ring(entities=31), out=tmp_path / "old", **SETTINGS)
     for moment in range(1, 99):
         folder = tmp_path / f"R{moment}"
         if earlier:
-            train(ring(entities=31), out=folder, **SETTINGS)
+            shutil.copytree(tmp_path / "old", folder)
         calls = die_at_call(monkeypatch, moment)
         with contextlib.suppress(Killed):
             RunFolder(folder).create(*config_and_graph())

@@ -108,10 +108,13 @@ slow = pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
-        {"scoring": "crossed", "loss": "squared-hinge", "negatives": 2},
+        pytest.param({"scoring": "crossed", "loss": "squared-hinge", "negatives": 2}, marks=slow),
         {"scoring": "affine", "loss": "squared-hinge"},
-        {"scoring": "moved", "loss": "squared-hinge", "reciprocal": True},
-        {"scoring": "transe", "loss": "squared-hinge", "optimizer": "adagrad", "lr": 0.2},
+        pytest.param({"scoring": "moved", "loss": "squared-hinge", "reciprocal": True}, marks=slow),
+        pytest.param(
+            {"scoring": "transe", "loss": "squared-hinge", "optimizer": "adagrad", "lr": 0.2},
+            marks=slow,
+        ),
         pytest.param(
             {"scoring": "affine", "loss": "softmax", "sampler": "nscaching", "lr": 0.1}, marks=slow
         ),

@@ -134,8 +134,10 @@ def _newton(
     Shapes: (n, s), (n, k), (n,), (n,), (n,), (s,) -> (s,), (relations, k).
     """
     present, first = np.unique(relations, return_index=True)
+    parts = [slice(*ends) for ends in zip(first, [*first[1:], len(relations)], strict=True)]
     place = np.searchsorted(present, relations)
     s, k = shared.shape[1], own.shape[1]
+    both = np.hstack([own, shared])
     penalty = np.full(s, _SHARED_PENALTY)
     penalty[0] = 1e-6
 
@@ -156,9 +158,8 @@ def _newton(
         slope = shared.T @ error + penalty * (beta - expected)
         own_slope = by_relation(own * error[:, None]) + _OWN_PENALTY * added
         weighted = own * curve[:, None]
-        diagonal = by_relation((weighted[:, :, None] * own[:, None, :]).reshape(-1, k * k))
-        blocks = diagonal.reshape(-1, k, k) + _OWN_PENALTY * np.eye(k)
-        sides = np.stack([by_relation(weighted[:, [j]] * shared) for j in range(k)], axis=1)
+        products = np.stack([weighted[part].T @ both[part] for part in parts])  # (relations, k, .)
+        blocks, sides = products[:, :, :k] + _OWN_PENALTY * np.eye(k), products[:, :, k:]
         solved = np.linalg.solve(blocks, np.concatenate([sides, own_slope[:, :, None]], axis=2))
         whole = shared.T @ (shared * curve[:, None]) + np.diag(penalty)
         schur = whole - np.einsum("rks,rkt->st", sides, solved[:, :, :s])

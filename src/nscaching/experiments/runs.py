@@ -73,6 +73,7 @@ def make_run(
 ) -> Run:
     """Train one run, or resume it; ``options`` are those that gave the ``settings``."""
     how: dict[str, Any] = {"out": folder.path, "overwrite": overwrite, "progress": progress}
+    how["probabilities"] = False  # nobody asks most of these runs
     if resume and folder.is_run():
         return train(source, resume=True, **how, **changes(folder, settings))
     return train(source, remarks=False, **how, **options)  # samplers share their options

@@ -54,6 +54,7 @@ def train(
     progress: Progress | str = "auto",
     track: str | Tracker | Iterable[str | Tracker] = (),
     remarks: bool = True,
+    probabilities: bool = True,
     **options: Any,
 ) -> Run:
     """Train embeddings of a graph and return the run with the best model found.
@@ -71,6 +72,8 @@ def train(
         progress: ``"auto"``, ``"bar"``, ``"lines"`` or ``"none"``.
         track: Trackers that are told how it goes, such as ``["tensorboard:logs", "csv:a.csv"]``.
         remarks: Whether options that are given and have no effect are remarked on.
+        probabilities: Whether those of a run with a folder are fitted at the end, so that its first
+            answer is quick, or when it is first asked for them.
         **options: The options of :class:`TrainConfig`.
 
     Returns:
@@ -105,7 +108,7 @@ def train(
         )
         with _ended(trainer.tracking):
             trainer.run(resume)
-            return finished(trainer, shown)
+            return finished(trainer, shown, probabilities)
 
 
 def _named_options() -> inspect.Signature:

@@ -9,10 +9,10 @@ from nscaching.training import Progress, Trainer
 from nscaching.training.folder import evaluation_line
 
 
-def finished(trainer: Trainer, shown: Progress) -> Run:
+def finished(trainer: Trainer, shown: Progress, probabilities: bool = True) -> Run:
     """Look at the test split, once, with the best model; sum the run up.
 
-    The probabilities of a run with a folder are fitted now, so that the first question is quick.
+    Probabilities are fitted now, so that the first question is quick, or when they are asked for.
     """
     counters, group = trainer.counters, current_group()
     if group.size > 1:
@@ -37,7 +37,7 @@ def finished(trainer: Trainer, shown: Progress) -> Run:
         "valid": counters.best_valid,
         "test": test.overall() if test is not None else None,
     }
-    if run.folder is not None and group.rank == 0:
+    if run.folder is not None and group.rank == 0 and probabilities:
         _ = run.calibration
     return run
 

@@ -64,6 +64,7 @@ def test_every_run_is_what_train_makes_of_the_same_options(data, tmp_path):
     assert RunFolder(tmp_path / "C" / result.run).read_config() == alone.config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "there", "absent"),
     [
@@ -81,8 +82,9 @@ def test_by_default_the_samplers_that_go_with_the_loss_are_compared(
     assert all(row["mrr"] > 0 for row in found.rows)
 
 
-def test_options_that_only_some_samplers_read_are_not_remarked_on(data, capsys):
-    ns.compare(data, ["bernoulli"], seeds=[0], progress="lines", **{**SMALL, "cache_size": 5})
+def test_options_that_only_some_samplers_read_are_not_remarked_on(data, tmp_path, capsys):
+    options = {**SMALL, "cache_size": 5, "out": tmp_path / "c"}
+    ns.compare(data, ["bernoulli"], seeds=[0], progress="lines", **options)
     told = capsys.readouterr().err
     assert "bernoulli" in told
     assert "no effect" not in told

@@ -79,6 +79,7 @@ def test_a_smoke_run_never_takes_the_place_of_a_result(tmp_path):
     assert real in Results(tmp_path).rows
 
 
+@pytest.mark.slow
 def test_a_stopped_cell_goes_on_and_the_finished_stay(tmp_path, monkeypatch):
     from nscaching.training.loop import Trainer
 
@@ -125,6 +126,7 @@ def test_data_that_is_not_has_data_is_a_row_that_says_so(tmp_path, monkeypatch):
     assert all(row["missing"] and "could not be downloaded" in row["error"] for row in made.rows)
 
 
+@pytest.mark.slow
 def test_yago_is_defined_rightly_as_a_graph_of_its_shape_shows(tmp_path):
     whole = shape_of("YAGO3-10", 1000)
     assert (whole.num_entities, whole.num_relations) == (123, 37)

@@ -16,7 +16,13 @@ def out(tmp_path_factory):
     return tmp_path_factory.mktemp("paper")
 
 
-@pytest.mark.parametrize("name", list(definitions()))
+QUICK = ("figure-8", "table-11")
+NAMES = [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in definitions()
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_definition_runs(name, out, monkeypatch):
     made = smoke(monkeypatch, name, out)
     assert made.rows

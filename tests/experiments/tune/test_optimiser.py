@@ -45,6 +45,7 @@ if __name__ == "__main__":  # run by the test below, in processes with other has
         print(question, told)
 
 
+@pytest.mark.slow
 def test_the_same_seed_asks_the_same_in_every_process(tmp_path):
     other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     command = [sys.executable, "-m", __spec__.name, str(tmp_path / "there")]

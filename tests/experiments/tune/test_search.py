@@ -94,7 +94,7 @@ def stop_in_trial(number, monkeypatch):
     monkeypatch.setattr(objective, "make_trainer", make_trainer)
 
 
-@pytest.mark.parametrize("method", ["smac", "smac-mf"])
+@pytest.mark.parametrize("method", [pytest.param("smac", marks=pytest.mark.slow), "smac-mf"])
 def test_a_stopped_search_ends_with_the_same_trials(graph, tmp_path, method, monkeypatch):
     settings = {"trials": 6, "method": method, "epochs": 9}
     unbroken = search(graph, tmp_path / "whole", **settings)
