@@ -260,7 +260,7 @@ def test_importance_is_a_factor_of_the_gradients_of_a_question(shape, loss):
 
 
 @each_kind
-@pytest.mark.parametrize("name", ["complex", "distmult"])
+@pytest.mark.parametrize("name", ["complex", "distmult", "quate"])
 def test_n3_adds_the_gradient_of_the_cubed_norms(name, reciprocal):
     model, batch = model_of(name, reciprocal), batch_of()
     candidates, weight = candidates_of(batch, BOTH_SIDES), 0.3
@@ -268,14 +268,14 @@ def test_n3_adds_the_gradient_of_the_cubed_norms(name, reciprocal):
     _, _, found = step_of(model, batch, candidates, LOSSES["softmax"], n3=weight)
 
     def cubed(rows):
-        if name == "complex":
-            rows = torch.complex(*rows.chunk(2, dim=-1))
-        return (rows.abs() ** 3).sum()
+        parts = {"complex": 2, "quate": 4}.get(name, 1)
+        return (torch.stack(rows.chunk(parts, dim=-1)).square().sum(0) ** 1.5).sum()
 
     entity, relation = (table.double().requires_grad_() for table in model.parameters())
     second = relation[batch.relations + (RELATIONS if reciprocal else 0)]
     of_entities = 2 * (cubed(entity[batch.heads]) + cubed(entity[batch.tails]))
-    penalty = of_entities + cubed(relation[batch.relations]) + cubed(second)
+    of_relations = cubed(relation[batch.relations]) + cubed(second)
+    penalty = of_entities + of_relations * (name != "quate")  # whose relations have unit length
     expected = torch.autograd.grad(weight * penalty, [entity, relation])
     for table, gradient in zip(("entity", "relation"), expected, strict=True):
         added = (found[table] - without[table]).double()

@@ -33,8 +33,11 @@ class ScoringFunction(ABC):
     #: Vectors of ``dim`` numbers, side by side, in the row of an entity and of a relation.
     entity_parts: ClassVar[int] = 1
     relation_parts: ClassVar[int] = 1
-    #: Whether the parts of a row are real and imaginary halves, for penalties on moduli.
-    is_complex: ClassVar[bool] = False
+    #: Parts of a row that make up one number, of whose modulus penalties are: 2 for complex
+    #: numbers, 4 for quaternions.
+    number_parts: ClassVar[int] = 1
+    #: Whether the length of a relation's numbers has no effect: penalties leave them out.
+    unit_relations: ClassVar[bool] = False
     #: Whether a query is the view of the anchor plus the first ``dim`` numbers of the relation's
     #: row, minus them for heads: kernels then make it.
     is_translation: ClassVar[bool] = False

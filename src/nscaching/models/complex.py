@@ -13,7 +13,7 @@ class ComplEx(Semantic):
     name = "complex"
     entity_parts = 2
     relation_parts = 2
-    is_complex = True
+    number_parts = 2
 
     def tail_query(self, h: Tensor, r: Tensor) -> Tensor:
         """Return ``h r``."""

@@ -14,6 +14,8 @@ class QuatE(Semantic):
     name = "quate"
     entity_parts = 4
     relation_parts = 4
+    number_parts = 4
+    unit_relations = True
 
     def tail_query(self, h: Tensor, r: Tensor) -> Tensor:
         """Return the head, rotated by the relation."""

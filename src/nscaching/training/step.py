@@ -59,7 +59,7 @@ class TrainingStep:
     ) -> None:
         self.model, self.sampler, self.loss, self.optimizer = model, sampler, loss, optimizer
         self.generator = generator
-        self.n3 = N3(n3, model.scoring.is_complex) if n3 > 0 else None
+        self.n3 = N3(n3, model.scoring) if n3 > 0 else None
         self.dropout = dropout
         self.rejected = rejected
         self.observer: Observer | None = None
@@ -223,5 +223,6 @@ class TrainingStep:
             both_sides = len(candidates.ids) != len(queries.heads)
             of_entities, of_relations = self.n3.gradients(queries, both_sides)
             entity.append(RowGradients(*of_entities))
-            relation.append(RowGradients(*of_relations))
+            if of_relations is not None:
+                relation.append(RowGradients(*of_relations))
         return {"entity": [*entity, *rows], "relation": relation}
