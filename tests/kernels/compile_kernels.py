@@ -22,7 +22,7 @@ DIM = 5
 IDS = (
     *("ids", "heads", "relations", "tails", "asked", "anchors", "targets", "order", "batch"),
     *("head_rows", "tail_rows", "head_offsets", "tail_offsets", "offsets", "entities", "seed"),
-    *("candidates", "start"),
+    *("candidates", "start", "places"),
 )
 SIZES = (
     *("k", "n1", "n2", "size", "width", "num_entities", "queries", "dim", "first", "stride"),
@@ -62,8 +62,10 @@ def assert_places_are_wide(code):
 def compile_matches():
     blocks = {"BLOCK_K": 8, "BLOCK_D": 8}
     rows = {"width": DIM, "stride": DIM, **blocks}
-    for kernel in (match_gpu._dot_forward, match_gpu._dot_backward, match_gpu._dot_backward_into):
-        compile_kernel(kernel, **rows)
+    for kernel in (match_gpu._dot_forward, match_gpu._dot_backward):
+        for placed in (0, 1):
+            compile_kernel(kernel, **rows, PLACED=placed)
+    compile_kernel(match_gpu._dot_backward_into, **rows)
     halves = {"dim": DIM, "stride": 2 * DIM}
     compile_kernel(match_gpu._modulus_forward, **halves, **blocks)
     compile_kernel(match_gpu._modulus_backward, **halves, BLOCK_D=8)

@@ -41,6 +41,10 @@ class Case:
     def slopes(self):
         return self.floats(self.b, self.k)
 
+    def places(self):
+        """Return which queries are asked: all of them, or, of an odd number, any."""
+        return self.below(self.b, self.b) if self.b % 2 else None
+
     def triples(self):
         return self.below(self.n, self.b), self.below(2, self.b), self.below(self.n, self.b)
 
@@ -101,8 +105,8 @@ class Rate(float):
 
 
 CASES = {
-    "dot_forward": lambda c: c.match(c.d),
-    "dot_backward": lambda c: (*c.match(c.d), c.slopes()),
+    "dot_forward": lambda c: (*c.match(c.d), c.places()),
+    "dot_backward": lambda c: (*c.match(c.d), c.slopes(), c.places()),
     "dot_backward_summed": lambda c: (*c.match(c.d), c.slopes(), torch.zeros(c.n, c.d)),
     "distance_forward": lambda c: (*c.match(c.d, 1), 1, UNIT),
     "distance_backward": lambda c: (*c.match(c.d, 1, 2 * c.d), c.slopes(), 2, PROJECTION),

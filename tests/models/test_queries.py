@@ -38,7 +38,7 @@ def results(model, replaces_head, device="cpu"):
     model = model.to(torch.device(device))
     ids = [each.to(device) for each in batch()]
     queries = make_queries(model, *ids)
-    asked = queries.ask(replaces_head.to(device))
+    asked = queries.ask(replaces_head.to(device)).gathered()
     random = seeded(5)
     d_query = torch.randn(asked.vectors.shape, generator=random)
     d_context = torch.randn(asked.vectors.shape, generator=random)

@@ -31,6 +31,8 @@ _TINY = np.float32(1e-12)
 _LARGEST_SCALE = np.float32(9.9e11)
 #: Queries between the one whose rows are asked for and the one at hand.
 _QUERIES_AHEAD = 2
+#: Places of queries that are all there are.
+_ALL = torch.empty(0, dtype=torch.int64)
 #: Views, as :mod:`nscaching.models.match` counts them.
 _NO_VIEW, _UNIT, _HYPERPLANE, _PROJECTION = 0, 1, 2, 3
 
@@ -46,22 +48,31 @@ def _fetch_later(table: Array, ids: Array, i: int) -> None:
 # Dot product -------------------------------------------------------------------------------------
 
 
+@inline
+def _own(places: Array, i: int) -> Any:
+    """Return where the vector of a query is."""
+    return places[i] if places.shape[0] > 0 else i
+
+
 @parallel
-def _dot_forward(query: Array, table: Array, ids: Array, scores: Array) -> None:
-    for i in prange(ids.shape[0]):
+def _dot_forward(query: Array, places: Array, table: Array, ids: Array, scores: Array) -> None:
+    for place in prange(ids.shape[0]):
+        i: Any = np.int64(place)  # prange counts unsigned, and unsigned plus signed is a float
         fetch_rows(table, ids[i])
-        dot_rows(query[i], table, ids[i], scores[i])
+        dot_rows(query[_own(places, i)], table, ids[i], scores[i])
         for j in range(ids.shape[1]):
             scores[i, j] = unless_padding(scores[i, j], ids[i, j])
 
 
 @parallel
 def _dot_backward(
-    query: Array, table: Array, ids: Array, d_scores: Array, d_query: Array, rows: Array
-) -> None:
+    query: Array, places: Array, table: Array, ids: Array, d_scores: Array, d_query: Array,
+    rows: Array,
+) -> None:  # fmt: skip
     k, width = ids.shape[1], query.shape[1]
     for place in prange(ids.shape[0]):
-        i: Any = np.int64(place)  # prange counts unsigned, and unsigned plus signed is a float
+        i: Any = np.int64(place)
+        own = query[_own(places, i)]
         _fetch_later(table, ids, i)
         d_query[i] = 0
         for j in range(k):
@@ -70,7 +81,7 @@ def _dot_backward(
             row = i * k + j
             for d in range(width):
                 d_query[i, d] += slope * table[entity, d]
-                rows[row, d] = slope * query[i, d]
+                rows[row, d] = slope * own[d]
 
 
 @parallel
@@ -317,17 +328,19 @@ def _scores(kernel: Any, ids: Tensor, *tensors: Tensor, settings: tuple[int, ...
     return scores
 
 
-def dot_forward(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
-    """Score candidates by the dot product. Shapes: (b, q), (n, q), (b, k) -> (b, k)."""
-    return _scores(_dot_forward, ids, query, table)
+def dot_forward(query: Tensor, table: Tensor, ids: Tensor, places: Tensor | None) -> Tensor:
+    """Score candidates by the dot product. Shapes: (m, q), (n, q), (b, k), (b,) -> (b, k)."""
+    return _scores(_dot_forward, ids, query, _ALL if places is None else places, table)
 
 
 def dot_backward(
-    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor
+    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, places: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of queries (b, q) and of the candidates' rows (b k, q)."""
-    d_query, rows = torch.empty_like(query), torch.empty(ids.numel(), table.shape[1])
-    _dot_backward(*arrays(query, table, ids, d_scores, d_query, rows))
+    d_query = torch.empty(len(ids), query.shape[1])
+    rows = torch.empty(ids.numel(), table.shape[1])
+    given = (query, _ALL if places is None else places, table, ids, d_scores)
+    _dot_backward(*arrays(*given, d_query, rows))
     return d_query, rows
 
 

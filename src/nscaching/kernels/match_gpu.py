@@ -22,10 +22,14 @@ _TINY = tl.constexpr(1e-12)
 
 @triton.jit
 def _dot_forward(
-    query, table, ids, scores, k,
-    width: tl.constexpr, stride: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+    query, places, table, ids, scores, k,
+    width: tl.constexpr, stride: tl.constexpr, PLACED: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     i = tl.program_id(0).to(tl.int64)
+    own = i
+    if PLACED:
+        own = tl.load(places + i)
     j = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
     inside = j < k
     entity = tl.load(ids + i * k + j, mask=inside, other=-1)
@@ -34,7 +38,7 @@ def _dot_forward(
         row = tl.maximum(entity, 0).to(tl.int64) * stride
         for start in range(0, width, BLOCK_D):
             d = start + tl.arange(0, BLOCK_D)
-            q = tl.load(query + i * width + d, mask=d < width, other=0.0)
+            q = tl.load(query + own * width + d, mask=d < width, other=0.0)
             x = tl.load(
                 table + row[:, None] + d[None, :],
                 mask=inside[:, None] & (d < width)[None, :],
@@ -46,13 +50,17 @@ def _dot_forward(
 
 @triton.jit
 def _dot_backward(
-    query, table, ids, d_scores, d_query, rows, k,
-    width: tl.constexpr, stride: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+    query, places, table, ids, d_scores, d_query, rows, k,
+    width: tl.constexpr, stride: tl.constexpr, PLACED: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     i = tl.program_id(0).to(tl.int64)
+    own = i
+    if PLACED:
+        own = tl.load(places + i)
     d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
     there = d < width
-    q = tl.load(query + i * width + d, mask=there, other=0.0)
+    q = tl.load(query + own * width + d, mask=there, other=0.0)
     total = tl.zeros([BLOCK_D], dtype=tl.float32)
     for start in range(0, k, BLOCK_K):
         j = start + tl.arange(0, BLOCK_K)
@@ -285,24 +293,26 @@ def _warps(block: int) -> int:
     return max(1, min(8, block // 128))
 
 
-def dot_forward(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
-    """Score candidates by the dot product. Shapes: (b, q), (n, q), (b, k) -> (b, k)."""
-    return _score(_dot_forward, [query, table], ids, query.shape[1])
+def dot_forward(query: Tensor, table: Tensor, ids: Tensor, places: Tensor | None) -> Tensor:
+    """Score candidates by the dot product. Shapes: (m, q), (n, q), (b, k), (b,) -> (b, k)."""
+    given = [query, ids if places is None else places, table]
+    return _score(_dot_forward, given, ids, query.shape[1], int(places is not None))
 
 
 def dot_backward(
-    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor
+    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, places: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of queries (b, q) and of the candidates' rows (b k, q)."""
     (count, k), width = ids.shape, query.shape[1]
-    d_query = torch.empty_like(query)
+    d_query = query.new_empty(count, width)
     rows = torch.empty(count * k, table.shape[1], device=query.device)
     block_d = min(_MAX_BLOCK_D, triton.next_power_of_2(width))
     block_k = min(_BLOCK_K, triton.next_power_of_2(max(k, 1)))
     if count:
         _dot_backward[(count, triton.cdiv(width, block_d))](
-            query.contiguous(), table, ids.contiguous(), d_scores.contiguous(), d_query, rows, k,
-            width, table.shape[1], block_k, block_d, num_warps=_WARPS,
+            query.contiguous(), ids if places is None else places, table, ids.contiguous(),
+            d_scores.contiguous(), d_query, rows, k,
+            width, table.shape[1], int(places is not None), block_k, block_d, num_warps=_WARPS,
         )  # fmt: skip
     return d_query, rows
 

@@ -37,6 +37,13 @@ class Query(NamedTuple):
 
     vectors: Tensor  #: (b, q)
     context: Tensor | None = None  #: (b, q), for a view that depends on the relation
+    places: Tensor | None = None  #: (b,): which vectors they are, for a dot; all by default
+
+    def gathered(self) -> Query:
+        """Return the query with its own vectors, one after the other."""
+        if self.places is None:
+            return self
+        return Query(take_rows(self.vectors, self.places), self.context)
 
     def detach(self) -> Query:
         """Return the query without its gradient."""

@@ -31,26 +31,31 @@ class Dot(Match):
 
     def forward(self, query: Query, table: Tensor, ids: Tensor) -> Tensor:
         """Gather and multiply in one kernel."""
-        scores: Tensor = _dot_forward(query.vectors, table, ids)
+        scores: Tensor = _dot_forward(query.vectors, table, ids, query.places)
         return scores
 
     def backward(
         self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor
     ) -> MatchGradients:
         """Two weighted sums."""
-        d_query, rows = _dot_backward(query.vectors, table, ids, d_scores)
+        d_query, rows = _dot_backward(query.vectors, table, ids, d_scores, query.places)
         return MatchGradients(d_query, None, rows)
 
     def backward_summed(
         self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
     ) -> tuple[MatchGradients, Tensor | None] | None:
         """Two weighted sums, one of them over the queries of each entity."""
-        d_query, touched, rows = _dot_backward_summed(query.vectors, table, ids, d_scores, into)
+        vectors = query.gathered().vectors
+        d_query, touched, rows = _dot_backward_summed(vectors, table, ids, d_scores, into)
         return MatchGradients(d_query, None, rows), touched
+
+    def forward_all(self, query: Query, table: Tensor) -> Tensor:
+        """One matrix product."""
+        return self.compare_all(query.gathered().vectors, table)
 
     def backward_all(self, query: Query, table: Tensor, d_scores: Tensor) -> MatchGradients:
         """Two matrix products."""
-        return MatchGradients(d_scores @ table, None, d_scores.T @ query.vectors)
+        return MatchGradients(d_scores @ table, None, d_scores.T @ query.gathered().vectors)
 
     def compare_all(self, query: Tensor, views: Tensor) -> Tensor:
         """One matrix product."""
@@ -152,8 +157,9 @@ class Modulus(Match):
 
 
 def _plain_dot_backward(
-    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor
+    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, places: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
+    query = query if places is None else query[places]
     d_scores = d_scores.masked_fill(ids < 0, 0)
     d_query = torch.bmm(d_scores.unsqueeze(1), table[ids.clamp_min(0)]).squeeze(1)
     return d_query, (d_scores.unsqueeze(2) * query.unsqueeze(1)).flatten(0, 1)
@@ -239,7 +245,9 @@ def _summed(
 
 _dot_forward = register(
     "dot_forward",
-    lambda query, table, ids: plain_forward(Dot(), Query(query), table, ids),
+    lambda query, table, ids, places: plain_forward(
+        Dot(), Query(query, places=places).gathered(), table, ids
+    ),
     cpu="match_cpu:dot_forward",
     gpu="match_gpu:dot_forward",
 )

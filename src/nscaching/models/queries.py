@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nscaching.kernels.registry import PLAIN, form_for, register
 from nscaching.models.match import MatchGradients, Query
-from nscaching.models.matches import Distance
+from nscaching.models.matches import Distance, Dot
 
 if TYPE_CHECKING:
     from nscaching.models.base import ScoringFunction
@@ -109,9 +109,13 @@ class BatchQueries:
         if len(replaces_head) != self.count:
             self.asked = None
             return self.queries.detach()
-        places = _places(2 * self.count, replaces_head.device)
-        self.asked = torch.where(replaces_head, places[: self.count], places[self.count :])
+        self.asked = self._chosen(replaces_head)
         return self.queries.detach().at(self.asked)
+
+    def _chosen(self, replaces_head: Tensor) -> Tensor:
+        """Return the places of the queries of one side per triple. Shape: (b,)."""
+        places = _places(2 * self.count, replaces_head.device)
+        return torch.where(replaces_head, places[: self.count], places[self.count :])
 
     def backward(self, found: MatchGradients) -> tuple[IdsAndRows, IdsAndRows]:
         """Take the gradients of the asked queries back to rows of entities and of relations."""
@@ -150,6 +154,13 @@ class BilinearQueries(BatchQueries):
         head = terms[1] if self.model.reciprocal else terms[0]
         self._terms = torch.stack([head, terms[1]])
         return Query(_bilinear_forward(*self._inputs(), self._terms))
+
+    def ask(self, replaces_head: Tensor) -> Query:
+        """Return the queries of a step; a dot reads those of one side where they are."""
+        if len(replaces_head) != self.count or not isinstance(self.match, Dot):
+            return super().ask(replaces_head)
+        self.asked = self._chosen(replaces_head)
+        return self.queries._replace(places=self.asked)
 
     def _inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, int]:
         tables = (self.model.entity, self.model.relation)

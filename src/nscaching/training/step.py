@@ -142,6 +142,8 @@ class TrainingStep:
     def _query(self, queries: BatchQueries, candidates: Candidates) -> tuple[Query, Tensor | None]:
         """Return the queries of the step's questions, and what dropout multiplied them with."""
         query = queries.ask(candidates.replaces_head)
+        if self.dropout or candidates.pool is not None:
+            query = query.gathered()
         if self.dropout == 0:
             return query, None
         shape, device = query.vectors.shape, query.vectors.device
