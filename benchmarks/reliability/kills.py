@@ -309,9 +309,9 @@ def wait_for_the_moment(attempt: Attempt, case: Case, out: Path, chance: random.
         time.sleep(0.001)
     case.startup = min(case.startup, time.monotonic() - attempt.started)
     if kind < 0.5:
-        _sleep(attempt, chance.uniform(0, 0.7 * working))
+        _sleep(attempt, chance.uniform(0, 0.35 * working))
         return
-    for _ in range(chance.randrange(40)):
+    for _ in range(chance.randrange(16)):
         before, since = _stamp(out), time.monotonic()
         while attempt.alive() and time.monotonic() < since + working and _stamp(out) == before:
             time.sleep(0.0002)

@@ -8,6 +8,7 @@ import pytest
 import nscaching as ns
 from nscaching import UserError
 from nscaching.artefacts import MARKER
+from nscaching.runs.check import check_folder
 from nscaching.training import RunFolder
 
 from ..training.helpers import bits, go_on, kept_bits, ring, train
@@ -133,6 +134,9 @@ def test_a_replacement_killed_at_any_moment_leaves_the_old_run_or_the_new_one(
     else:
         assert moment > 15
     monkeypatch.undo()
+    (tmp_path / MARKER).write_text(json.dumps({"kind": "search", "format": 1}))
+    assert check_folder(folder).whole
+    assert check_folder(tmp_path).whole  # with the run as one of its trials
     found = RunFolder(folder)
     assert found.is_run()
     entities = found.read_graph().num_entities

@@ -188,13 +188,16 @@ class ArtefactFolder:
             new.replace(self.path / _WHOLE)  # from here on the new files count
             self._install()
 
+    def is_being_replaced(self) -> bool:
+        """Tell whether new files are taking their places, or were when a process was killed."""
+        try:
+            return (self.path / _WHOLE).is_dir() or (self.path / _MOVING).is_dir()
+        except OSError:  # no such path can be
+            return False
+
     def recover(self) -> None:
         """Complete a replacement that a killed process had begun, unless its writer is alive."""
-        try:
-            begun = (self.path / _WHOLE).is_dir() or (self.path / _MOVING).is_dir()
-        except OSError:  # no such path can be
-            return
-        if begun and self.lock.is_free():
+        if self.is_being_replaced() and self.lock.is_free():
             with explained_writes(self.path):
                 self._install()
 

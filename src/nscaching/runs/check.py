@@ -49,6 +49,9 @@ def check_folder(path: str | Path) -> FolderCheck:
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder.")
     run = RunFolder(folder)
+    if run.is_being_replaced():
+        remark = "not all files are in place yet; the next command that writes here completes it"
+        return FolderCheck(str(folder), "unfinished folder", None, [Part(MARKER, "absent", remark)])
     kind = _kind(run)
     try:
         version = run.read_marker().get("version")

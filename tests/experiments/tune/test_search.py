@@ -59,6 +59,17 @@ def test_only_the_best_checkpoint_is_kept(whole):
     assert kept == [whole.best]
 
 
+def test_a_checkpoint_that_a_killed_search_did_not_drop_is_dropped(graph, tmp_path):
+    made = search(graph, tmp_path / "S", trials=2)
+    (other,) = [trial for trial in made.trials if trial is not made.best]
+    left, best = RunFolder(other.run).checkpoint, RunFolder(made.best.run).checkpoint
+    left.parent.mkdir(exist_ok=True)
+    left.write_bytes(best.read_bytes())
+    ns.tune(out=tmp_path / "S", resume=True, progress="none")
+    assert best.exists()
+    assert not left.exists()
+
+
 def test_files_say_what_the_result_says(whole):
     stored = json.loads(whole.folder.result.read_text())
     assert stored == json.loads(json.dumps(whole.as_dict()))

@@ -91,6 +91,7 @@ class Search(Experiment[Work, TrialResult]):
                 self._add(proposal, result)
         self._resumed = list(waiting.values())
         self._write_best()
+        self._drop_checkpoints()  # a process may have been killed before it did
 
     def end(self) -> None:
         """Write SMAC's own files; say so when the time ended the search."""
