@@ -18,7 +18,7 @@ from rich.table import Table
 
 from nscaching.cli import start
 from nscaching.cli.main import DEBUG_VARIABLE, cannot_load
-from nscaching.errors import LostPeers, NSCachingError, UserError, stop_signal
+from nscaching.errors import LostPeers, NSCachingError, TrainingDiverged, UserError, stop_signal
 from nscaching.interrupt import terminate_as_interrupt
 
 P = ParamSpec("P")
@@ -66,8 +66,8 @@ def friendly(command: Callable[P, R]) -> Callable[P, R]:
 
 def _said_by_another_rank(error: BaseException) -> bool:
     """Tell whether rank 0 of a group of processes says the same."""
-    stopped = isinstance(error, KeyboardInterrupt) and os.environ.get("RANK", "0") != "0"
-    return stopped or getattr(error, "quiet", False)
+    of_all = isinstance(error, KeyboardInterrupt | TrainingDiverged)
+    return (of_all and os.environ.get("RANK", "0") != "0") or getattr(error, "quiet", False)
 
 
 def _explained(error: BaseException) -> tuple[int, str]:

@@ -7,9 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nscaching.distributed.launch import current_group
 from nscaching.distributed.ranking import StrataRanking
 from nscaching.distributed.sampler import StrataSampler
+from nscaching.distributed.sharded_model import write_shards
 from nscaching.distributed.shards import Shards
+from nscaching.distributed.state import join, split
 from nscaching.distributed.step import ShardedStep
 from nscaching.distributed.strata import Strata
 from nscaching.errors import UserError
@@ -18,8 +21,12 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel
 from nscaching.sampling import Sampler
 from nscaching.sampling.rejected import RejectedFacts
+from nscaching.training import sharded_checkpoint
+from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
-from nscaching.training.placement import Placement
+from nscaching.training.folder import RunFolder
+from nscaching.training.placement import Parts, Placement, Tables
+from nscaching.training.sharded_checkpoint import Saver
 from nscaching.training.starting import initial_model
 
 
@@ -35,6 +42,7 @@ class StrataPlacement(Placement):
             raise UserError("Rejected facts are learnt from with strata 1 only; set strata to 1.")
         self.shards = Shards(Strata(graph.num_entities, config.strata, config.seed), device)
         self.leads = self.shards.exchange.rank == 0
+        self._saver: Saver | None = None
 
     def model(self) -> EmbeddingModel:
         """Return the rows of the own strata, and all relations."""
@@ -73,3 +81,38 @@ class StrataPlacement(Placement):
     def total(self, value: float) -> float:
         """Return the sum of the values that the processes have."""
         return self.shards.exchange.total(value)
+
+    # Keeping -------------------------------------------------------------------------------------
+
+    def save(
+        self, folder: RunFolder, counters: Counters, parts: Parts, best: Tables, last: bool
+    ) -> None:
+        """Write the state of the own strata beside training; the model only the ``last`` time."""
+        if self._saver is None or self._saver.folder != folder.latest.parent:
+            self._saver = Saver(folder.latest.parent, current_group())
+        self._saver.wait()
+        model_first = last and current_group().broadcast(folder.has_checkpoint())
+        if model_first:
+            self.write_model(folder, best)
+        self._saver.save(counters, *split(self.shards, parts))
+        if last:
+            self._saver.wait()
+            if not model_first:
+                self.write_model(folder, best)
+
+    def write_model(self, folder: RunFolder, tables: Tables) -> None:
+        """Write the own strata of a model; all processes take part."""
+        shards, strata, entity = self.shards, self.shards.strata, tables["entity"]
+        own = {
+            number: (
+                torch.from_numpy(strata.entities(number)),
+                tables["entity"][shards.rows(number)],
+            )
+            for number in shards.own
+        }
+        write_shards(folder.path, own, tables["relation"], strata.count, current_group())
+
+    def load(self, folder: RunFolder) -> tuple[Counters, Parts]:
+        """Read the strata that this process owns now."""
+        counters, shared, strata = sharded_checkpoint.load(folder.latest.parent, self.shards.own)
+        return counters, join(self.shards, shared, strata)

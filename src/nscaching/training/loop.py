@@ -25,7 +25,6 @@ from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.models import EmbeddingModel, HalfTable, Int8Table
 from nscaching.optim import Adagrad, Adam, Copy, Optimizer
 from nscaching.sampling import BernoulliSampler, Sampler
-from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import pick_device
@@ -114,7 +113,7 @@ class Trainer:
         if self.device.type == "cpu":
             warm_up(self.config, self.progress.say)
         self._clock = time.monotonic()
-        if resume and self.folder is not None and self.folder.checkpoint.exists():
+        if resume and self.folder is not None and self.folder.has_checkpoint():
             self._load_checkpoint(self.folder)
             self._clock -= self.counters.seconds
         else:
@@ -242,11 +241,11 @@ class Trainer:
 
     def _diverged(self, what: str) -> NoReturn:
         kept = "No checkpoint had been written."
-        if self.folder is not None and self.folder.checkpoint.exists():
+        if self.folder is not None and self.folder.has_checkpoint():
             kept = f"The last good checkpoint is kept in {self.folder.checkpoint.parent}."
-        whole = self.best and all(bool(table.isfinite().all()) for table in self.best.values())
-        if self.folder is not None and whole:  # it may be newer than that checkpoint
-            self.folder.write_model(self.best["entity"], self.best["relation"])
+        broken = not all(bool(table.isfinite().all()) for table in self.best.values())
+        if self.folder is not None and self.best and not self._agree(broken):  # newer, perhaps
+            self.placement.write_model(self.folder, self.best)
             kept += f" The best model, of epoch {self.counters.best_epoch}, is {self.folder.model}."
         raise TrainingDiverged(
             f"{what} after epoch {self.counters.epoch}: training diverged. {kept} "
@@ -301,15 +300,16 @@ class Trainer:
             counters.best_epoch = counters.epoch
         if self.folder is None:
             return
-        if not counters.finished or not self.folder.model.exists():
+        if not counters.finished or not self.folder.has_model():
             counters.finished = True
-            self._save_checkpoint()
+            self._save_checkpoint(last=True)
 
     def _checkpoint_due(self) -> bool:
         waited = self._agree(time.monotonic() - self._last_checkpoint)
         return self.folder is not None and waited >= self.config.checkpoint_seconds
 
-    def _save_checkpoint(self) -> None:
+    def _save_checkpoint(self, last: bool = False) -> None:
+        """Write the state of the run; the ``last`` time before it ends, wait until it is there."""
         assert self.folder is not None
         self._check_parameters()
         self.counters.seconds = self._seconds()
@@ -324,17 +324,12 @@ class Trainer:
             parts["trace"] = self.tracer.state()
         if self.order is not None:
             parts["epoch"] = {"order": self.order}
-        best = self.best_model()
-        if self.folder.checkpoint.exists():
-            self.folder.write_model(best.entity, best.relation)
-            checkpoint.save(self.folder.checkpoint, self.counters, parts)
-        else:  # the first: a kill in between must not leave a model without its checkpoint
-            checkpoint.save(self.folder.checkpoint, self.counters, parts)
-            self.folder.write_model(best.entity, best.relation)
+        tables = self.best or self.optimizer.caught_up()
+        self.placement.save(self.folder, self.counters, parts, tables, last)
         self._last_checkpoint = time.monotonic()
 
     def _load_checkpoint(self, folder: RunFolder) -> None:
-        counters, parts = checkpoint.load(folder.checkpoint)
+        counters, parts = self.placement.load(folder)
         if counters.fingerprint != self.graph.fingerprint:
             raise UserError(
                 f"{folder.path} was trained on another graph: its triples or names differ from "
@@ -356,7 +351,7 @@ class Trainer:
                 self.tracer.load_state(parts["trace"])
         except (KeyError, RuntimeError) as error:
             raise UserError(
-                f"{folder.checkpoint} does not fit this run ({error}); begin anew with "
+                f"{folder.checkpoint.parent} does not fit this run ({error}); begin anew with "
                 "--overwrite (overwrite=True)."
             ) from error
         self.best = {name: table.to(self.device) for name, table in parts.get("best", {}).items()}
@@ -364,7 +359,8 @@ class Trainer:
         self.order = None if order is None else order.to(self.device)
         self.counters = counters
         counters.finished = counters.finished and not self._within_budget()
-        folder.keep_metrics_until(counters.epoch)
+        if self.placement.leads:
+            folder.keep_metrics_until(counters.epoch)
         if self.tracer is not None:
             self.tracer.lines = folder.read_trace()
 
@@ -376,7 +372,7 @@ class Trainer:
         where += f" of {self.config.epochs}"
         if self.folder is None:
             raise TrainingInterrupted(f"Stopped by {name} {where}; nothing was kept.", number)
-        self._save_checkpoint()
+        self._save_checkpoint(last=True)
         raise TrainingInterrupted(
             f"Stopped by {name} {where}; everything is kept. Resume with:\n"
             f"  nscaching train --resume --out {self.folder.path}",

@@ -16,9 +16,16 @@ from nscaching.models import EmbeddingModel
 from nscaching.sampling import SAMPLERS, Sampler, triple_columns
 from nscaching.sampling.rejected import RejectedFacts
 from nscaching.sampling.shared_rows import with_shared_rows
+from nscaching.training import checkpoint
+from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
+from nscaching.training.folder import RunFolder
 from nscaching.training.starting import initial_model
 from nscaching.training.step import TrainingStep
+
+Tables = dict[str, Tensor]
+#: Named groups of tensors: model, best, adam, sampler, random, trace, epoch.
+Parts = dict[str, Tables]
 
 
 class Placement:
@@ -76,3 +83,24 @@ class Placement:
     def total(self, value: float) -> float:
         """Return the sum of the values that the processes have."""
         return value
+
+    # Keeping -------------------------------------------------------------------------------------
+
+    def save(
+        self, folder: RunFolder, counters: Counters, parts: Parts, best: Tables, last: bool
+    ) -> None:
+        """Write the state of a run and its best model; the ``last`` time, wait for it."""
+        if folder.has_checkpoint():
+            self.write_model(folder, best)
+            checkpoint.save(folder.checkpoint, counters, parts)
+        else:  # the first: a kill in between must not leave a model without its checkpoint
+            checkpoint.save(folder.checkpoint, counters, parts)
+            self.write_model(folder, best)
+
+    def write_model(self, folder: RunFolder, tables: Tables) -> None:
+        """Write the tables of a model."""
+        folder.write_model(tables["entity"], tables["relation"])
+
+    def load(self, folder: RunFolder) -> tuple[Counters, Parts]:
+        """Read back what :meth:`save` wrote."""
+        return checkpoint.load(folder.checkpoint)
