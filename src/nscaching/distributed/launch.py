@@ -15,7 +15,7 @@ import socket
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -71,6 +71,14 @@ class Group:
     def barrier(self) -> None:
         """Wait for all ranks."""
         self.gather(None)
+
+    def one_by_host_first(self, work: Callable[[], None]) -> None:
+        """Do what leaves something for later processes of a host, such as compiled kernels."""
+        first = self.size == 1 or os.environ.get("LOCAL_RANK", "0") == "0"
+        for mine in (first, not first):
+            if mine:
+                work()
+            self.barrier()
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:

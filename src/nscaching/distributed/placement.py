@@ -104,10 +104,7 @@ class StrataPlacement(Placement):
         """Write the own strata of a model; all processes take part."""
         shards, strata, entity = self.shards, self.shards.strata, tables["entity"]
         own = {
-            number: (
-                torch.from_numpy(strata.entities(number)),
-                tables["entity"][shards.rows(number)],
-            )
+            number: (torch.from_numpy(strata.entities(number)), entity[shards.rows(number)])
             for number in shards.own
         }
         write_shards(folder.path, own, tables["relation"], strata.count, current_group())

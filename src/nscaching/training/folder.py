@@ -102,9 +102,8 @@ class RunFolder(ArtefactFolder):
 
     def read_counters(self) -> Counters:
         """Return where the run stands."""
-        if self.latest.exists():
-            return read_latest(self.latest.parent)[0]
-        return load_counters(self.checkpoint)
+        sharded = self.latest.exists()
+        return read_latest(self.latest.parent)[0] if sharded else load_counters(self.checkpoint)
 
     def create(
         self,
@@ -363,12 +362,8 @@ class RunFolder(ArtefactFolder):
             }
         tests = [line for line in evaluations if line.get("split") == "test"]
         where = ("event", "epoch", "split", "seconds")
-        kept = (
-            {name: value for name, value in tests[-1].items() if name not in where}
-            if tests
-            else None
-        )
-        return {**told, "test": kept}
+        kept = {name: value for name, value in (tests or [{}])[-1].items() if name not in where}
+        return {**told, "test": kept or None}
 
     def keep_metrics_until(self, epoch: int) -> None:
         """Drop the lines after an epoch: a resumed run will write them again."""

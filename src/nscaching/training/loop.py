@@ -16,6 +16,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from nscaching.distributed.launch import current_group
 from nscaching.errors import CHOOSE_ANOTHER, TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph import KnowledgeGraph
@@ -111,7 +112,7 @@ class Trainer:
         ``stop`` is the request of a run that this one is a part of.
         """
         if self.device.type == "cpu":
-            warm_up(self.config, self.progress.say)
+            current_group().one_by_host_first(lambda: warm_up(self.config, self.progress.say))
         self._clock = time.monotonic()
         if resume and self.folder is not None and self.folder.has_checkpoint():
             self._load_checkpoint(self.folder)
