@@ -82,33 +82,41 @@ def ended(trainer):
     ranks = trainer.validation.rank(trainer.model, "valid")
     found["ranks"] = torch.tensor(ranks.overall()["mrr"], dtype=torch.float64)
     found["loss"] = torch.tensor(trainer.placement.total(trainer.executor.loss()))
-    return {name: tensor.clone() for name, tensor in found.items()}, shards.exchange
+    return {name: tensor.clone() for name, tensor in found.items()}
 
 
-def in_processes(count, work, *arguments):
-    """Run ``work(*arguments)`` in so many processes of a gloo group; return what each returned."""
+def in_processes(count, work, *arguments, groups=None):
+    """Run ``work(*arguments)`` in processes of gloo groups; return what each returned, by group.
+
+    ``groups`` are sizes, one after the other: starting processes takes longer than the work.
+    """
+    groups = groups or (count,)
     with tempfile.TemporaryDirectory() as folder:
-        given = (count, folder, work, arguments)
+        given = (groups, folder, work, arguments)
         torch.multiprocessing.spawn(_one, given, nprocs=count)
-        return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(count)]
+        return {
+            size: [torch.load(Path(folder) / f"{size}-{rank}.pt") for rank in range(size)]
+            for size in groups
+        }
 
 
-def _one(rank, count, folder, work, arguments):
+def _one(rank, groups, folder, work, arguments):
     os.environ["NSCACHING_WARM_UP"] = "0"
     torch.set_num_threads(1)
-    store = torch.distributed.FileStore(f"{folder}/store", count)
-    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=count)
-    try:
-        torch.save(work(*arguments), Path(folder) / f"{rank}.pt")
-        torch.distributed.barrier()
-    finally:
-        torch.distributed.destroy_process_group()
+    for size in groups:
+        if rank < size:
+            store = torch.distributed.FileStore(f"{folder}/store-{size}", size)
+            torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
+            torch.save(work(*arguments), Path(folder) / f"{size}-{rank}.pt")
+            torch.distributed.barrier()
+            torch.distributed.destroy_process_group()
 
 
 def all_kinds(kinds):
     """Return what short runs of some kinds on ``world`` end with, and what they sent."""
     graph, found = load_graph("world"), {}
     for kind in kinds:
-        state, exchange = ended(take_steps(graph, kind))
-        found[kind] = state, exchange.bytes_sent
+        trainer = take_steps(graph, kind)
+        sent = trainer.placement.shards.exchange.bytes_sent
+        found[kind] = ended(trainer), sent
     return found

@@ -1,0 +1,79 @@
+"""One, two and four processes end with the same bits."""
+
+import signal
+
+import pytest
+import torch
+
+from nscaching.errors import TrainingInterrupted, UserError
+from nscaching.graph import load_graph
+from nscaching.interrupt import StopRequest
+from nscaching.training import Progress, TrainConfig, Trainer
+from tests.distributed.helpers import STEPS, all_kinds, config, in_processes, take_steps
+from tests.distributed.test_strata import small_graph
+
+#: The issue's three, and one where every entity is a candidate.
+COMPARED = ("transe", "complex", "cached", "all")
+
+
+@pytest.mark.slow
+def test_the_number_of_processes_changes_no_bit():
+    alone = all_kinds(COMPARED)
+    for count, found in in_processes(4, all_kinds, COMPARED, groups=(4, 2)).items():
+        for kind in COMPARED:
+            expected, _ = alone[kind]
+            together = {}
+            for of_process, _ in (each[kind] for each in found):
+                together |= of_process
+            assert together.keys() == expected.keys()
+            for name, tensor in expected.items():
+                if name == "loss":  # the only sum that is taken by process first
+                    torch.testing.assert_close(together[name], tensor)
+                else:
+                    assert torch.equal(together[name], tensor), (count, kind, name)
+        sent = sum(bytes_sent for _, bytes_sent in (each["transe"] for each in found)) / count
+        assert sent == pytest.approx(expected_bytes(count), rel=0.02)
+
+
+def expected_bytes(processes):
+    """Return what a process sends in some steps of the margin loss; no size of a cache is in it."""
+    trainer = take_steps(load_graph("world"), "transe", steps=0)
+    batches = trainer.columns[1][trainer.order].split(trainer.batch_size)
+    relations = sum(len(batch.unique()) for batch in batches[:STEPS])
+    triples, width, others = STEPS * trainer.batch_size / processes, 8, processes - 1
+    rows = 2 * triples * width * 4 * others
+    gradients = (8 * triples * width + 8 * relations * width) * others / processes
+    return rows + gradients
+
+
+def stopped():
+    """Train until a signal that only the last process gets; return where each stopped."""
+    rank, options = torch.distributed.get_rank(), {"epochs": 50, "valid_every": 0}
+    trainer = Trainer(small_graph(300), config("transe", **options), None, Progress("none"))
+    stop = StopRequest()
+    if rank == torch.distributed.get_world_size() - 1:
+        trainer.after_epoch = lambda epoch: setattr(stop, "signal", signal.SIGTERM)
+    with pytest.raises(TrainingInterrupted, match=r"Stopped by SIGTERM after epoch 1 of 50"):
+        trainer.run(resume=False, stop=stop)
+    return trainer.counters.epoch
+
+
+@pytest.mark.slow
+def test_all_processes_stop_where_one_is_asked_to():
+    assert in_processes(2, stopped) == {2: [1, 1]}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampler": "kbgan"}, "do not go with the sampler kbgan; set strata to 1"),
+        ({"trace": True}, "do not go with tracing; set strata to 1"),
+        ({"alpha1": 0.5}, "do not go with alpha1; set strata to 1"),
+        ({"select": "accuracy"}, "do not go with select accuracy; set strata to 1"),
+    ],
+)
+def test_what_strata_cannot_do_is_refused(options, message):
+    given = TrainConfig(strata=2, **options)
+    with pytest.raises(UserError, match=message):
+        given.check_strata()
+    TrainConfig(strata=1, **options).check_strata()
