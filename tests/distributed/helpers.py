@@ -1,14 +1,16 @@
 """Short runs over strata, in this process or in several, and what they end with."""
 
+import math
 import os
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.multiprocessing
 
 from nscaching.distributed.state import split
-from nscaching.graph import load_graph
+from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.training import Progress, TrainConfig, Trainer
 
 STRATA, STEPS = 4, 30
@@ -53,13 +55,21 @@ def config(kind, strata=STRATA, **options):
     return TrainConfig(**{**small, "strata": strata, "epochs": 1, **KINDS[kind], **options})
 
 
+def small_graph(entities=23, relations=3, triples=150, seed=0):
+    limits = (entities, relations, entities)
+    facts = np.random.default_rng(seed).integers(limits, size=(triples, 3))
+    names = [f"e{i}" for i in range(entities)], [f"r{i}" for i in range(relations)]
+    tenth = triples // 10
+    return KnowledgeGraph(*names, facts[2 * tenth :], facts[:tenth], facts[tenth : 2 * tenth])
+
+
 def take_steps(graph, kind, steps=STEPS, **options):
-    """Return a trainer after some steps."""
+    """Return a trainer after some steps, an epoch at most."""
     trainer = Trainer(graph, config(kind, **options), None, Progress("none"))
     trainer.sampler.prepare(trainer.model, trainer.generator)
     trainer.order = trainer.sampler.begin_epoch(0, trainer.generator)
     trainer.executor.begin_epoch(trainer.order, 0)
-    for _ in range(steps):
+    for _ in range(min(steps, math.ceil(len(trainer.order) / trainer.batch_size))):
         trainer.executor.step()
     return trainer
 
@@ -115,8 +125,12 @@ def _one(rank, groups, folder, work, arguments):
 def all_kinds(kinds):
     """Return what short runs of some kinds on ``world`` end with, and what they sent."""
     graph, found = load_graph("world"), {}
+    smaller = small_graph(60, triples=31)
     for kind in kinds:
         trainer = take_steps(graph, kind)
         sent = trainer.placement.shards.exchange.bytes_sent
         found[kind] = ended(trainer), sent
+        # The last batch of an epoch may be smaller than the group.
+        short = take_steps(smaller, kind, batch_size=len(smaller.train) // 2)
+        found[kind][0].update({f"short/{name}": each for name, each in ended(short).items()})
     return found

@@ -11,8 +11,7 @@ from nscaching.models import Side
 from nscaching.sampling import Batch, Candidates, Sampler, triple_columns
 from nscaching.training import Progress, Trainer
 from nscaching.training.step import TrainingStep
-from tests.distributed.helpers import KINDS, config, take_steps
-from tests.distributed.test_strata import small_graph
+from tests.distributed.helpers import KINDS, config, small_graph, take_steps
 
 GRAPH = small_graph(entities=60, triples=400)
 #: Those that draw; dropout is drawn for other shapes.

@@ -3,14 +3,7 @@ import pytest
 
 from nscaching.distributed.strata import Strata, StratumGraph
 from nscaching.errors import UserError
-from nscaching.graph import KnowledgeGraph
-
-
-def small_graph(entities=23, relations=3, triples=150, seed=0):
-    limits = (entities, relations, entities)
-    facts = np.random.default_rng(seed).integers(limits, size=(triples, 3))
-    names = [f"e{i}" for i in range(entities)], [f"r{i}" for i in range(relations)]
-    return KnowledgeGraph(*names, facts[30:], facts[:15], facts[15:30])
+from tests.distributed.helpers import small_graph
 
 
 @pytest.mark.parametrize(("entities", "count"), [(23, 4), (1000, 8), (300, 1), (5, 5)])

@@ -57,7 +57,7 @@ class Exchange:
         sizes = [stop - start for start, stop in pairwise(cuts)]
         mine = sizes[self.rank]
         pieces = self.swap(part, sizes, [mine] * self.world_size)
-        summed = pairwise_sum(pieces.view(self.world_size, mine, -1).unbind(0))
+        summed = pairwise_sum(pieces.view(self.world_size, mine, part.shape[1]).unbind(0))
         everything = summed.repeat(self.world_size, 1)
         return self.swap(everything, [mine] * self.world_size, sizes)
 

@@ -147,11 +147,11 @@ class Shards:
             return total
         cuts = [batch * part // processes for part in range(processes + 1)]
         sizes = [2 * (stop - start) for start, stop in pairwise(cuts)]
-        both = total.view(2, batch, -1)
+        both = total.view(2, batch, total.shape[1])
         given = [both[:, start:stop].flatten(0, 1) for start, stop in pairwise(cuts)]
         mine = sizes[self.exchange.rank]
         came = self.exchange.swap(torch.cat(given), sizes, [mine] * processes)
-        return pairwise_sum(came.view(processes, mine, -1).unbind(0))
+        return pairwise_sum(came.view(processes, mine, total.shape[1]).unbind(0))
 
     def sum_rows(
         self, distinct: Tensor, gradients: RowGradients, triples: Tensor, batch: int

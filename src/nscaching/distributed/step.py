@@ -269,9 +269,10 @@ class ShardedStep(TrainingStep):
             some = queries.block(block)
             (ids, penalty), of_relations = self.n3.gradients(some, self.sampler.both_sides)
             of_slots[ids - first] += penalty
-            relations.append(RowGradients(*of_relations))
-            inside = torch.arange(block.start, block.stop, device=ids.device)
-            triples.append(inside.repeat(len(of_relations[0]) // max(1, len(inside))))
+            if of_relations is not None:
+                relations.append(RowGradients(*of_relations))
+                inside = torch.arange(block.start, block.stop, device=ids.device)
+                triples.append(inside.repeat(2) if self.model.reciprocal else inside)
         entity = [self.shards.send_home(self._places, of_slots), *rows]
         return {"entity": entity, "relation": self._of_relations(relations, triples)}
 

@@ -26,7 +26,7 @@ class N3:
         if self.parts == 1:
             modulus = rows.abs()
         else:
-            numbers = rows.reshape(len(rows), self.parts, -1)
+            numbers = rows.reshape(len(rows), self.parts, rows.shape[1] // self.parts)
             modulus = torch.linalg.vector_norm(numbers, dim=-2).repeat(1, self.parts)
         return modulus.mul_(rows).mul_(3 * self.weight * times)
 
