@@ -39,7 +39,9 @@ LOCAL_BANDWIDTH, LOCAL_LATENCY = 1.2e9, 1.5e-4
 #: The same between hosts, where nothing is said of the network.
 USUAL_GIGABITS, NETWORK_LATENCY = 25.0, 3e-4
 #: Share of the work of a step that every process does: queries, their autograd, book-keeping.
-REPLICATED = 0.25
+REPLICATED = 0.14
+#: What torch.distributed adds to the program.
+_GROUP_BYTES = 50 << 20
 #: Options that may differ between hosts; of the data the fingerprint is compared.
 _OF_HOST = {"data", "device", "eval_memory"}
 
@@ -81,6 +83,8 @@ def plan_process(graph: KnowledgeGraph, config: TrainConfig, processes: int) -> 
         parts[name] = of_relations + math.ceil((whole - of_relations) / processes)
     for name in ("copy", "caches", "known positives", "evaluation"):
         parts[name] = math.ceil(parts[name] / processes)
+    if processes > 1:
+        parts["program"] += _GROUP_BYTES
     if config.strata > 1:
         slots = 2 * batch * 4 * width
         parts["batch"] = math.ceil(parts["batch"] / processes) + 5 * slots
