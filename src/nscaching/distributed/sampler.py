@@ -19,6 +19,7 @@ from nscaching.distributed.strata import StratumGraph
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import BatchQueries, EmbeddingModel
 from nscaching.sampling import SAMPLERS, Batch, Candidates, Queries, Sampler, SamplerOptions, Scorer
+from nscaching.sampling.nscaching import NSCachingSampler
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,10 @@ class StrataSampler(Sampler):
             rows = model.at(shards.rows(number))
             self.parts.append(Stratum(number, sampler, generator, rows))
         first = self.parts[0].sampler
+        for part in self.parts[1:]:  # all caches have the same rows
+            if isinstance(first, NSCachingSampler) and isinstance(part.sampler, NSCachingSampler):
+                for side, cache in part.sampler.caches.items():
+                    cache.first_places = first.caches[side].first_places
         self.reads_other_rows = first.reads_other_rows or (
             first.scores_candidates and model.int8 is None
         )

@@ -106,7 +106,7 @@ class Shards:
     def fetch(self, table: Tensor, places: Tensor) -> Tensor:
         """Return the rows of places, wherever they are. Shapes: (n, w), (m,) -> (m, w)."""
         if self.exchange.world_size == 1:
-            return table[places]
+            return self.exchange.swap(table[places], [len(places)], [len(places)])
         rank, home = self.exchange.rank, places // self._span
         counts = torch.bincount(home, minlength=self.exchange.world_size).tolist()
         mine = table[places[home == rank] - self.first]
@@ -124,7 +124,7 @@ class Shards:
         Shapes: (2b,), those of the block (2m, w).
         """
         if self.exchange.world_size == 1:
-            return RowGradients(places, rows)
+            return RowGradients(places, self.exchange.swap(rows, [len(rows)], [len(rows)]))
         processes, batch = self.exchange.world_size, len(places) // 2
         home = places // self._span
         here = home == self.exchange.rank
@@ -144,7 +144,7 @@ class Shards:
         total = pairwise_sum(parts)
         processes = self.exchange.world_size
         if processes == 1:
-            return total
+            return self.exchange.swap(total, [len(total)], [len(total)])
         cuts = [batch * part // processes for part in range(processes + 1)]
         sizes = [2 * (stop - start) for start, stop in pairwise(cuts)]
         both = total.view(2, batch, total.shape[1])

@@ -53,8 +53,8 @@ class Cache:
         self.owner = torch.zeros(0, dtype=torch.int32, device=device)
         if compiled_for(device) == GPU and self.has_kernels:
             self.owner = torch.zeros(rows, dtype=torch.int32, device=device)
-        self._stamps = torch.zeros(rows if device.type == "cpu" else 0, dtype=torch.int64)
-        self._batches = 0
+        #: Returns the places of a batch at which a row stands for the first time, (b,) -> (m,).
+        self.first_places = FirstPlaces(rows if device.type == "cpu" else 0)
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -109,12 +109,6 @@ class Cache:
         else:
             place = draw_at(uniform, self.drawing_scores(rows), valid, alpha, self.rescaling)
         return ids.gather(1, place).long()
-
-    def first_places(self, rows: Tensor) -> Tensor:
-        """Return the places of a batch at which a row stands for the first time. Shape: (b,)."""
-        self._batches += 1
-        places: Tensor = _first_places(rows, self._stamps, self._batches)
-        return places
 
     def drawing_scores(self, rows: Tensor) -> Tensor:
         """Return the scores by which negatives are drawn from rows. Shapes: (b,) -> (b, N1)."""
@@ -183,6 +177,25 @@ class Cache:
     def totals(self) -> Tensor:
         """Return the sum of the stored scores of each row. Shape: (rows,)."""
         return self.scores.sum(1, dtype=torch.float32)
+
+
+class FirstPlaces:
+    """Finds the places of a batch at which a row stands for the first time.
+
+    Caches of the same rows may share one: it remembers the last batch.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._stamps = torch.zeros(rows, dtype=torch.int64)
+        self._batches = 0
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Return the places. Shapes: (b,) -> (m,)."""
+        if self._last is None or self._last[0] is not rows:
+            self._batches += 1
+            self._last = rows, _first_places(rows, self._stamps, self._batches)
+        return self._last[1]
 
 
 def fresh_entities(rows: Tensor, count: int, num_entities: int, seed: Tensor) -> Tensor:

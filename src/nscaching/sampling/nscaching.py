@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -72,13 +72,11 @@ class NSCachingSampler(Sampler):
     ) -> None:
         super().__init__(graph, options, device, both_sides=both_sides)
         pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
-        self.anchor = {side: _ids(pair.anchor, device) for side, pair in pairs.items()}
-        self.relation = {side: _ids(pair.relation, device) for side, pair in pairs.items()}
+        self._pairs = pairs
         self.caches = {
             side: self._make_cache(len(pair.anchor), graph.num_entities)
             for side, pair in pairs.items()
         }
-        self.row_of_triple = {side: _ids(pair.of_triple, device) for side, pair in pairs.items()}
         self._updating = torch.tensor(True)  # on the host, and part of the state
         self._seeds = torch.zeros(2, dtype=torch.int64, device=device)
         self._int8_update: Int8Update | None = None
@@ -91,6 +89,23 @@ class NSCachingSampler(Sampler):
         self._importance: Tensor | None = None
         if options.importance and options.alpha1 > 0:
             self._importance = torch.ones(self.num_triples, device=device)
+
+    # These are on the device from the first time that they are asked for: few runs need them.
+
+    @cached_property
+    def anchor(self) -> dict[Side, Tensor]:
+        """The entity that each row is about, int32 (rows,)."""
+        return {side: _ids(pair.anchor, self.device) for side, pair in self._pairs.items()}
+
+    @cached_property
+    def relation(self) -> dict[Side, Tensor]:
+        """The relation that each row is about, int32 (rows,)."""
+        return {side: _ids(pair.relation, self.device) for side, pair in self._pairs.items()}
+
+    @cached_property
+    def row_of_triple(self) -> dict[Side, Tensor]:
+        """The row of each training triple, int32 (triples,)."""
+        return {side: _ids(pair.of_triple, self.device) for side, pair in self._pairs.items()}
 
     def _make_cache(self, rows: int, num_entities: int) -> Cache:
         options = self.options
