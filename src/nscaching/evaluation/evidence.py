@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, AnswersBySide, chunk_rows
-from nscaching.graph import KnowledgeGraph, PairRows, pair_rows
+from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS
 from nscaching.graph.pairs import ranges
 from nscaching.models import EmbeddingModel, Side
@@ -81,9 +81,10 @@ class Positions:
         by_place = np.argsort(self._place, kind="stable")
         ends = np.cumsum(self._entities_at)
         self._lines_at = np.split(by_place, ends[:-1]) if places else []
-        #: Share of the questions (?, r, t), and of (h, r, ?), with one answer; (2, relations).
-        pairs = [pair_rows(triples, side, *sizes) for side in ("head", "tail")]
-        self.single = np.stack([_single_share(each, graph.num_relations) for each in pairs])
+        #: Share of the questions (?, r, t), and of (h, r, ?), with one answer, drawn towards one
+        #: half where they are few; (2, relations). An entity asks from where it stands.
+        single = np.bincount(self._place, weights=counts == 1, minlength=places) + 1
+        self.single = (single / (self._entities_at + 2)).reshape(2, -1)[::-1]
         self._columns: dict[int, Column] = {}
 
     @classmethod
@@ -146,14 +147,6 @@ class Positions:
 
 
 _KEPT: WeakKeyDictionary[KnowledgeGraph, dict[bool, Positions]] = WeakKeyDictionary()
-
-
-def _single_share(pairs: PairRows, num_relations: int) -> npt.NDArray[np.float64]:
-    """Return the share of questions with one answer, drawn towards one half where they are few."""
-    single = np.bincount(
-        pairs.relation, weights=np.diff(pairs.offsets) == 1, minlength=num_relations
-    )
-    return (single + 1) / (np.bincount(pairs.relation, minlength=num_relations) + 2)
 
 
 #: The numbers for one question and a candidate: two of the score, four of each entity.

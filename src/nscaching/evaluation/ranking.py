@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -40,22 +41,44 @@ class Count(Protocol):
 class Answers:
     """For every question (h, r, ?), or (?, r, t) for the side HEAD, the entities that answer it."""
 
+    #: Questions that a look through all triples answers, before these are sorted.
+    _UNSORTED = 4
+
     def __init__(self, triples: Ids, side: Side, num_relations: int) -> None:
-        anchor, answer = (2, 0) if side is Side.HEAD else (0, 2)
-        self._num_relations = num_relations
-        keys = pair_keys(triples[:, anchor], triples[:, 1], num_relations)
+        self._columns = (2, 0) if side is Side.HEAD else (0, 2)
+        self._triples, self._num_relations, self._asked = triples, num_relations, 0
+
+    @cached_property
+    def _sorted(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        anchor, answer = self._columns
+        keys = pair_keys(self._triples[:, anchor], self._triples[:, 1], self._num_relations)
         order = np.argsort(keys, kind="stable")
-        self._keys, self._answers = keys[order], triples[order, answer].astype(np.int64)
+        return keys[order], self._triples[order, answer].astype(np.int64)
 
     def of(
         self, anchors: Ids, relations: Ids
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the answers of questions as (question, entity) lists. Shapes: (b,), (b,)."""
+        self._asked += len(anchors)
+        if self._asked <= self._UNSORTED:
+            return self._looked_through(anchors, relations)
         keys = pair_keys(np.asarray(anchors), np.asarray(relations), self._num_relations)
-        start = np.searchsorted(self._keys, keys, side="left")
-        end = np.searchsorted(self._keys, keys, side="right")
+        mine, answers = self._sorted
+        start = np.searchsorted(mine, keys, side="left")
+        end = np.searchsorted(mine, keys, side="right")
         question, place = ranges(start, end - start)
-        return question, self._answers[place]
+        return question, answers[place]
+
+    def _looked_through(
+        self, anchors: Ids, relations: Ids
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        anchor, answer = self._columns
+        asked = zip(anchors, relations, strict=True)
+        mine, of = self._triples[:, anchor], self._triples[:, 1]
+        places = [np.flatnonzero((mine == a) & (of == r)) for a, r in asked]
+        question = np.repeat(np.arange(len(places)), [len(each) for each in places])
+        found = np.concatenate([np.zeros(0, dtype=np.int64), *places])
+        return question, self._triples[found, answer].astype(np.int64)
 
 
 class AnswersBySide(dict[Side, Answers]):

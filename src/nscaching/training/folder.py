@@ -305,6 +305,8 @@ class RunFolder(ArtefactFolder):
                 f"{self.model}: '{what}' holds numbers of type {str(table.dtype)[6:]}, not the "
                 "parameters of a model, which are float32. Restore it from a copy, or train again."
             )
+        if table.sum().isfinite():  # a quarter of the time of a look at every number
+            return
         bad = (~table.isfinite().all(dim=1)).nonzero()[:, 0].tolist()
         if bad:
             more = f" and {len(bad) - 1:,} more" if len(bad) > 1 else ""
