@@ -52,7 +52,10 @@ def test_an_answered_question_says_so(run):
     loaded = ns.load_run(run)
     fact = next(f for f in loaded.graph.train.tolist() if loaded.graph.relations[f[1]] == "speaks")
     question = ("predict", run, "--head", loaded.graph.entities[fact[0]], "--relation", "speaks")
-    assert "No new answer that is likely" in invoke(*question).stdout
+    has = f"The graph has the one answer already: {loaded.graph.entities[fact[2]]}."
+    assert has in invoke(*question).stdout
+    odd = invoke("predict", run, "--head", "land1", "--relation", "in country").stdout
+    assert "land1 is no head of 'in country'; it is of 'has language'." in odd
     assert "contradicts" in invoke(*question, "--contradictions").stdout
 
 

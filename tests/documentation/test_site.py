@@ -10,6 +10,7 @@ import time
 import pytest
 from typer.main import get_command
 
+import nscaching as ns
 from nscaching.cli.main import COMMANDS, app
 
 from ..report.chromium import EXECUTABLE, Chromium
@@ -38,10 +39,12 @@ def site(tmp_path_factory):
 @pytest.mark.slow
 def test_it_holds_the_public_contract(site):
     pages = "".join(page.read_text() for page in (site / "api").glob("*.html"))
-    for name in ("train", "load_run", "load_graph", "Run", "KnowledgeGraph", "TrainConfig"):
+    for name in ns.__all__:
+        assert name == "__version__" or f'id="nscaching.{name}"' in pages, name
+    for name in ("Run.predict_tails", "Run.discover", "Run.update", "NodeEmbedding.classify"):
         assert f'id="nscaching.{name}"' in pages
-    for name in ("tune", "compare", "embed_nodes", "Run.predict_tails"):
-        assert f'id="nscaching.{name}"' in pages
+    for name in ("EntityVectors", "tracking.Tracker", "pykeen.NSCachingNegativeSampler"):
+        assert f'id="nscaching.interop.{name}"' in pages
     assert "N2: fresh entities that a row is offered" in (site / "api/options.html").read_text()
     assert ":class:" not in pages
 

@@ -213,6 +213,7 @@ def test_questions_without_a_chance_are_skipped_and_the_facts_are_the_same(
         (3, {}),
         (40, {"per_question": None, "contradictions": True}),
         (40, {"per_question": 1, "per_answer": 2}),
+        (40, {"per_relation": 5}),
         (20, {"tails": [f"land{number}" for number in range(4)]}),
     ):
         kept.clear()
@@ -256,6 +257,10 @@ def test_diversity_and_contradictions(towns):
     assert len(set(questions)) == len(questions)
     answers = [(f.relation, f.tail) for f in towns.discover(60, per_answer=2)]
     assert max(answers.count(answer) for answer in answers) <= 2
+    each = towns.discover(60, per_relation=2, contradictions=True)
+    for relation in towns.graph.relations:
+        best = towns.discover(2, relations=relation, contradictions=True)
+        assert [fact for fact in each if fact.relation == relation] == best
     assert all(fact.contradicts is None for fact in towns.discover(500))
     assert any(fact.contradicts for fact in towns.discover(5000, contradictions=True))
 

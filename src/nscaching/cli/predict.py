@@ -9,6 +9,7 @@ from nscaching.cli import flags
 from nscaching.cli.flags import flag
 from nscaching.cli.output import friendly, print_json, say, table
 from nscaching.errors import UserError
+from nscaching.models import Side
 from nscaching.runs.api import load_run
 from nscaching.runs.predictions import Predictions
 from nscaching.runs.run import Run
@@ -81,7 +82,23 @@ def predict_command(
         print_json({"predictions": answers.as_dicts()})
     else:
         title = str(file) if file is not None else f"{head or '?'} · {relation} · {tail or '?'}"
-        _show(answers, title, side)
+        if side is None or answers:
+            _show(answers, title, side)
+        if side is not None:
+            _remark(loaded, side, head or tail or "", relation or "", answers)
+
+
+def _remark(run: Run, side: str, anchor: str, relation: str, answers: Predictions) -> None:
+    """Say why a question has no good answers, where it has none."""
+    remark = run.remark(Side.TAIL if side == "tail" else Side.HEAD, anchor, relation)
+    if all(answer.known for answer in answers):
+        say(
+            remark or "No new answer is likely.",
+            "--contradictions shows answers that contradict the graph, --unlikely those that were "
+            "never seen with the relation, --known the facts.",
+        )
+    elif remark is not None:
+        say(remark)
 
 
 def _explain(run: Run, answers: Predictions, as_json: bool) -> None:
@@ -112,11 +129,6 @@ def _show(answers: Predictions, title: str, side: str | None = None) -> None:
         notes = "; ".join([_MARKS[answer.split], *answer.flags])
         rows.append([name, *([chance] if with_chance else []), f"{answer.score:.3f}", notes])
     say(table(title, columns, rows, texts=(0, len(columns) - 1)))
-    if side is not None and all(answer.known for answer in answers):
-        say(
-            "No new answer that is likely; --contradictions shows those that contradict the graph, "
-            "and --unlikely those that were never seen with the relation."
-        )
 
 
 def _neighbours(run: Run, entity: str, k: int, as_json: bool) -> None:
@@ -147,6 +159,7 @@ def discover_command(
     per_answer: Annotated[
         int | None, flag("Facts with the same relation and tail at most.", min=1)
     ] = None,
+    per_relation: Annotated[int | None, flag("Facts of one relation at most.", min=1)] = None,
     contradictions: Annotated[
         bool, flag("Keep facts that contradict the graph, marked as such.", "--contradictions")
     ] = False,
@@ -165,6 +178,7 @@ def discover_command(
         tails=tail or None,
         per_question=per_question,
         per_answer=per_answer,
+        per_relation=per_relation,
         contradictions=contradictions,
         memory_mb=memory,
         progress=Progress("none" if quiet or as_json else "auto"),
@@ -175,3 +189,5 @@ def discover_command(
         print_json({"facts": found.as_dicts()})
     else:
         _show(found, f"{len(found):,} new facts of {loaded.graph.name}")
+        if len(found) > 1 and not relation and len({fact.relation for fact in found}) == 1:
+            say("All are of one relation; --per-relation 3 shows the best of each.")

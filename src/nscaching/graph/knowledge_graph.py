@@ -130,19 +130,54 @@ class KnowledgeGraph:
     def from_networkx(
         cls, graph: Any, *, relation: str = "relation", name: str | None = None
     ) -> KnowledgeGraph:
-        """Make a graph of a NetworkX graph; ``relation`` is the edge attribute that holds it."""
+        """Make a graph of a NetworkX graph.
+
+        Args:
+            graph: A directed graph, with several edges between two nodes or not.
+            relation: The edge attribute that holds the relation.
+            name: What the graph is called in reports.
+
+        Returns:
+            The graph; all edges are for training, unless they have a ``split``.
+
+        Examples:
+            >>> import networkx
+            >>> given = networkx.DiGraph()
+            >>> given.add_edge("Paris", "France", relation="capital of")
+            >>> graph = ns.KnowledgeGraph.from_networkx(given)
+
+        """
         from nscaching.interop.graphs import from_networkx
 
         return from_networkx(graph, relation, name)
 
     def to_networkx(self) -> Any:
-        """Return a NetworkX ``MultiDiGraph`` whose edges have a ``relation`` and a ``split``."""
+        """Return a NetworkX graph.
+
+        Returns:
+            A ``MultiDiGraph`` whose edges have a ``relation`` and a ``split``.
+
+        Examples:
+            >>> degree = run.graph.to_networkx().degree("France")
+
+        """
         from nscaching.interop.graphs import to_networkx
 
         return to_networkx(self)
 
     def to_pyg(self, split: str = "train") -> Any:
-        """Return PyTorch Geometric ``Data``: ``edge_index`` and ``edge_type`` of one split."""
+        """Return one split for PyTorch Geometric.
+
+        Args:
+            split: ``"train"``, ``"valid"`` or ``"test"``.
+
+        Returns:
+            ``Data`` with ``edge_index`` and ``edge_type``.
+
+        Examples:
+            >>> data = run.graph.to_pyg()  # doctest: +SKIP
+
+        """
         from nscaching.interop.graphs import to_pyg
 
         return to_pyg(self, split)
@@ -151,7 +186,17 @@ class KnowledgeGraph:
     def from_rdf(cls, source: Any, query: str | None = None, *, name: str = "") -> KnowledgeGraph:
         """Make a graph of an RDF file or a pyoxigraph store; literals are dropped and counted.
 
-        A SPARQL ``query`` (CONSTRUCT, or SELECT of head, relation, tail) says what is taken.
+        Args:
+            source: A file, or a store.
+            query: SPARQL that says what is taken: CONSTRUCT, or SELECT of head, relation, tail.
+            name: What the graph is called in reports.
+
+        Returns:
+            The graph; all triples are for training.
+
+        Examples:
+            >>> graph = ns.KnowledgeGraph.from_rdf("facts.ttl")  # doctest: +SKIP
+
         """
         from nscaching.interop.graphs import from_rdf
 
@@ -159,13 +204,30 @@ class KnowledgeGraph:
 
     @classmethod
     def from_pykeen(cls, source: Any, *, name: str | None = None) -> KnowledgeGraph:
-        """Make a graph of a PyKEEN data set or triples factory; ids stay as they are."""
+        """Make a graph of a PyKEEN data set or triples factory; ids stay as they are.
+
+        Args:
+            source: A data set, or a factory, whose triples are then for training.
+            name: What the graph is called in reports.
+
+        Returns:
+            The graph.
+
+        Examples:
+            >>> again = ns.KnowledgeGraph.from_pykeen(run.graph.to_pykeen())
+
+        """
         from nscaching.interop.pykeen import from_pykeen
 
         return from_pykeen(source, name)
 
     def to_pykeen(self) -> Any:
-        """Return a PyKEEN data set; ids stay as they are."""
+        """Return a PyKEEN data set; ids stay as they are.
+
+        Returns:
+            A data set with training, validation and testing triples.
+
+        """
         from nscaching.interop.pykeen import to_pykeen
 
         return to_pykeen(self)

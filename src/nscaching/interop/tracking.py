@@ -41,24 +41,65 @@ class Tracker:
     """Told of a run as it trains; a subclass overrides the methods it needs.
 
     By default ``on_epoch`` and ``on_evaluation`` both call ``log_values``.
+
+    Examples:
+        >>> from nscaching.interop.tracking import Tracker
+        >>> class Printer(Tracker):
+        ...     def log_values(self, split, epoch, values):
+        ...         print(epoch, split, "mrr" in values)
+        >>> tracked = ns.train("world", epochs=1, dim=4, track=Printer(), progress="none")
+        1 train False
+        1 valid True
+        1 test True
+
     """
 
     def on_start(self, start: RunStart) -> None:
-        """Training is about to begin."""
+        """Training is about to begin.
+
+        Args:
+            start: Name and options of the run, and how many epochs were done before.
+
+        """
 
     def on_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        """An epoch is done: the loss, and the seconds so far; epochs count from 1."""
+        """An epoch is done.
+
+        Args:
+            epoch: Its number, from 1.
+            values: The loss, and the seconds so far.
+
+        """
         self.log_values("train", epoch, values)
 
     def on_evaluation(self, epoch: int, split: str, values: Mapping[str, float]) -> None:
-        """A split was evaluated; ``epoch`` is that of the model."""
+        """A split was evaluated.
+
+        Args:
+            epoch: The epoch of the model.
+            split: ``"valid"`` or ``"test"``.
+            values: Metrics by name.
+
+        """
         self.log_values(split, epoch, values)
 
     def on_end(self, status: str) -> None:
-        """The run is ``finished``, was ``stopped`` by a signal, or has ``failed``."""
+        """Training is over.
+
+        Args:
+            status: ``"finished"``, ``"stopped"`` by a signal, or ``"failed"``.
+
+        """
 
     def log_values(self, split: str, epoch: int, values: Mapping[str, float]) -> None:
-        """Write values; those of training have the split ``train``."""
+        """Write values.
+
+        Args:
+            split: What they are of; those of training have ``"train"``.
+            epoch: Its number, from 1.
+            values: Numbers by name.
+
+        """
 
 
 class TensorBoardTracker(Tracker):

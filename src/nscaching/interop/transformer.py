@@ -19,10 +19,19 @@ if TYPE_CHECKING:
 class EntityVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Turn entity names into their embeddings.
 
-    ``run`` is a run or its folder. ``X`` is one column of names, or several, whose vectors are then
-    concatenated: two columns describe a pair of entities. ``unknown`` says what is done with a name
-    that the run does not have: ``"error"``, or ``"zero"`` for a vector of zeros. ``unit`` scales
-    all vectors to length one.
+    Args:
+        run: A run, or its folder.
+        unknown: What is done with a name that the run does not have: ``"error"``, or ``"zero"`` for
+            a vector of zeros.
+        unit: Whether all vectors are scaled to length one.
+
+    Examples:
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from nscaching.interop import EntityVectors
+        >>> pipeline = make_pipeline(EntityVectors(run), LogisticRegression())
+        >>> fitted = pipeline.fit(["France", "Spain", "Paris", "Madrid"], [1, 1, 0, 0])
+
     """
 
     def __init__(self, run: Run | str | Path, *, unknown: str = "error", unit: bool = False):
@@ -31,7 +40,17 @@ class EntityVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.unit = unit
 
     def fit(self, X: Any, y: Any = None) -> EntityVectors:
-        """Get the embeddings; nothing is learnt from ``X`` but the number of its columns."""
+        """Get the embeddings; nothing is learnt but the number of columns.
+
+        Args:
+            X: Names: one column, or several, whose vectors are concatenated (two columns describe
+                a pair of entities).
+            y: Ignored.
+
+        Returns:
+            This transformer.
+
+        """
         if self.unknown not in ("error", "zero"):
             raise UserError(f"unknown must be 'error' or 'zero', not {self.unknown!r}.")
         from nscaching.runs.api import load_run
@@ -45,7 +64,15 @@ class EntityVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return the vectors of the names. Shapes: (n,) or (n, m) -> (n, m * width)."""
+        """Return the vectors of names.
+
+        Args:
+            X: Names; shape: (n,) or (n, m).
+
+        Returns:
+            Shape: (n, m * width).
+
+        """
         if not hasattr(self, "vectors_"):
             self.fit(X)  # there is nothing to learn: a fresh one can be used at once
         names = _columns(X)
@@ -67,7 +94,15 @@ class EntityVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return vectors.reshape(len(names), -1)
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
-        """Return one name per component of a vector, such as ``entity0_12``."""
+        """Return one name per component of a vector, such as ``entity0_12``.
+
+        Args:
+            input_features: Ignored.
+
+        Returns:
+            Shape: (m * width,).
+
+        """
         width = self.vectors_.shape[1]
         names = [
             f"entity{column}_{i}" for column in range(self.n_features_in_) for i in range(width)

@@ -86,14 +86,38 @@ class NodeEmbedding:
         )
 
     def vector(self, node: str | int) -> np.ndarray:
-        """Return the vector of a node given by name or id. Shape: (dim,)."""
+        """Return the vector of a node.
+
+        Args:
+            node: Name or id.
+
+        Returns:
+            Shape: (dim,).
+
+        Examples:
+            >>> length = len(nodes.vector("Anna"))
+
+        """
         found: np.ndarray = self.vectors[self.graph.id_of(node)]
         return found
 
     def classify(
         self, labels: Labels | None = None, *, draws: int = 5, seed: int = 0
     ) -> dict[str, dict[str, dict[str, float]]]:
-        """Classify nodes from 30, 50 and 70 % of the labels; see :func:`classify_nodes`."""
+        """Classify nodes by logistic regression from 30, 50 and 70 % of the labels.
+
+        Args:
+            labels: The class of each node; by default those of the graph.
+            draws: How many times labels are drawn.
+            seed: Decides the draws.
+
+        Returns:
+            Mean and deviation of micro-F1 and macro-F1, by share of labels.
+
+        Examples:
+            >>> scores = nodes.classify(draws=2)["50%"]["micro_f1"]["mean"]
+
+        """
         labels = labels or self.graph.labels
         if labels is None:
             raise UserError(
@@ -103,11 +127,35 @@ class NodeEmbedding:
         return classify_nodes(self.vectors, labels, draws=draws, seed=seed)
 
     def predict_links(self, *, seed: int = 0) -> dict[str, Any]:
-        """Tell the held-out edges from pairs without an edge: AUC and average precision."""
+        """Tell the held-out edges from as many pairs without an edge, by cosine.
+
+        Args:
+            seed: Decides the pairs without an edge.
+
+        Returns:
+            AUC, average precision and the number of held-out edges.
+
+        Examples:
+            >>> held = ns.embed_nodes(nodes.graph, held_out=0.1, epochs=1, dim=4, progress="none")
+            >>> found = held.predict_links()
+
+        """
         return link_prediction(self.vectors, self.graph, self.held_out, seed=seed)
 
     def neighbours(self, node: str | int, k: int = 10) -> list[NearNode]:
-        """Return the k nodes whose embeddings are most similar, by cosine."""
+        """Return the nodes whose embeddings are most similar, by cosine.
+
+        Args:
+            node: Name or id.
+            k: How many.
+
+        Returns:
+            Nodes with their cosine, the most similar first; nodes without an edge are left out.
+
+        Examples:
+            >>> near = nodes.neighbours("Anna", k=2)
+
+        """
         if k < 1:
             raise UserError(f"Ask for at least 1 neighbour, not {k}.")
         this = self.graph.id_of(node)
@@ -124,15 +172,51 @@ class NodeEmbedding:
         return [NearNode(self.graph.nodes[at], float(cosine[at])) for at in best]
 
     def export(self, path: str | Path, format: str = "auto") -> list[Path]:
-        """Write the vectors for other programs: npy with names, word2vec text, or Parquet."""
+        """Write the vectors for other programs.
+
+        Args:
+            path: File; for ``npy`` the names are written beside it.
+            format: ``"npy"``, ``"word2vec"`` or ``"parquet"``; by default by the file's ending.
+
+        Returns:
+            The files that were written.
+
+        Examples:
+            >>> files = nodes.export("people.parquet")
+
+        """
         return export_embeddings(Path(path), self.graph.nodes, self.vectors, format)
 
     def picture(self, path: str | Path, *, seed: int = 0) -> Path:
-        """Draw the embedding in two dimensions as SVG, coloured by class."""
+        """Draw the embedding in two dimensions (t-SNE), coloured by class.
+
+        Args:
+            path: File that ends in ``.svg``.
+            seed: Decides the layout, and which nodes are drawn where they are many.
+
+        Returns:
+            The file.
+
+        Examples:
+            >>> file = nodes.picture("people.svg")
+
+        """
         return draw_picture(self, Path(path), seed=seed)
 
     def save(self, out: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the embedding to a folder, which :func:`nscaching.load_nodes` reads back."""
+        """Write the embedding to a folder, which :func:`nscaching.load_nodes` reads back.
+
+        Args:
+            out: The folder.
+            overwrite: Whether an embedding in that folder is replaced.
+
+        Returns:
+            The folder.
+
+        Examples:
+            >>> folder = nodes.save("runs/people", overwrite=True)
+
+        """
         folder = NodeFolder(out)
         with folder.writing():
             folder.refuse_occupied(overwrite)
@@ -282,6 +366,9 @@ def load_nodes(path: str | Path) -> NodeEmbedding:
 
     Returns:
         The embedding with its graph.
+
+    Examples:
+        >>> again = ns.load_nodes(nodes.save("runs/people", overwrite=True))
 
     """
     folder = Path(path)

@@ -79,7 +79,15 @@ class NodeGraph:
         return both if self.directed else both[both[:, 0] < both[:, 1]]
 
     def without_edges(self, keep: npt.NDArray[np.bool_]) -> NodeGraph:
-        """Return the graph with only some of its :meth:`edges`; the nodes stay."""
+        """Return the graph with only some of its edges; the nodes stay.
+
+        Args:
+            keep: Which of :meth:`edges` stay; shape: (edges,).
+
+        Returns:
+            A new graph.
+
+        """
         arcs, weights = self.arcs(), self.weights
         if not self.directed:
             once = arcs[:, 0] < arcs[:, 1]
@@ -94,7 +102,15 @@ class NodeGraph:
         return np.column_stack([ends, self.neighbours.astype(np.int64)])
 
     def id_of(self, node: str | int) -> int:
-        """Return the id of a node given by name, or by id where it is no name."""
+        """Return the id of a node.
+
+        Args:
+            node: Name or id.
+
+        Returns:
+            Its place in ``nodes``; a :class:`UserError` names similar ones where there is none.
+
+        """
         if isinstance(node, str):
             ids: dict[str, int] = self.__dict__.setdefault("_ids", {})
             if not ids:
@@ -110,7 +126,17 @@ class NodeGraph:
         return int(node)
 
     def with_labels(self, nodes: Sequence[str], classes: Sequence[str], source: str) -> NodeGraph:
-        """Return the graph with classes; a labelled node that has no edge is added, isolated."""
+        """Return the graph with classes; a labelled node that has no edge is added, isolated.
+
+        Args:
+            nodes: Names; a node may be named again with the same class.
+            classes: The class of each of them.
+            source: What an error message calls them, such as the name of their file.
+
+        Returns:
+            A new graph.
+
+        """
         names, all_nodes = list(dict.fromkeys(classes)), list(self.nodes)
         number = {name: at for at, name in enumerate(names)}
         ids = {name: at for at, name in enumerate(all_nodes)}

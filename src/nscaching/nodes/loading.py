@@ -46,6 +46,10 @@ def load_node_graph(
     Returns:
         The graph.
 
+    Examples:
+        >>> import torch
+        >>> ring = ns.load_node_graph(torch.tensor([[0, 1, 2], [1, 2, 0]]))
+
     """
     if isinstance(source, str | Path):
         graph = _from_name_or_file(source, directed)

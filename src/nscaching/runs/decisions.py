@@ -164,6 +164,7 @@ class Decisions(Learning):
         tails: Reference | Iterable[Reference] | None = None,
         per_question: int | None = 3,
         per_answer: int | None = None,
+        per_relation: int | None = None,
         contradictions: bool = False,
         memory_mb: int | None = None,
         progress: Progress | None = None,
@@ -180,6 +181,7 @@ class Decisions(Learning):
             tails: Only facts with these tails.
             per_question: At most so many answers to one question; None does not limit them.
             per_answer: At most so many facts with the same relation and tail.
+            per_relation: At most so many facts of one relation.
             contradictions: Whether facts that contradict the graph are kept, flagged: a second
                 answer where the relation has one.
             memory_mb: Bound of the memory for scores.
@@ -206,6 +208,7 @@ class Decisions(Learning):
                 tails=self._entities(tails),
                 per_question=per_question,
                 per_answer=per_answer,
+                per_relation=per_relation,
                 contradictions=contradictions,
                 progress=progress,
             )
@@ -237,6 +240,23 @@ class Decisions(Learning):
             self._explainer = Explainer(self.graph)
         ids = self._triples([(head, relation, tail)])[0]
         return self._explainer.explain(prediction, ids.tolist(), k)
+
+    def remark(self, side: Side, anchor: Reference, relation: Reference) -> str | None:
+        """Return a sentence on a question for one side that can hardly have a new answer."""
+        graph = self.graph
+        entity, r = entity_of(graph, anchor), relation_of(graph, relation)
+        known = graph.answers("tail" if side is Side.TAIL else "head", entity, r)
+        name, of = graph.entities[entity], graph.relations[r]
+        if known and self._asker.evidence.positions.has_one_answer(side, r):
+            fact = graph.entities[next(iter(known))]
+            return f"The graph has the one answer already: {fact}."
+        if not self._asker.whole.rows(Side(1 - side), r, np.array([entity])).seen[0]:
+            column = 2 if side is Side.HEAD else 0
+            used = np.unique(graph.train[graph.train[:, column] == entity, 1]).tolist()
+            others = ", ".join(f"'{graph.relations[each]}'" for each in used[:5])
+            where = "tail" if side is Side.HEAD else "head"
+            return f"{name} is no {where} of '{of}'" + (f"; it is of {others}." if others else ".")
+        return None
 
     # Inside --------------------------------------------------------------------------------------
 

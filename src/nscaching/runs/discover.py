@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -68,11 +69,13 @@ def discover(
     tails: Ids | None = None,
     per_question: int | None = None,
     per_answer: int | None = None,
+    per_relation: int | None = None,
     contradictions: bool = False,
     progress: Progress | None = None,
 ) -> Predictions:
     """Return the most probable new facts; see :meth:`nscaching.Run.discover`."""
-    for name, value in (("n", count), ("per_question", per_question), ("per_answer", per_answer)):
+    limits = {"per_question": per_question, "per_answer": per_answer, "per_relation": per_relation}
+    for name, value in {"n": count, **limits}.items():
         if value is not None and value < 1:
             raise UserError(f"{name} must be at least 1, not {value}.")
     graph = asker.graph
@@ -85,12 +88,16 @@ def discover(
         among = torch.zeros(graph.num_entities, dtype=torch.bool)
         among[torch.from_numpy(tails)] = True
         among = among.to(asker.evidence.model.device)
-    best = Best(count if per_answer is None else max(_KEPT * count, _FEWEST_KEPT))
+    wanted_each = count if per_relation is None else min(count, per_relation)
+    limit = wanted_each if per_answer is None else max(_KEPT * wanted_each, _FEWEST_KEPT)
+    # The best of all relations, or of each.
+    found_best = {0 if per_relation is None else relation: Best(limit) for relation in wanted}
     blocks = _blocks(asker, wanted, None if heads is None else np.unique(heads), contradictions)
     shown = progress or Progress("none")
     with shown.work("asking", sum(len(block) for _, block, _ in blocks)) as advance:
         for relation, block, bounds in blocks:
             advance(len(block))
+            best = found_best[0 if per_relation is None else relation]
             block = block[bounds >= best.least]
             if len(block) == 0:
                 continue
@@ -107,8 +114,10 @@ def discover(
                 [block[found.row], np.full(len(found.row), relation), found.entity]
             )
             best.add(triples.astype(np.int64), found.logit, found.score)
-    triples, numbers = best.ordered()
-    return _chosen(asker, triples, numbers, count, per_question, per_answer)
+    parts = [best.ordered() for best in found_best.values()] or [Best(limit).ordered()]
+    triples, numbers = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.argsort(-numbers[:, 0], kind="stable")
+    return _chosen(asker, triples[order], numbers[order], count, tuple(limits.values()))
 
 
 def _blocks(
@@ -144,13 +153,11 @@ def _chosen(
     triples: Ids,
     numbers: npt.NDArray[np.float64],
     count: int,
-    per_question: int | None,
-    per_answer: int | None,
+    limits: tuple[int | None, ...],
 ) -> Predictions:
-    """Take the best facts in turn, unless there are enough of their kind."""
+    """Take the best facts in turn, unless there are enough of their question, answer, relation."""
     taken = Predictions()
-    asked: dict[tuple[int, int], int] = {}
-    answered: dict[tuple[int, int], int] = {}
+    counts: list[Counter[tuple[int, ...]]] = [Counter() for _ in limits]
     block = max(1000, count)
     for start in range(0, len(triples), block):
         part = slice(start, start + block)
@@ -158,13 +165,12 @@ def _chosen(
             triples[part], numbers[part, 1].tolist(), numbers[part, 0], Side.TAIL
         )
         for (head, relation, tail), prediction in zip(triples[part].tolist(), made, strict=True):
-            question, answer = (head, relation), (relation, tail)
-            if per_question is not None and asked.get(question, 0) >= per_question:
+            kinds = (head, relation), (relation, tail), (relation,)
+            mine = list(zip(counts, kinds, limits, strict=True))
+            if any(most is not None and seen[kind] >= most for seen, kind, most in mine):
                 continue
-            if per_answer is not None and answered.get(answer, 0) >= per_answer:
-                continue
-            asked[question] = asked.get(question, 0) + 1
-            answered[answer] = answered.get(answer, 0) + 1
+            for seen, kind, _ in mine:
+                seen[kind] += 1
             taken.append(prediction)
             if len(taken) == count:
                 return taken

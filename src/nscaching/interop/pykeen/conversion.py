@@ -87,7 +87,20 @@ def _names(factory: Any, kind: str, count: int) -> list[str]:
 
 
 def to_pykeen_model(run: Run) -> Any:
-    """Return the model of a run as a PyKEEN model; scores are equal up to rounding."""
+    """Return the model of a run as a PyKEEN model; scores are equal up to rounding.
+
+    Args:
+        run: A run whose scoring function PyKEEN has, without reciprocal relations.
+
+    Returns:
+        A PyKEEN model on the CPU.
+
+    Examples:
+        >>> from nscaching.interop.pykeen import to_pykeen_model
+        >>> plain = ns.train("world", scoring="distmult", epochs=1, dim=4, progress="none")
+        >>> model = to_pykeen_model(plain)
+
+    """
     scoring = run.config.scoring
     if scoring not in _CONVERTERS:
         raise UserError(

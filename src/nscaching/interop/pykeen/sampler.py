@@ -57,6 +57,22 @@ class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
     ``candidates``, ``alpha2``, ``alpha3``, ``lazy``, ``pool``, ``rescale``, ``known_positives``,
     ``nu`` and ``preset``, which gives others their defaults. The training callback ``"nscaching"``
     brings the model that scores candidates; in a loop of your own call :meth:`attach`.
+
+    Args:
+        mapped_triples: The training triples; shape: (n, 3).
+        num_negs_per_pos: Negatives per triple; 1 by default.
+        callback: The training callback, which PyKEEN's loop gives.
+        **kwargs: The options above, and those of PyKEEN's samplers.
+
+    Examples:
+        >>> result = pipeline(  # doctest: +SKIP
+        ...     dataset="WN18RR",
+        ...     model="DistMult",
+        ...     negative_sampler="nscaching",
+        ...     negative_sampler_kwargs={"cache_size": 50},
+        ...     training_kwargs={"callbacks": "nscaching"},
+        ... )
+
     """
 
     hpo_default: ClassVar[dict[str, Any]] = {
@@ -92,7 +108,11 @@ class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
     ) -> None:
         """Give the model that candidates are scored with, and fill the caches.
 
-        With ``state``, what :meth:`state` returned, the caches continue where they were.
+        Args:
+            model: A PyKEEN model.
+            mode: PyKEEN's inductive mode, or None.
+            state: What :meth:`state` returned: the caches continue where they were.
+
         """
         self._scorer = PyKEENScorer(model, mode)
         entities, relations = (
@@ -113,13 +133,27 @@ class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
         self._ours.prepare(self._scorer, self._random)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Tell which epoch comes, counted from 0: lazy updates skip some."""
+        """Tell which epoch comes: lazy updates skip some.
+
+        Args:
+            epoch: Its number, from 0.
+
+        """
         self._epoch = epoch
         if self._ours is not None and self._random is not None:
             self._ours.begin_epoch(epoch, self._random)
 
     def sample(self, positive_batch: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return negatives and, where a row was empty or a filter is asked for, which count."""
+        """Draw negatives, then update the rows of the batch.
+
+        Args:
+            positive_batch: Triples; shape: (b, 3).
+
+        Returns:
+            Negatives, (b, k, 3), and where a row was empty or a filter is asked for which of them
+            count, (b, k); else None.
+
+        """
         negatives, exists = self._draw(positive_batch)
         mask = None if self.filterer is None else self.filterer(negative_batch=negatives)
         if not exists.all():
@@ -127,7 +161,15 @@ class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
         return negatives, mask
 
     def corrupt_batch(self, positive_batch: Tensor) -> Tensor:
-        """Draw negatives, then update the rows of the batch. Shapes: (b, 3) -> (b, k, 3)."""
+        """Draw negatives as :meth:`sample` does, without the mask.
+
+        Args:
+            positive_batch: Triples; shape: (b, 3).
+
+        Returns:
+            Negatives; shape: (b, k, 3).
+
+        """
         return self._draw(positive_batch)[0]
 
     def _draw(self, positive_batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -166,7 +208,12 @@ class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
         return Batch(heads, heads, relations, tails, rows[Side.HEAD], rows[Side.TAIL])
 
     def state(self) -> dict[str, Tensor]:
-        """Return the caches, the random state and the epoch: all that a checkpoint needs."""
+        """Return all that a checkpoint needs.
+
+        Returns:
+            The caches, the random state and the epoch.
+
+        """
         if self._ours is None or self._random is None:
             return {}
         ours = {name: part.detach().cpu() for name, part in self._ours.state().items()}
@@ -203,7 +250,10 @@ def _options(given: dict[str, Any], negatives: int, num_entities: int) -> Sample
 
 
 class NSCachingTrainingCallback(TrainingCallback):  # type: ignore[misc]
-    """Goes with ``negative_sampler="nscaching"``, as ``training_kwargs=dict(callbacks=...)``."""
+    """Goes with ``negative_sampler="nscaching"``, as ``training_kwargs=dict(callbacks=...)``.
+
+    It gives the sampler the model, and puts the caches into PyKEEN's checkpoints.
+    """
 
     def __init__(self) -> None:
         super().__init__()
