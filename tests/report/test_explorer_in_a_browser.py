@@ -14,7 +14,9 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.models import SCORING, Side
 from nscaching.report.explorer import SCORED_IN_PAGE, write_explorer
 from nscaching.report.explorer_answers import ExplorerAnswers
+from nscaching.training import TrainConfig
 
+from ..conftest import random_model
 from ..training.helpers import ring, train
 from .chromium import EXECUTABLE
 from .conftest import NASTY
@@ -422,5 +424,5 @@ def large_page(tmp_path_factory, monkeypatch):
     names = [f"{words[i % 7]} name {i % 100} {words[(i // 7) % 7]} {i}" for i in range(n)]
     facts = np.column_stack([rng.permutation(n), rng.integers(0, 5, n), rng.integers(0, n, n)])
     graph = KnowledgeGraph(names, [f"r{i}" for i in range(5)], facts, name="large")
-    run = train(graph, epochs=1, dim=4, scoring="distmult", sampler="uniform", split=0)
+    run = ns.Run(TrainConfig(scoring="distmult", dim=4), graph, random_model("distmult", n, 5, 4))
     return write_explorer(run, tmp_path_factory.mktemp("large") / "explorer.html")

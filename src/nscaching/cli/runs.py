@@ -118,7 +118,7 @@ def update_command(
     ] = None,
     out: Annotated[Path | None, flag("Folder of the new run.", default="RUN-updated")] = None,
     epochs: Annotated[
-        int | None, flag("Epochs of training.", default="a fifth of the run's", min=1)
+        int | None, flag("Epochs of training.", default="half of the run's", min=1)
     ] = None,
     overwrite: flags.Overwrite = False,
     device: flags.Device = "auto",

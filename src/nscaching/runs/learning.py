@@ -154,8 +154,8 @@ class Learning:
             accept: Discovered triples that were found true; they become facts.
             reject: Discovered triples that were found false; they are never offered again.
             out: Folder of the new run.
-            epochs: Epochs of training, from the parameters of this run; by default a fifth of
-                this run's, at least 5.
+            epochs: Epochs of training, from the parameters of this run; by default half of this
+                run's, at least 5.
             overwrite: Whether a run in that folder is replaced.
             progress: How progress is shown.
 

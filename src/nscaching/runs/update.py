@@ -39,11 +39,12 @@ if TYPE_CHECKING:
     from nscaching.runs.run import Run
 
 #: The share of the old run's epochs that an update trains, and the fewest.
-_SHARE_OF_EPOCHS, _FEWEST_EPOCHS = 0.2, 5
+_SHARE_OF_EPOCHS, _FEWEST_EPOCHS = 0.5, 5
 #: Epochs in which new rows alone are trained, on the facts that they stand in.
 _NEW_ROW_EPOCHS = 10
-#: How much of Adagrad's sums of squared gradients is kept: with less, known rows move more.
-_KEPT_SQUARES = 1.0
+#: How much of Adagrad's sums of squared gradients is kept: with less, known rows move more. Chosen
+#: with the epochs on valid of ``world`` (docs/notes/decisions.md).
+_KEPT_SQUARES = 0.1
 
 
 def update_run(
