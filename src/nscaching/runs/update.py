@@ -309,7 +309,7 @@ def _keep_optimiser(trainer: Trainer, run: Run, trained: Trainer | None) -> None
         if name not in state:
             return  # another optimiser
         learnt = trained.optimizer.state()[name].cpu() if trained is not None else None
-        kept = tensor * _KEPT_SQUARES if name.endswith("square") else tensor
+        kept = tensor * _KEPT_SQUARES if optimiser.name == "adagrad" else tensor
         state[name] = _grown_state(kept, state[name].cpu(), learnt, name, old, new)
     optimiser.load_state(state)
 
