@@ -11,6 +11,7 @@ from nscaching.models import Side
 from nscaching.sampling import Batch, Candidates, Sampler, triple_columns
 from nscaching.training import Progress, Trainer
 from nscaching.training.step import TrainingStep
+from tests.conftest import GPU, device_of, forced, quick_forms
 from tests.distributed.helpers import KINDS, config, small_graph, take_steps
 
 GRAPH = small_graph(entities=60, triples=400)
@@ -33,7 +34,7 @@ class Given(Sampler):
 
 def entities_of(shards, number, ids):
     """Return the entities of rows of a stratum; -1 stays."""
-    names = torch.from_numpy(shards.strata.entities(number))
+    names = torch.from_numpy(shards.strata.entities(number)).to(ids.device)
     return torch.where(ids < 0, -1, names[ids.clamp_min(0)])
 
 
@@ -60,9 +61,16 @@ def as_one(sampler, drawn, batch):
     return Candidates(drawn.replaces_head, *candidates, pool=torch.cat(pools), pool_weights=shared)
 
 
+@pytest.mark.parametrize("form", quick_forms())
 @pytest.mark.parametrize("kind", DRAWING)
-def test_tables_move_as_with_all_candidates_in_one_table(kind):
-    sharded = take_steps(GRAPH, kind, steps=3, batch_size=40, **DRAWING[kind])
+def test_tables_move_as_with_all_candidates_in_one_table(kind, form):
+    with forced(form):
+        check_step(kind, device_of(form), *((0, 6) if form == GPU else (3, 40)))
+
+
+def check_step(kind, device, steps, batch_size):
+    options = {"batch_size": batch_size, "device": device, **DRAWING[kind]}
+    sharded = take_steps(GRAPH, kind, steps=steps, **options)
     sharded.optimizer.catch_up_all()
     # Adam's and Adagrad's first steps have the size of the rate, however small a gradient is: they
     # are compared by the state that gradients leave.
@@ -74,9 +82,9 @@ def test_tables_move_as_with_all_candidates_in_one_table(kind):
         lazy = {"lazy": True}
     plain = type(ours)(tables, sharded.config.lr, ours.weight_decay, **lazy)
     model = whole.with_tables(plain.tables)
-    index = torch.arange(90, 130)
+    index = torch.arange(90, 90 + batch_size, device=device)
     batch = Batch.of(sharded.columns, index)
-    of_entities = Batch.of(triple_columns(GRAPH, torch.device("cpu")), index)
+    of_entities = Batch.of(triple_columns(GRAPH, torch.device(device)), index)
     drawn = []
     sample = sharded.sampler.sample
     sharded.sampler.sample = lambda *given: drawn.append(sample(*given)) or drawn[-1]
@@ -89,7 +97,7 @@ def test_tables_move_as_with_all_candidates_in_one_table(kind):
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     sharded.optimizer.catch_up_all()
     moved = sharded.placement.shards.whole(sharded.model)
-    places = torch.from_numpy(sharded.placement.shards.strata.places)
+    places = torch.from_numpy(sharded.placement.shards.strata.places).to(device)
     for name, table in plain.square.items():
         ours = sharded.optimizer.square[name]
         ours = ours[places] if name == "entity" else ours

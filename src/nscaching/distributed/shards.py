@@ -169,7 +169,9 @@ class Shards:
         parts = gradients.rows.new_zeros(share * len(distinct), width)
         parts.index_add_(0, place, gradients.rows)
         summed = pairwise_sum(parts.view(share, len(distinct), width).unbind(0))
-        return RowGradients(distinct, self.exchange.sum(summed))
+        total = self.exchange.sum(summed)
+        touched = (total != 0).any(1)  # other processes do not say which rows they asked with
+        return RowGradients(distinct[touched], total[touched])
 
 
 class FetchingScorer:
