@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nscaching.distributed.shards import Shards, fetched_query
-from nscaching.evaluation.ranking import Counts
+from nscaching.evaluation.ranking import Counts, count_scores
 from nscaching.models import EmbeddingModel, Side
 
 
@@ -45,16 +45,14 @@ class StrataRanking:
                 torch.zeros(len(target), device=model.device),
             ).unsqueeze(0)
         ).sum(0)
-        asked = torch.from_numpy(question).to(model.device)
-        known = self._places[torch.from_numpy(entity).to(model.device)]
-        counts = torch.zeros(2, len(target), dtype=torch.int64, device=model.device)
+        known = self._shards.strata.places[entity]
+        counts = np.zeros((2, len(triples)), dtype=np.int64)
         for each, number in self._pairs(scores):
-            rows = shards.local(known, number)
-            here = rows >= 0
-            each[asked[here], rows[here]] = torch.nan  # neither above nor equal to anything
-            counts[0] += (each > true.unsqueeze(1)).count_nonzero(1)
-            counts[1] += (each == true.unsqueeze(1)).count_nonzero(1)
-        better, equal = exchange.gather(counts.unsqueeze(0)).sum(0).cpu().numpy()
+            rows = known - number * shards.strata.stride
+            here = (rows >= 0) & (rows < shards.strata.stride)
+            counts += count_scores(each, true, question[here], rows[here])
+        summed = exchange.gather(torch.from_numpy(counts).unsqueeze(0).to(model.device)).sum(0)
+        better, equal = summed.cpu().numpy()
         return better, equal, true.isnan().cpu().numpy()
 
     def _pairs(self, scores: list[Tensor]) -> zip[tuple[Tensor, int]]:

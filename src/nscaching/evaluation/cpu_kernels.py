@@ -16,11 +16,11 @@ def count_better(
 ) -> None:
     """Count, per query, the entities that score above its target, and the same as it.
 
-    Known positives, the target among them, do not count. Shapes: scores (b, n); target, better,
-    equal (b,); offsets (b + 1,) into answers.
+    Known positives, the target among them, do not count. Shapes: scores (b, n); the scores of
+    targets, better, equal (b,); offsets (b + 1,) into answers.
     """
     for i in prange(scores.shape[0]):
-        true = scores[i, target[i]]
+        true = target[i]
         above = 0
         same = 0
         for j in range(scores.shape[1]):

@@ -217,35 +217,30 @@ def count_better(
     heads, relations, tails = columns
     anchor, target = (tails, heads) if side is Side.HEAD else (heads, tails)
     scores = model.score_all(side, anchor, relations)
-    true = scores.gather(1, target.unsqueeze(1))
-    filtered = np.bincount(question, minlength=len(triples))
-    if HAVE_NUMBA and scores.device.type == "cpu":
-        better, equal = _count_on_cpu(scores, target, filtered, entity)
-    else:
-        better, equal = _count(scores, true, question, entity)
-    return better, equal, true.squeeze(1).isnan().cpu().numpy()
+    true = scores.gather(1, target.unsqueeze(1)).squeeze(1)
+    return *count_scores(scores, true, question, entity), true.isnan().cpu().numpy()
 
 
-def _count(
-    scores: Tensor, true: Tensor, position: np.ndarray, entity: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Count the unfiltered entities that score above the true one, and the same as it."""
-    place = (
-        torch.from_numpy(position).to(scores.device),
-        torch.from_numpy(entity).to(scores.device).long(),
-    )
-    scores[place] = torch.nan  # neither above nor equal to anything
-    better, equal = (scores > true).count_nonzero(1), (scores == true).count_nonzero(1)
-    return better.cpu().numpy(), equal.cpu().numpy()
+def count_scores(
+    scores: Tensor,
+    true: Tensor,
+    question: npt.NDArray[np.int64],
+    entity: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Count the entities that score above the true one, and the same as it.
 
+    Those that are listed with their question, ascending, do not count; the scores may be changed.
+    Shapes: (b, n), (b,), (m,), (m,) -> (b,) twice.
+    """
+    if HAVE_NUMBA and scores.device.type == "cpu":  # in one pass over the scores
+        from nscaching.evaluation import cpu_kernels
 
-def _count_on_cpu(
-    scores: Tensor, target: Tensor, filtered: np.ndarray, entity: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Do the same in one pass over the scores."""
-    from nscaching.evaluation import cpu_kernels
-
-    offsets = np.concatenate([[0], np.cumsum(filtered)])
-    better, equal = np.empty((2, len(filtered)), dtype=np.int64)
-    cpu_kernels.count_better(scores.numpy(), target.numpy(), offsets, entity, better, equal)
-    return better, equal
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(question, minlength=len(scores)))])
+        better, equal = np.empty((2, len(scores)), dtype=np.int64)
+        given = scores.numpy(), true.numpy(), offsets, entity
+        cpu_kernels.count_better(*given, better, equal)
+        return better, equal
+    place = (torch.from_numpy(each).to(scores.device).long() for each in (question, entity))
+    scores[tuple(place)] = torch.nan  # neither above nor equal to anything
+    above, same = (scores > true.unsqueeze(1)), (scores == true.unsqueeze(1))
+    return above.count_nonzero(1).cpu().numpy(), same.count_nonzero(1).cpu().numpy()

@@ -100,6 +100,7 @@ def _marker(config: TrainConfig) -> Path | None:
         config.n3 > 0,
         config.trace,
         config.pretrain_epochs > 0,
+        config.strata > 1,
     )
     text = repr((stamps, machine, kinds))
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -116,6 +117,7 @@ def perform() -> None:
 
     config = TrainConfig.from_mapping(json.load(sys.stdin), "warm-up")
     small = {**_SMALL, "pretrain_epochs": min(1, config.pretrain_epochs)}
+    small["strata"] = min(2, config.strata)
     limits = (_ENTITIES, _RELATIONS, _ENTITIES)
     facts = np.random.default_rng(0).integers(limits, size=(_FACTS, 3)).astype(str).tolist()
     graph = KnowledgeGraph.from_triples(facts[_HELD_OUT:], valid=facts[:_HELD_OUT])
