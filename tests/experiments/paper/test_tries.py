@@ -75,6 +75,7 @@ def test_searches_cannot_be_tried():
         list(expanded(definition("table-9"), definition("table-9").cells(), 2))
 
 
+@pytest.mark.slow
 def test_the_best_on_valid_is_run_with_every_seed_and_only_that_looks_at_test(tmp_path):
     both = {"samplers": ["bernoulli", "nscaching"]}
     made = run(tmp_path, **both)
@@ -142,7 +143,9 @@ def test_table_8_chooses_by_accuracy(tmp_path):
 def test_the_time_said_before_follows_a_timed_step_and_what_stops_early(tmp_path):
     asked = Request(out=tmp_path, **{**SMALL, "budget": 400, "samplers": ["bernoulli"]})
     cells = list(expanded(definition("table-7"), definition("table-7").cells(**asked.filters), 2))
-    planned = plan(cells, asked, Results(tmp_path), Sources(asked.on))
+    said = []
+    planned = plan(cells, asked, Results(tmp_path), Sources(asked.on), said.append)
+    assert said == ["Timing SimplE, bernoulli, WN18RR"]  # once for all of its tries
     assert all(0 < each.seconds < each.at_most for each in planned)
     rows = [{"kind": TRY, "sampler": "bernoulli", "dataset": "WN18RR", "epochs": 100,
              "settings": {"epochs": 400}}]  # fmt: skip

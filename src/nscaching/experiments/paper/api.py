@@ -112,7 +112,7 @@ def reproduce(
         cells = list(expanded(wanted, cells, request.tries))
     _sources.cache_clear()
     results, sources = Results(request.out), _sources(request.on)
-    planned = plan(cells, request, results, sources)
+    planned = plan(cells, request, results, sources, None if finished else shown.say)
     if finished:
         planned = [each for each in planned if each.state == DONE and each.cell.kind != TRY]
         done = {each.cell.identity for each in planned}

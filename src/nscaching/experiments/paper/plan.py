@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from nscaching.experiments.paper.tries import TRY, TUNED, try_settings, tuned_se
 from nscaching.experiments.runner import DONE, state_of
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.graph.datasets import find_dataset, known_dataset
+from nscaching.models import SCORING
 from nscaching.nodes import NodeGraph, load_node_graph
 from nscaching.nodes.graph import Labels, graph_of_edges
 from nscaching.runs.api import recipe_config
@@ -111,12 +112,16 @@ class Planned:
 
 
 def plan(
-    cells: Sequence[Cell], request: Request, results: Results, sources: Sources
+    cells: Sequence[Cell],
+    request: Request,
+    results: Results,
+    sources: Sources,
+    say: Callable[[str], None] | None = None,
 ) -> list[Planned]:
     """Return the cells once each, with their settings, state and expected time.
 
-    Where tries are asked for, a step of every model and sampler that was not timed on this machine
-    yet is timed now.
+    With ``say``, which is told about it, steps of every model and sampler that tries are asked for
+    and that were not timed on this machine yet are timed now.
     """
     device = pick_device(request.device).type
     hardware = describe_machine(device)
@@ -136,7 +141,8 @@ def plan(
             like = cell.dataset, cell.scoring, cell.sampler
             if like not in timed:
                 factor = slowness(results.rows, hardware, request, like)
-                if factor is None and request.tries and cell.scoring is not None:
+                if factor is None and say and request.tries and cell.scoring is not None:
+                    say(f"Timing {SCORING[cell.scoring].__name__}, {cell.sampler}, {cell.dataset}")
                     factor = timed_now(cell, known, sizes, sources, device)
                 timed[like] = factor or slowness(results.rows, hardware, request) or 1.0
             at_most = seconds * timed[like]
