@@ -33,6 +33,7 @@ import nscaching as ns  # before torch: it sets up threads
 import torch
 
 from nscaching.distributed.launch import joined
+from nscaching.distributed.step import ShardedStep
 from nscaching.training import Progress, TrainConfig, Trainer
 from nscaching.training.memory import peak_bytes
 
@@ -104,6 +105,7 @@ def work(arguments: argparse.Namespace) -> None:
             "strata": config.strata,
             "device": str(trainer.device),
             "nccl": arguments.nccl,
+            "eager": arguments.eager,
             "batch": trainer.batch_size,
             "ms_per_step": 1e3 * seconds / measured,
             "triples_per_second": measured * trainer.batch_size / seconds,
@@ -149,7 +151,7 @@ def processes(arguments: argparse.Namespace) -> None:
         for name in ("dim", "epochs", "batch_size", "device", "most_steps", "warm_up"):
             if getattr(arguments, name) is not None:
                 given += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
-        given += ["--nccl"] if arguments.nccl else []
+        given += [f"--{name}" for name in ("nccl", "eager") if getattr(arguments, name)]
         shared = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
         shared |= {"LOCAL_WORLD_SIZE": str(count)}
         shared |= {"OMP_NUM_THREADS": threads, "NUMBA_NUM_THREADS": threads}
@@ -179,17 +181,25 @@ def quality(arguments: argparse.Namespace) -> None:
         done = {(e["data"], e["kind"], e["strata"], e["seed"]) for e in lines if "seed" in e}
     runs = list(product(range(arguments.seeds), arguments.data, arguments.kinds, arguments.strata))
     part, parts = map(int, arguments.part.split("/"))
+    graphs = {data: ns.load_graph(data) for data in arguments.data}
     for seed, data, kind, strata in runs[part - 1 :: parts]:
         if (data, kind, strata, seed) in done:
             continue
-        graph, started = ns.load_graph(data), time.perf_counter()
-        trainer = Trainer(graph, settings(kind, arguments, strata, seed), None, Progress("none"))
-        trainer.run(resume=False)
+        started, config = time.perf_counter(), settings(kind, arguments, strata, seed)
+        trainer = Trainer(graphs[data], config, None, Progress("none"))
+        try:
+            trainer.run(resume=False)
+        except RuntimeError as error:
+            if arguments.eager or strata == 1 or arguments.out is None:
+                raise
+            print(f"{kind} with {strata} strata: {error}; again without a CUDA graph", flush=True)
+            os.execv(sys.executable, [sys.executable, *sys.argv, "--eager"])
         line = {
             "data": data,
             "kind": kind,
             "strata": strata,
             "seed": seed,
+            "eager": arguments.eager,
             "epochs": arguments.epochs,
             "dim": arguments.dim,
             "valid_mrr": trainer.counters.best_valid["mrr"],  # type: ignore[index]
@@ -222,10 +232,13 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=20, help="steps that are not timed")
     parser.add_argument("--cores", type=int, help="cores that the processes share; default all")
     parser.add_argument("--nccl", action="store_true", help="one process of an NCCL group")
+    parser.add_argument("--eager", action="store_true", help="strata without a CUDA graph")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    if arguments.eager:
+        ShardedStep.may_be_captured = False  # type: ignore[assignment, method-assign]
     {"processes": processes, "quality": quality, "worker": work}[arguments.what](arguments)
 
 

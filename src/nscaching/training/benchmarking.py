@@ -66,9 +66,10 @@ def time_run(
         trainer.executor.loss()  # waits for the device
         seconds.append(time.perf_counter() - started)
     triples = graph.split(split)
-    rank_triples(trainer.model, graph, triples[:10], memory_mb=config.eval_memory)
+    options: Any = {"memory_mb": config.eval_memory, "count": trainer.placement.count()}
+    rank_triples(trainer.model, graph, triples[:10], **options)
     started = time.perf_counter()
-    rank_triples(trainer.model, graph, triples, memory_mb=config.eval_memory)
+    rank_triples(trainer.model, graph, triples, **options)
     evaluation = time.perf_counter() - started
     step_seconds = statistics.median(seconds) / taken
     return Timing(compile_seconds, step_seconds, step_seconds * steps, evaluation)
