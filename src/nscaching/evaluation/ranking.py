@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.pairs import pair_keys, ranges
+from nscaching.graph.pairs import pair_keys, ranges, sorted_distinct
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import EmbeddingModel, Side
@@ -119,7 +119,7 @@ class KnownAnswers:
                 pair_keys(other_question, other, self._num_entities),
             ]
         )
-        question, found = np.divmod(np.unique(keys), self._num_entities)
+        question, found = np.divmod(sorted_distinct(keys), self._num_entities)
         return question, found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, PairRows, TrainingRows
 from nscaching.graph.names import REJECTED
-from nscaching.graph.pairs import ranges
+from nscaching.graph.pairs import ranges, sorted_distinct
 from nscaching.sampling.options import SamplerOptions
 
 #: Bytes of an entry: id and score; count, mean and deviation where they are followed; and of a row.
@@ -74,8 +74,8 @@ def share(pairs: PairRows, most: int) -> PairRows:
     counts = np.diff(pairs.offsets)
     if len(counts) <= most:
         return pairs
-    place = len(counts) - most // 2 - 1
-    own = counts > np.partition(counts, place)[place]
+    with_more = len(counts) - np.cumsum(np.bincount(counts))  # pairs with more than so many triples
+    own = counts > np.flatnonzero(with_more <= most // 2)[0]
     frequent, rare = np.flatnonzero(own), np.flatnonzero(~own)
     left = most - len(frequent)
     row = np.empty(len(counts), dtype=np.int32)
@@ -88,7 +88,7 @@ def share(pairs: PairRows, most: int) -> PairRows:
     for start, stop in pairwise(bounds):
         some = order[start:stop]
         pair, at = ranges(pairs.offsets[some], counts[some])
-        keys = np.unique((row[some][pair].astype(np.int64) << 32) + pairs.answers[at])
+        keys = sorted_distinct((row[some][pair].astype(np.int64) << 32) + pairs.answers[at])
         sizes.append(np.bincount((keys >> 32) - row[some[0]]))
         answers.append((keys & 0xFFFFFFFF).astype(np.int32))
     return PairRows(
