@@ -96,7 +96,7 @@ class Block(Source):
     """Some lines of a file, held in memory: a file of any size is read block by block."""
 
     def __init__(self, path: Path, content: bytes, first_line: int) -> None:
-        self.path, self.first_line = path, first_line
+        self.path, self.first_line, self.size = path, first_line, len(content)
         kept = pa.BufferOutputStream()  # Arrow's own memory, see :meth:`Source.arrow`
         kept.write(content)
         self._held = kept.getvalue()

@@ -192,9 +192,10 @@ def _explained(duckdb: Any, memory: str) -> Iterator[None]:
 # Reading ------------------------------------------------------------------------------------------
 
 
-def _blocks(path: Path, notes: list[str]) -> Iterator[NamedTriples]:
+def _blocks(path: Path, notes: list[str], progress: Progress) -> Iterator[NamedTriples]:
     """Yield the triples of a file in blocks; add remarks to the notes."""
-    kind, count, literals = kind_of(path), 0, 0
+    kind, count, literals, done = kind_of(path), 0, 0, 0
+    total = path.stat().st_size if path.suffix.lower() == kind and kind != ".parquet" else None
     reader = Delimited(path, coded=False)
     for block in parquet_blocks(path) if kind == ".parquet" else text_blocks(path):
         if isinstance(block, NamedTriples):
@@ -207,6 +208,8 @@ def _blocks(path: Path, notes: list[str]) -> Iterator[NamedTriples]:
             triples = reading.triples
             notes.extend(reading.notes)
         count += len(triples)
+        done += 0 if isinstance(block, NamedTriples) else block.size
+        progress(done, total, f"reading {path.name}")
         yield triples
     if count == 0:
         raise only_literals(path) if literals else no_triples(path)
@@ -258,15 +261,14 @@ class _Ingestion:
 
     def _read(self, base: Any, path: Path, split: int) -> None:
         """Append the triples of a file to the table of names."""
-        size, failed = path.stat().st_size, []
+        failed: list[BaseException] = []
 
         def batches() -> Iterator[Any]:
             try:
-                for triples in _blocks(path, self.notes):
+                for triples in _blocks(path, self.notes, self.progress):
                     columns = (triples.head, triples.relation, triples.tail)
                     table = pa.table([c.cast(pa.string()) for c in columns], schema=_SCHEMA)
                     yield from table.to_batches()
-                    self.progress(0, size, f"reading {path.name}")
             except BaseException as error:  # DuckDB would tell of it in words of its own
                 failed.append(error)
                 raise
@@ -280,7 +282,7 @@ class _Ingestion:
                 raise failed[0] from None
             raise
         base.unregister("source")
-        self.progress(size, size, f"reading {path.name}")
+        self.progress(1, 1, f"reading {path.name}")
 
     def _number(self, base: Any, kind: str, names: str) -> None:
         """Write the distinct names, sorted, and make a table of their ids."""
