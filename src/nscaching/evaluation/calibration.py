@@ -26,7 +26,7 @@ import torch
 
 from nscaching.errors import UserError
 from nscaching.evaluation.evidence import Evidence, Features, Positions
-from nscaching.evaluation.ranking import Answers
+from nscaching.evaluation.ranking import KnownAnswers, known_positives
 from nscaching.evaluation.regression import Curve, expit, fit_curve
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import REJECTED, SPLITS
@@ -171,8 +171,7 @@ def _fit_answers(evidence: Evidence, facts: Ids, refused: Ids, side: Side, seed:
     each = len(graph.valid) / len(facts)
     triples = [facts, refused]
     weights = [np.full(len(facts), each), np.full(len(refused), each)]
-    everything = np.concatenate([graph.split(split) for split in SPLITS])
-    known = Answers(everything, side, graph.num_relations)
+    known = known_positives(graph, graph.test)[side]
     scores = [evidence.score_features(np.concatenate(triples), side)]
     questions = _question_sample(evidence, side, random)
     chunk = evidence.chunk()
@@ -250,7 +249,7 @@ def _some_relations(
 
 def _candidates(
     evidence: Evidence,
-    answers: Answers,
+    answers: KnownAnswers,
     side: Side,
     questions: tuple[npt.NDArray[Any], ...],
     random: np.random.Generator,

@@ -24,10 +24,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, AnswersBySide, chunk_rows
+from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, KnownBySide, chunk_rows
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS
-from nscaching.graph.pairs import ranges
+from nscaching.graph.pairs import pair_keys, ranges
 from nscaching.models import EmbeddingModel, Side
 
 #: A relation has one answer where at least this share of its questions has (see ``single``).
@@ -64,15 +64,25 @@ class Positions:
     """The positions of a graph's entities: from its training triples, or from all it knows."""
 
     def __init__(self, graph: KnowledgeGraph, *, whole: bool = False) -> None:
-        splits = SPLITS if whole else SPLITS[:1]
-        triples = np.concatenate([graph.split(split) for split in splits])
-        heads, relations, tails = triples.astype(np.int64).T
         sizes = graph.num_entities, graph.num_relations
         self.num_entities, self.num_relations = sizes
         # One line per entity and position, sorted by both: its entity, position and facts.
         places = 2 * graph.num_relations
-        lines = np.concatenate([heads * places + relations, tails * places + relations + sizes[1]])
-        self._keys, counts = np.unique(lines, return_counts=True)
+        lines, facts = [], []
+        for pairs, first in ((graph.rows.tail, 0), (graph.rows.head, sizes[1])):
+            lines.append(pair_keys(pairs.anchor, pairs.relation, places) + first)
+            facts.append(np.diff(pairs.offsets))
+        for split in SPLITS[1:] if whole else ():
+            heads, relations, tails = graph.split(split).T
+            lines += [pair_keys(heads, relations, places)]
+            lines += [pair_keys(tails, relations, places) + sizes[1]]
+            facts += 2 * [np.ones(len(heads), dtype=np.int64)]
+        keys = np.concatenate(lines)
+        order = np.argsort(keys)
+        keys = keys[order]
+        first_of = np.flatnonzero(np.diff(keys, prepend=-1))
+        self._keys = keys[first_of]
+        counts = np.add.reduceat(np.concatenate(facts)[order], first_of) if len(keys) else keys
         self._entity, self._place = np.divmod(self._keys, max(1, places))
         self._counts = counts.astype(np.float32)
         self._from = np.searchsorted(self._entity, np.arange(sizes[0] + 1))
@@ -196,7 +206,7 @@ class Evidence:
     ) -> None:
         self.model, self.graph, self.memory_mb = model, graph, memory_mb
         self.positions = Positions.of(graph)
-        self.known = AnswersBySide(graph.train, graph.num_relations)
+        self.known = KnownBySide(graph, graph.train[:0])
         #: What scores are multiplied with before the softmax.
         self.temperature = 1.0 if temperature is None else temperature
         if temperature is None:

@@ -19,11 +19,11 @@ from nscaching.evaluation.evidence import (
     Positions,
     Questions,
 )
-from nscaching.evaluation.ranking import AnswersBySide
+from nscaching.evaluation.ranking import AnswersBySide, known_positives
 from nscaching.evaluation.regression import expit
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS
-from nscaching.graph.pairs import triple_keys
+from nscaching.graph.pairs import contained
 from nscaching.models import EmbeddingModel, Side
 from nscaching.runs.predictions import Named, Prediction
 
@@ -61,8 +61,7 @@ class Asker:
         self.graph, self.calibration, self.rejected = graph, calibration, rejected
         temperature = calibration.temperature if calibration is not None else None
         self.evidence = Evidence(model, graph, temperature, memory_mb)
-        self.facts = np.concatenate([graph.split(split) for split in SPLITS])
-        self.known = AnswersBySide(self.facts, graph.num_relations)
+        self.known = known_positives(graph, graph.test)
         #: What all known facts say of entities: new facts are judged by it, known ones by training.
         self.whole = Positions.of(graph, whole=True)
         self._refused = AnswersBySide(rejected, graph.num_relations)
@@ -285,14 +284,13 @@ class Asker:
     def splits(self, triples: Ids) -> list[str | None]:
         """Return the split that holds each triple, train before valid before test; else None."""
         sizes = self.graph.num_entities, self.graph.num_relations
-        keys = triple_keys(np.concatenate([self.facts, triples]), *sizes)
-        facts, asked = keys[: len(self.facts)], keys[len(self.facts) :]
-        wanted = np.flatnonzero(np.isin(facts, asked))
-        held = np.repeat(SPLITS, [len(self.graph.split(split)) for split in SPLITS])
-        found: dict[int, str] = {}
-        for place in wanted[::-1].tolist():
-            found[int(facts[place])] = str(held[place])
-        return [found.get(key) for key in asked.tolist()]
+        heads, relations, tails = triples.T
+        found = np.full(len(triples), None, dtype=object)
+        for split in SPLITS[:0:-1]:
+            found[contained(triples, self.graph.split(split), *sizes)] = split
+        found[self.graph.rows.tail.contains(heads, relations, tails)] = "train"
+        listed: list[str | None] = found.tolist()
+        return listed
 
     def contradicted(self, triples: Ids) -> list[Named | None]:
         """Return for each triple a fact of a relation with one answer that it contradicts."""
