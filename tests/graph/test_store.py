@@ -6,6 +6,7 @@ import pytest
 import nscaching as ns
 from nscaching import KnowledgeGraph, UserError, ingest, load_graph
 from nscaching.graph.pairs import pair_rows
+from nscaching.runs.check import check_folder
 from tests.graph.test_ingest import named, random_lines
 
 pytest.importorskip("duckdb")
@@ -151,3 +152,15 @@ def test_pairs_are_found_with_what_completes_them(side):
     assert rows.contains(triples[:, anchor], triples[:, 1], other).tolist() == [
         tuple(t) in expected for t in moved.tolist()
     ]
+
+
+def test_check_reads_what_is_only_mapped_in_use(copied):
+    assert check_folder(copied).whole
+    file = copied / "train.npy"
+    content = bytearray(file.read_bytes())
+    assert len(content) > 3 * 4096  # the changed byte is in neither end, which are always read
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    (part,) = check_folder(copied).parts
+    assert part.state == "damaged"
+    assert "was changed since it was written" in part.remark

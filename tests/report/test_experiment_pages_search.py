@@ -57,6 +57,16 @@ def test_what_the_fit_does_not_support_is_a_sentence(result):
     assert "Predicted MRR over" not in read(page).words
 
 
+def test_names_in_a_search_do_not_bite(result):
+    evil = "</script><script>alert(1)</script>"
+    trials = [replace(trial, error=evil, status="failed") for trial in result.trials[1:]]
+    base = replace(result.base, data=evil)
+    page = search_page(replace(result, base=base, trials=[result.trials[0], *trials]))
+    assert evil not in page
+    assert "<script>alert" not in page
+    assert "alert(1)" in read(page).words
+
+
 @pytest.mark.parametrize("alpha3", [1.0, 4.0], ids=["flags", "base"])
 def test_the_command_repeats_the_search(tmp_path, data, alpha3):
     """Where the first trial stands elsewhere than by default, no flag can say so."""

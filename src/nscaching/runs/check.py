@@ -12,6 +12,7 @@ from nscaching.artefacts import MARKER, ArtefactFolder
 from nscaching.artefacts.files import read_json_lines, read_tensors
 from nscaching.distributed.sharded_model import INDEX, PATTERN, has_shards
 from nscaching.errors import UserError
+from nscaching.graph.store import GraphStore, fingerprint
 from nscaching.training import RunFolder, checkpoint, sharded_checkpoint
 
 
@@ -62,6 +63,8 @@ def check_folder(path: str | Path) -> FolderCheck:
         _check_run(run, found)
     elif kind == "nodes":
         _check_nodes(folder, found)
+    elif kind == "graph":
+        _check_graph(GraphStore(folder), found)
     else:
         _check_many(folder, found)
     return found
@@ -87,6 +90,8 @@ def _check_run(run: RunFolder, found: FolderCheck) -> None:
     marked = _read(found, run.marker, run.read_marker, absent="of 0.1.0: without digests")
     config = _read(found, run.config, run.read_config)
     graph = _read(found, run.graph, run.read_graph, remark="with entities.txt and relations.txt")
+    if run.store.marker.is_file():
+        _check_graph(run.store, found)
     if config is not None and graph is not None:
         started = "training was stopped before there was one"
         shards = sorted(run.path.glob(PATTERN)) if has_shards(run.path) else []
@@ -122,6 +127,17 @@ def _check_nodes(folder: Path, found: FolderCheck) -> None:
 
     _read(found, folder / MARKER, NodeFolder(folder).read_marker, absent="of 0.1.0")
     _read(found, folder / "model.safetensors", lambda: load_nodes(folder), remark="with its graph")
+
+
+def _check_graph(store: GraphStore, found: FolderCheck) -> None:
+    """Read all of a graph on disk, which is mapped and looked at in part where it is used."""
+
+    def read() -> None:
+        told = store.open()
+        if fingerprint(store.path) != told.fingerprint:
+            raise store.damaged(store.path, "was changed since it was written")
+
+    _read(found, store.path, read, remark="names and triples")
 
 
 def _check_many(folder: Path, found: FolderCheck) -> None:

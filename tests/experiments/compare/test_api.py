@@ -322,6 +322,28 @@ def test_a_killed_comparison_knows_its_finished_runs_from_the_log(data, tmp_path
     assert [result.test for result in again.runs] == [run["test"] for run in stored["runs"]]
 
 
+DAMAGE = [b"\xff\xfe", b"[" * 50_000, b"[]", b"{}", b'{"runs": 3}', b'{"data": {}, "seeds": "x"}']
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=range(len(DAMAGE)))
+def test_a_damaged_comparison_is_one_sentence_with_the_file(tmp_path, damage):
+    (tmp_path / "compare.json").write_bytes(damage)
+    with pytest.raises(ns.UserError, match=r"compare\.json") as said:
+        api._earlier(tmp_path)
+    assert "\n" not in str(said.value)
+
+
+def test_a_damaged_line_of_the_log_is_run_again(data, tmp_path, trained):
+    out = tmp_path / "C"
+    whole = compare(data, "uniform,bernoulli", out=out)
+    lines = (out / "trials.jsonl").read_bytes().splitlines(keepends=True)
+    (out / "trials.jsonl").write_bytes(lines[0] + b"\xff" + lines[1])
+    trained.clear()
+    again = ns.compare(out=out, resume=True, progress="none")
+    assert trained == ["bernoulli-seed0"]
+    assert [run.test for run in again.runs] == [run.test for run in whole.runs]
+
+
 def test_a_folder_with_something_else_is_refused_and_one_in_use_too(data, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("!")

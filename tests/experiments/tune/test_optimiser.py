@@ -124,5 +124,28 @@ def test_a_log_that_calls_the_score_mrr_is_read(tmp_path):
     assert log.events()[1][1].score == 0.25
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"\xff\xfe\n",
+        b"[" * 50_000 + b"\n",
+        b'{"event": 3}\n',
+        b"{}\n",
+        b'{"event": "asked"}\n',
+        b"7\n",
+    ],
+    ids=range(6),
+)
+def test_a_damaged_log_is_believed_up_to_the_damage(tmp_path, damage):
+    log = SearchLog(tmp_path / "trials.jsonl")
+    for number in (1, 2):
+        log.asked(Proposal(number, {"alpha1": 0.5}, 9))
+    first, second = log.path.read_bytes().splitlines(keepends=True)
+    log.path.write_bytes(first + damage + b"\n" + second)
+    assert log.events() == [(Proposal(1, {"alpha1": 0.5}, 9), None)]
+    log.repair()
+    assert log.path.read_bytes() == first
+
+
 def test_a_question_knows_its_key():
     assert Proposal(3, {}, 9).key == (3, 9)

@@ -182,7 +182,7 @@ def read_comparison(file: Path) -> Comparison:
             runs=[RunResult.from_mapping(result) for result in values["runs"]],
             **{name: values[name] for name in _GIVEN},
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{file} cannot be read as a comparison ({error}). Remove it and name data and "
             "samplers again; finished runs beside it are kept."

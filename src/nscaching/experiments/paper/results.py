@@ -19,7 +19,7 @@ from nscaching.artefacts.files import (
     unsealed,
     write_text,
 )
-from nscaching.errors import UserError
+from nscaching.errors import UserError, shown
 from nscaching.experiments.paper.definitions import (
     LENGTHS,
     Cell,
@@ -151,8 +151,9 @@ def _read_rows(file: Path) -> list[Row]:
             rows.append(whole)
         return [row for row in rows if cell_of(row).identity]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        wrong = shown(f"{type(error).__name__}: {error}", 120)
         raise UserError(
-            f"{file} is not a list of results ({error!r}). Restore it, or choose another folder."
+            f"{file} is not a list of results ({wrong}). Restore it, or choose another folder."
         ) from error
 
 
@@ -192,13 +193,13 @@ def beside(draw: str, seeds: Sequence[Row]) -> list[Beside]:
     done = [row for row in seeds if not row["error"]]
     if not done:
         return []
-    found, table, shown = [measures(draw, row) for row in done], _PRINTED_IN.get(draw), []
+    found, table, both = [measures(draw, row) for row in done], _PRINTED_IN.get(draw), []
     paper = printed(table, done[0]) if table else {}
     for name in found[0]:
         values = [each[name] for each in found]
         spread = statistics.stdev(values) if len(values) > 1 else None
-        shown.append(Beside(name, statistics.fmean(values), spread, paper.get(name)))
-    return shown
+        both.append(Beside(name, statistics.fmean(values), spread, paper.get(name)))
+    return both
 
 
 def measures(draw: str, row: Mapping[str, Any]) -> dict[str, float]:
