@@ -40,7 +40,7 @@ _HEAD = """# The paper, reproduced
 **Equally tuned** runs have the same number of tries from one grid, whatever their sampler, each
 chosen on valid by the measure that the table reports; then the test split, once per seed.
 **Earlier** ones have the settings of the package, which were tuned more for NSCaching than for
-Bernoulli on WN18 and FB15K: they stand until they are replaced, and their gains are too large.
+Bernoulli on WN18 and FB15K: they stand until they are replaced, and favour NSCaching there.
 """
 _LONG = """# The paper, reproduced: {what}
 
