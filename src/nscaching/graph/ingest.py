@@ -238,7 +238,7 @@ class _Ingestion:
             "temp_directory": str(self.spill / "duckdb"),
             "preserve_insertion_order": False,
         }
-        base = duckdb.connect(str(self.spill / "work.duckdb"), config=settings)
+        base = duckdb.connect(":memory:", config=settings)  # tables are spilled as they are
         try:
             base.execute("CREATE TABLE raw (h VARCHAR, r VARCHAR, t VARCHAR, split UTINYINT)")
             for number, split in enumerate(SPLITS):
