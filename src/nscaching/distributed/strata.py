@@ -83,13 +83,13 @@ def _known(pairs: PairRows, strata: Strata, number: int) -> PairRows:
     places = strata.places[pairs.answers]
     inside = places // strata.stride == number
     rows = np.repeat(np.arange(len(pairs)), np.diff(pairs.offsets))[inside]
-    answers = places[inside] % strata.stride
-    order = np.argsort(rows * strata.stride + answers)
     counts = np.bincount(rows, minlength=len(pairs))
+    keys = rows * strata.stride + places[inside] % strata.stride
+    keys.sort(kind="stable")  # rows are in order already
     return PairRows(
         of_triple=pairs.of_triple,
         anchor=pairs.anchor,
         relation=pairs.relation,
         offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        answers=answers[order].astype(np.int32),
+        answers=(keys % strata.stride).astype(np.int32),
     )
