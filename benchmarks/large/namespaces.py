@@ -14,6 +14,8 @@ import argparse
 import json
 import math
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -95,6 +97,29 @@ def train(options: dict[str, Any], each: int, out: Path) -> dict[str, Any]:
     return {**summary, "sent": [b - a for a, b in zip(before, after, strict=True)]}
 
 
+def follow(page: Path) -> None:
+    """Run the blocks of a page that begin with ``# on the first host`` or second, word by word."""
+    blocks = re.findall(
+        r"^```text\n# on the (first|second) host\n(.*?)^```", page.read_text(), re.M | re.S
+    )
+    graph = page.resolve().parents[1] / "examples" / "my-graph.tsv"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with two_hosts(), tempfile.TemporaryDirectory() as folder:
+        shutil.copy(graph, folder)
+        waiting = []
+        for number, (which, command) in enumerate(blocks):
+            host = HOSTS[which == "second"]
+            words = ["ip", "netns", "exec", host, "bash", "-c", command]
+            run = subprocess.Popen(words, cwd=folder, env={**os.environ, "PATH": path})
+            waiting.append(run)
+            follows = number + 1 < len(blocks) and blocks[number + 1][0] != which
+            if not (follows and "torchrun" in command) or which == "second":
+                codes = [each.wait() for each in waiting]
+                if any(codes):
+                    raise SystemExit(f"{command} ended with {codes}")
+                waiting = []
+
+
 def measure(
     method: str, options: dict[str, Any], config: TrainConfig, graph: Any, given: Any
 ) -> Iterator[dict[str, Any]]:
@@ -146,7 +171,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, nargs=2, default=[1, 3], help="short and longer run")
     parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--page", type=Path, help="only follow the commands of this page")
     given = parser.parse_args()
+    if given.page is not None:
+        follow(given.page)
+        return
     os.environ.setdefault("NSCACHING_WARM_UP", "0")
     lines = []
     for method in given.methods:

@@ -92,7 +92,8 @@ def train(
         with group.together():
             if group.rank == 0 and out is not None:
                 held.enter_context(RunFolder(out).writing())
-        if out is not None and attempt() > 0 and RunFolder(out).is_of_launch():
+        again = out is not None and attempt() > 0 and RunFolder(out).is_of_launch()
+        if group.broadcast(again):
             resume, overwrite = True, False
             shown.say(f"A process was lost; resuming from the last checkpoint ({attempt()}).")
         trainer = make_trainer(
