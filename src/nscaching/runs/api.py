@@ -286,12 +286,14 @@ def _done_so_far(folder: RunFolder) -> Counters | None:
     return None
 
 
-def load_run(path: str | Path, device: str = "auto") -> Run:
+def load_run(path: str | Path, device: str = "auto", *, mapped: bool | None = None) -> Run:
     """Read a run folder back.
 
     Args:
         path: The folder that :func:`train` was given as ``out``.
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"mps"``.
+        mapped: Whether the shards of a run with strata stay on disk and are read one after the
+            other; by default those that would take half of the free memory or more.
 
     Returns:
         The run with its graph, model, metrics and probabilities.
@@ -300,7 +302,7 @@ def load_run(path: str | Path, device: str = "auto") -> Run:
         >>> run = ns.load_run("runs/world")
 
     """
-    return Run.load(path, pick_device(device))
+    return Run.load(path, pick_device(device), mapped)
 
 
 def make_config(graph: KnowledgeGraph | str | Path | None, given: dict[str, Any]) -> TrainConfig:
