@@ -118,7 +118,7 @@ def _fitted(options: dict[str, Any], graph: KnowledgeGraph, device: str) -> dict
         "batch_size": batch,
         "epochs": epochs,
         "valid_every": max(1, epochs // 15),
-        "n3": 0.02 if many else penalty,
+        "n3": penalty,
     }
     if options["sampler"] == "nscaching":
         size = 100 if many and on_gpu else 50 if on_gpu else 20
