@@ -108,9 +108,15 @@ def check_step(kind, device, steps, batch_size):
     assert torch.equal(moved.entity[still], plain.tables["entity"][still])
 
 
-def test_all_entities_of_strata_are_all_entities():
+@pytest.mark.parametrize("form", quick_forms())
+def test_all_entities_of_strata_are_all_entities(form):
     """Nothing is drawn, so that four strata train the same as one, up to the order of sums."""
-    options = {"lr": 0.01, "batch_size": 50}
+    with forced(form):
+        check_all_entities(device_of(form))
+
+
+def check_all_entities(device):
+    options = {"lr": 0.01, "batch_size": 50, "device": device}
     whole, cut = (take_steps(GRAPH, "all", steps=0, strata=strata, **options) for strata in (1, 4))
     shards = cut.placement.shards
     for name, table in shards.sharded(whole.model).state().items():
