@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from nscaching import TrainingDiverged, TrainingInterrupted
+from nscaching import NSCachingError, TrainingDiverged, TrainingInterrupted
 from nscaching.experiments.runner import (
     DONE,
     FAILED,
@@ -112,6 +112,16 @@ def test_the_time_left_is_that_of_what_is_not_known(log, capsys):
         "Run 3 of 4: letter c (about 2 min 0 s left for all)",
         "Run 4 of 4: letter d (about 1 min 0 s left for all)",
     ]
+
+
+def test_a_gpu_that_failed_ends_the_sweep_and_leaves_no_failures(log):
+    broken = RuntimeError("CUDA error: an illegal memory access was encountered\nSearch for it.")
+    sweep = Letters("abc", log, {"b": broken})
+    with pytest.raises(NSCachingError, match=r"memory access was encountered\. Everything") as told:
+        run_all(sweep)
+    assert str(told.value).endswith("Resume with:\n  write --resume")
+    assert sweep.trained == ["a", "b"]
+    assert [record["letter"] for record in log.read()] == ["a"]
 
 
 def test_a_half_written_record_is_dropped(log):

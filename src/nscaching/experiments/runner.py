@@ -72,6 +72,13 @@ def failure(error: Exception) -> str:
     return f"{type(error).__name__}: {text}"
 
 
+def device_lost(error: Exception) -> bool:
+    """Tell whether a GPU failed so that nothing else can run on it in this process."""
+    text = str(error)
+    failed = type(error).__name__ == "AcceleratorError" or "CUDA error" in text
+    return failed and "out of memory" not in text
+
+
 class Experiment(ABC, Generic[C, R]):
     """What is run: which configuration is next, and what to do with its record."""
 
@@ -225,6 +232,11 @@ class Sweep(Experiment[S, Record]):
         except CannotWrite:
             raise
         except Exception as error:
+            if device_lost(error):
+                raise NSCachingError(
+                    f"The GPU failed: {str(error).splitlines()[0]}. Everything finished is kept. "
+                    f"Resume with:\n  {self.resume_command}"
+                ) from error
             reason = failure(error)
             self.progress.say(f"{configuration.title}, failed: {reason}")
             return self._failed(configuration, reason)

@@ -39,7 +39,7 @@ from nscaching.experiments.paper.tries import (
     tried,
     try_row,
 )
-from nscaching.experiments.runner import DONE, Sweep, failure, run_all
+from nscaching.experiments.runner import DONE, Sweep, device_lost, failure, run_all
 from nscaching.experiments.tune.workers import Workers, share_of_machine
 from nscaching.training import Progress
 from nscaching.training.benchmarking import describe_machine
@@ -181,6 +181,8 @@ class CellPlace:
         except CannotWrite:
             raise
         except Exception as error:
+            if device_lost(error):
+                raise
             return self.lost(planned, failure(error))
 
     def lost(self, planned: Planned, error: str) -> Row:
@@ -281,8 +283,7 @@ class CellSweep(Sweep[Planned]):
         found = super().next()
         if found is None or found.cell.kind != TUNED:
             return found
-        records = [self.records[each.identity] for each in self._tries(found)]
-        return replace(found, tries=tuple(row for row in records if not row["error"]))
+        return replace(found, tries=tuple(self.records[x.identity] for x in self._tries(found)))
 
     def _train(self, planned: Planned) -> Row:
         return self.place.make(planned)
@@ -299,7 +300,8 @@ class CellSweep(Sweep[Planned]):
 
     def _keep(self, planned: Planned, record: Row) -> None:
         if planned.cell.kind == TRY:
-            self.results.keep_try(record)
+            if not record["error"]:
+                self.results.keep_try(record)
         else:
             self.file = self.results.keep(self.name, self.rows())
 

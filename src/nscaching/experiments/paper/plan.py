@@ -268,7 +268,10 @@ def epochs_share(rows: Iterable[Row], cell: Cell, settings: Mapping[str, Any]) -
     alike = [row for row in tries if row["sampler"] == cell.sampler] or tries
     near = [row for row in alike if row["dataset"] == cell.dataset] or alike
     found = [_share_trained(row) for row in near]
-    return statistics.fmean(found) if found else float(packaged("costs.yaml")["early_stopping"])
+    if found:
+        return statistics.fmean(found)
+    usual = packaged("costs.yaml")["early_stopping"]
+    return float(usual.get(cell.sampler, usual["others"]))
 
 
 def timed_now(

@@ -100,6 +100,12 @@ def tuned_settings(cell: Cell, tries: int, budget: int | None) -> dict[str, Any]
 
 def best_try(cell: Cell, tries: Sequence[Row]) -> Row:
     """Return the best of the tries of a cell on valid, the first of equals."""
+    failed = [row for row in tries if row["error"]]
+    if failed:  # fewer tries than others have would not be equal care
+        raise UserError(
+            f"{len(failed)} of its {len(tries)} tries failed ({failed[0]['error']}); run the "
+            "command again."
+        )
     learnt = [row for row in tries if row.get("valid")]
     if not learnt:
         raise UserError("None of its tries could be trained.")
