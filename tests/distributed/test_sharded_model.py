@@ -71,6 +71,20 @@ def test_a_model_on_disk_gives_the_same_answers(whole, sharded, tmp_path):
     assert np.array_equal(run.embeddings(), whole.embeddings())
 
 
+@pytest.mark.slow
+def test_decisions_from_a_model_on_disk(tmp_path):
+    out = tmp_path / "run"
+    options = {"scoring": "complex", "recipe": "paper", "dim": 8, "device": "cpu"}
+    ns.train("world", out=out, epochs=1, strata=4, progress="none", **options)
+    on_disk, in_memory = ns.load_run(out, "cpu", mapped=True), ns.load_run(out, "cpu")
+    found = [[p.triple for p in run.discover(20)] for run in (on_disk, in_memory)]
+    assert found[0] == found[1]
+    claims = [("France", "speaks", "French"), ("France", "speaks", "Dutch")]
+    margins = [run.classify(claims)[1] for run in (on_disk, in_memory)]
+    assert np.allclose(margins[0], margins[1], atol=1e-5)
+    assert on_disk.report(tmp_path / "report.html").stat().st_size > 10_000
+
+
 def test_padding_and_pools_of_a_model_on_disk(whole, sharded):
     on_disk = Run.load(sharded, mapped=True).model
     anchor, relation = torch.tensor([3, 4]), torch.tensor([0, 1])

@@ -32,6 +32,8 @@ from nscaching.training.config import TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
 from nscaching.training.memory import MemoryPlan, plan_memory
 
+#: The first version with checkpoints that are safetensors and signals that a launcher handles.
+_TORCH = (2, 9)
 #: Strata of a run on several processes where none are named.
 USUAL_STRATA = 8
 #: Bytes per second and seconds per exchange between processes of one host (gloo, loopback).
@@ -40,14 +42,20 @@ LOCAL_BANDWIDTH, LOCAL_LATENCY = 1.2e9, 1.5e-4
 USUAL_GIGABITS, NETWORK_LATENCY = 25.0, 3e-4
 #: Share of the work of a step that every process does: queries, their autograd, book-keeping.
 REPLICATED = 0.14
-#: What torch.distributed adds to the program.
-_GROUP_BYTES = 50 << 20
+#: What torch.distributed and its checkpoints add to the program.
+_GROUP_BYTES = 100 << 20
 #: Options that may differ between hosts; of the data the fingerprint is compared.
 _OF_HOST = {"data", "device", "eval_memory"}
 
 
 def strata_for(strata: int, processes: int) -> int:
     """Return the strata of a run: those asked for, or a number that many processes divide."""
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if version < _TORCH and max(processes, strata) > 1:
+        raise UserError(
+            f"Runs with strata need torch {_TORCH[0]}.{_TORCH[1]} or newer for their checkpoints; "
+            f"this is {torch.__version__}."
+        )
     if processes > 1 and strata == 1:
         return USUAL_STRATA if USUAL_STRATA % processes == 0 else processes
     if strata % processes:

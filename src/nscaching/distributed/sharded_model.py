@@ -174,13 +174,13 @@ class MappedRows:
 class ShardedModel(EmbeddingModel):
     """A model whose entity rows stay on disk: it reads one shard after the other."""
 
-    def blocks(self) -> list[Block]:
-        """Return the shards."""
+    def shards(self) -> list[Block]:
+        """Return the shards, which are on disk."""
         return cast(MappedRows, self.entity).blocks
 
     def to(self, device: torch.device) -> ShardedModel:
         """Return the model with its relations, and every shard while it is read, on a device."""
-        rows = cast(Tensor, MappedRows(self.blocks(), device))
+        rows = cast(Tensor, MappedRows(self.shards(), device))
         relation = self.relation.to(device)
         return ShardedModel(self.scoring, rows, relation, reciprocal=self.reciprocal)
 
@@ -201,6 +201,5 @@ class ShardedModel(EmbeddingModel):
         query = self.query(side, anchor, relation)
         scores = torch.empty(len(anchor), self.num_entities, device=self.device)
         for ids, rows in self.blocks():
-            scored = self.match.forward_all(query, rows.to(self.device).float())
-            scores[:, ids.to(self.device)] = scored
+            scores[:, ids] = self.match.forward_all(query, rows)
         return scores

@@ -269,19 +269,21 @@ class Evidence:
         In standard deviations of that question. Where scores are dot products it is the Mahalanobis
         norm of the entity's vector, by the inequality of Cauchy and Schwarz; else None.
         """
-        table = self.model.entity
-        if self.model.match.name != "dot" or not bool(table.isfinite().all()):
+        model, (count, width) = self.model, self.model.entity.shape
+        size = max(1, (1 << 24) // width)
+        sums = [rows.double().sum(dim=0) for _, rows in model.blocks(size)]
+        centre = torch.stack(sums).sum(0) / count
+        if model.match.name != "dot" or not bool(centre.isfinite().all()):
             return None
-        centre, width = table.double().mean(dim=0), table.shape[1]
-        parts = torch.split(table, max(1, (1 << 24) // width))
         spread = centre.new_zeros(width, width)
-        for part in parts:
-            spread += (part - centre).T @ (part - centre) / max(1, len(table) - 1)
-        ridge = 1e-9 * spread.diagonal().mean() + 1e-30
-        root = torch.linalg.cholesky(spread + ridge * torch.eye(width).to(spread))
-        inverse = torch.linalg.inv(root)
-        norms = [torch.linalg.vector_norm((part - centre) @ inverse.T, dim=1) for part in parts]
-        return torch.cat(norms).float()
+        for _, rows in model.blocks(size):
+            spread += (rows - centre).T @ (rows - centre) / max(1, count - 1)
+        ridge = (1e-9 * spread.diagonal().mean() + 1e-30) * torch.eye(width).to(spread)
+        inverse = torch.linalg.inv(torch.linalg.cholesky(spread + ridge))
+        norms = centre.new_empty(count, dtype=torch.float32)
+        for ids, rows in model.blocks(size):
+            norms[ids] = torch.linalg.vector_norm((rows - centre) @ inverse.T, dim=1).float()
+        return norms
 
     def known_answers(
         self, side: Side, anchors: npt.NDArray[np.integer], relations: npt.NDArray[np.integer]

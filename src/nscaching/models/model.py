@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 
 import torch
@@ -113,9 +114,17 @@ class EmbeddingModel:
         """Return the tables under the names they have in ``model.safetensors``."""
         return {"entity": self.entity, "relation": self.relation}
 
-    def blocks(self) -> list[tuple[Tensor, Tensor]]:
-        """Return ids and rows of all entities, by shard where the table is in shards."""
-        return [(torch.arange(self.num_entities), self.entity.detach())]
+    def blocks(self, size: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Return ids and rows of all entities, at most ``size`` at a time, shard by shard."""
+        for ids, rows in self.shards():
+            most = size or max(1, len(ids))
+            for start in range(0, len(ids), most):
+                part = slice(start, start + most)
+                yield ids[part].to(self.device), rows[part].detach().to(self.device).float()
+
+    def shards(self) -> list[tuple[Tensor, Tensor]]:
+        """Return ids and rows of each part of the entity table, wherever it is."""
+        return [(torch.arange(self.num_entities), self.entity)]
 
     # Queries and scores ------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ def entity_map(run: Run, most: int = MOST_ENTITIES) -> EntityMap:
     degree = np.bincount(graph.train[:, [0, 2]].ravel(), minlength=graph.num_entities)
     ids = np.argsort(-degree, kind="stable")[:most]
     ids = ids[degree[ids] > 0]
-    table = run.model.entity.detach()[torch.from_numpy(ids)].cpu().double().numpy()
+    table = run.model.entity[torch.from_numpy(ids)].detach().cpu().double().numpy()
     places, explained = principal_plane(table)
     role, roles = roles_of(graph, ids)
     return EntityMap(ids, places, degree[ids], role, roles, explained)

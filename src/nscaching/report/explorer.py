@@ -121,7 +121,7 @@ def _contents(answers: ExplorerAnswers, progress: Progress | None) -> dict[str, 
     """Return what the page would otherwise ask the server for."""
     run, graph = answers.run, answers.graph
     splits = [graph.split(name) for name in ("train", "valid", "test")]
-    values, scale = int8_table(run.model.entity)
+    values, scale = int8_table(run.model.entity.detach())
     relation = run.model.relation.detach().float().cpu().numpy()
     return {
         "entities": graph.entities,

@@ -48,7 +48,7 @@ def _finished_together(trainer: Trainer) -> tuple[Run, RankingReport | None]:
     test = (
         trainer.validation.rank(trainer.best_model(), "test") if len(trainer.graph.test) else None
     )
-    run = Run.load(trainer.folder.path, trainer.device, True if current_group().rank else None)
+    run = Run.load(trainer.folder.path, trainer.device, mapped=True)
     if test is not None:
         run.evaluations["test"] = test
     return run, test

@@ -226,7 +226,7 @@ class Run(Decisions):
         mine = normalize(self.model.entity[torch.tensor([this])], dim=1)[0]
         similarity = torch.empty(self.model.num_entities, device=mine.device)
         for ids, rows in self.model.blocks():
-            similarity[ids] = normalize(rows.to(mine), dim=1) @ mine
+            similarity[ids] = normalize(rows, dim=1) @ mine
         similarity[this] = -torch.inf
         best = similarity.topk(min(k, len(similarity) - 1))
         return [
