@@ -96,6 +96,8 @@ def plan_process(graph: KnowledgeGraph, config: TrainConfig, processes: int) -> 
     if config.strata > 1:
         slots = 2 * batch * 4 * width
         parts["batch"] = math.ceil(parts["batch"] / processes) + 5 * slots
+        pairs = len(graph.rows.head.anchor) + len(graph.rows.tail.anchor)
+        parts["known positives"] += 8 * pairs * (config.strata // processes)  # offsets by stratum
         parts["places"] = 16 * graph.num_entities
         kept = sum(parts[name] for name in ("parameters", "optimiser", "best model", "caches"))
         parts["checkpoint"] = kept + kept * processes // config.strata  # a copy, and one stratum
