@@ -95,13 +95,23 @@ def plan_process(graph: KnowledgeGraph, config: TrainConfig, processes: int) -> 
         parts["program"] += _GROUP_BYTES
     if config.strata > 1:
         slots = 2 * batch * 4 * width
-        parts["batch"] = math.ceil(parts["batch"] / processes) + 5 * slots
+        parts["batch"] = math.ceil((parts["batch"] + _own_rows(config) * slots) / processes)
+        parts["batch"] += 5 * slots
         pairs = len(graph.rows.head.anchor) + len(graph.rows.tail.anchor)
         parts["known positives"] += 8 * pairs * (config.strata // processes)  # offsets by stratum
         parts["places"] = 16 * graph.num_entities
         kept = sum(parts[name] for name in ("parameters", "optimiser", "best model", "caches"))
         parts["checkpoint"] = kept + kept * processes // config.strata  # a copy, and one stratum
     return MemoryPlan(parts)
+
+
+def _own_rows(config: TrainConfig) -> int:
+    """Return how many rows a softmax holds per question: few candidates of a stratum each."""
+    if not config.asks_both_sides() or config.sampler == "all":
+        return 0
+    cached = config.cache_size + (0 if config.pool else config.candidates)
+    drawn = cached if config.sampler == "nscaching" else config.negatives or 0
+    return 4 * drawn  # gathered, and three times on the way to the gradients
 
 
 @dataclass(frozen=True)
