@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 #: The share of the old run's epochs that an update trains, and the fewest.
 _SHARE_OF_EPOCHS, _FEWEST_EPOCHS = 0.5, 5
-#: Epochs in which new rows alone are trained, on the facts that they stand in.
-_NEW_ROW_EPOCHS = 10
+#: Epochs in which new rows alone are trained, on the facts that they stand in; with Adam, which
+#: moves a row by about the learning rate per step, as many as it takes to come this far.
+_NEW_ROW_EPOCHS, _NEW_ROW_WAY = 10, 0.2
 #: How much of Adagrad's sums of squared gradients is kept: with less, known rows move more. Chosen
 #: with the epochs on valid of ``world`` (docs/notes/decisions.md).
 _KEPT_SQUARES = 0.1
@@ -275,7 +276,12 @@ def train_new_rows(
     if not new.any():
         return None
     part = KnowledgeGraph(graph.entities, graph.relations, train[new], name=graph.name)
-    settings = replace(config, epochs=_NEW_ROW_EPOCHS, trace=False, trace_row=(), trace_triple=())
+    epochs = _NEW_ROW_EPOCHS
+    if config.optimizer == "adam":
+        count = int(new.sum())
+        steps = -(-count // config.batch(count))
+        epochs = max(epochs, round(_NEW_ROW_WAY / config.lr / steps))
+    settings = replace(config, epochs=epochs, trace=False, trace_row=(), trace_triple=())
     trainer = Trainer(part, settings, None, Progress("none"))
     for name, table in trainer.model.state().items():
         table.copy_(tables[name])
