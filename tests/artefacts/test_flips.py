@@ -21,11 +21,11 @@ def script():
 @pytest.mark.slow
 def test_a_flipped_byte_loads_equal_or_is_refused(tmp_path, script):
     train(ring(), out=tmp_path / "R", epochs=1, dim=4, trace=True)
-    counted = script.campaign(tmp_path / "R", flips=360, seed=1)
+    counted = script.campaign(tmp_path / "R", flips=225, seed=1)
     assert counted["failures"] == []
     refused = {name: found.get("refused", 0) for name, found in counted["files"].items()}
     for name in script.FILES[2:]:
-        assert refused[name] > 30, counted
+        assert refused[name] > 18, counted
     for name in script.DIAGNOSTIC:
         assert refused[name] == 0, counted
 

@@ -22,6 +22,8 @@ from .helpers import (
 
 pytestmark = pytest.mark.slow
 EPOCHS = 30
+#: Random ones; benchmarks/reliability/kills.py has a thousand.
+KILLS = 8
 COMMON = {"batch_size": 128, "epochs": EPOCHS, "valid_every": 3, "patience": 0}
 SETTINGS = {
     "paper": {**ALL_STATE, **COMMON, "schedule": "cosine"},
@@ -88,15 +90,15 @@ def test_three_kills_change_no_bit(reference, tmp_path):
     reference.assert_equal(out)
 
 
-def test_twenty_random_kills_change_no_bit(reference, tmp_path):
+def test_eight_random_kills_change_no_bit(reference, tmp_path):
     """Kill at random moments: some while a process starts, most while it trains and writes."""
     moments = random.Random(2)
     kills = runs = 0
-    while kills < 20:
+    while kills < KILLS:
         out = tmp_path / f"R{runs}"
         while True:
             process = start(*reference.arguments(out, "--resume"))
-            if kills < 20:
+            if kills < KILLS:
                 kills += kill_at(process, out, moments)
             if process.returncode is None:
                 code, _, stderr = finish(process)
