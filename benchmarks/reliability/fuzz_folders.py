@@ -131,7 +131,7 @@ KINDS = {
     "search": Kind(
         ("nscaching.json", "search.yaml", "trials.jsonl"), read_search, logs=("trials.jsonl",)
     ),
-    "reproduction": Kind(("table-7.json",), read_reproduction),
+    "reproduction": Kind(("table-7.json",), read_reproduction, logs=("table-7.json",)),
 }  # fmt: skip
 
 

@@ -71,7 +71,8 @@ class Options:
         values = _as_named_now(values)
         for name in values:
             if name not in known:
-                hint = nearest_names(str(name), known) or f". The options are: {', '.join(known)}."
+                every = shown(", ".join(known), 400)
+                hint = nearest_names(str(name), known) or f". The options are: {every}."
                 raise UserError(f"{source}: unknown option '{shown(name)}'{hint}")
         built = cls(**values)
         built.check(source)

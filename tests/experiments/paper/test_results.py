@@ -51,7 +51,7 @@ def test_a_row_that_was_changed_is_refused_and_earlier_versions_had_no_digest(tm
     file.write_text(file.read_text().replace("0.4478", "0.4479", 1))
     with pytest.raises(UserError, match=r"table-7\.json .*row 1 was changed since it was written"):
         Results(tmp_path)
-    for damage in (file.read_bytes() + b"\xff", b"[" * 50_000):
+    for damage in (file.read_bytes() + b"\xff", b"[" * 50_000, b"{}", b'""'):
         file.write_bytes(damage)
         with pytest.raises(UserError, match=r"table-7\.json is not a list of results") as said:
             Results(tmp_path)

@@ -143,6 +143,8 @@ def _without_lengths(settings: Mapping[str, Any], longer: bool) -> dict[str, Any
 def _read_rows(file: Path) -> list[Row]:
     try:
         read = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(read, list):
+            raise TypeError("no list")
         rows: list[Row] = []
         for at, row in enumerate(read, 1):
             whole = row if row.get("version") in _UNSEALED else unsealed(row)
