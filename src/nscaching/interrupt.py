@@ -97,10 +97,20 @@ def _is_ignored_hangup(number: int) -> bool:
     return number == _HANGUP and signal.getsignal(number) is signal.SIG_IGN
 
 
+#: The signals that raised :class:`Terminated`; libraries may turn that into an error of their own.
+_raised: list[int] = []
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
     if number == _HANGUP:
         _leave_the_terminal()
+    _raised.append(number)
     raise Terminated(number)
+
+
+def interruption() -> KeyboardInterrupt:
+    """Return the request to stop that a library has swallowed."""
+    return Terminated(_raised.pop()) if _raised else KeyboardInterrupt()
 
 
 def _leave_the_terminal() -> None:

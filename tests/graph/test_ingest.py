@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import shutil
+import signal
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from nscaching import UserError, ingest, load_graph
+from nscaching.errors import stop_signal
 from nscaching.graph import files
 from nscaching.graph.ingest import memory_bytes
+from nscaching.interrupt import terminate_as_interrupt
 
 pytest.importorskip("duckdb")
 FACTS = [("b", "likes", "a"), ("a", "likes", "c"), ("b", "is", "é"), ("a", "is", "b\u2028c")]
@@ -197,10 +200,28 @@ def test_what_a_killed_ingest_leaves_is_not_opened_and_is_swept(tmp_path):
     shutil.copytree(tmp_path / "whole", half / ".nscaching-new")
     (half / ".nscaching-new" / "nscaching.json").unlink()
     (half / ".nscaching-new" / "spill").mkdir()
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="was not finished"):
         load_graph(half)
     assert ingest(tmp_path / "x.tsv", half).fingerprint == whole.fingerprint
     assert not (half / ".nscaching-new").exists()
+
+
+def test_a_signal_that_duckdb_swallows_stops_the_ingest_as_itself(tmp_path, monkeypatch):
+    import duckdb
+
+    (tmp_path / "x.tsv").write_bytes(LINES)
+    taken = duckdb.connect
+
+    def interrupted(*given, **named):
+        monkeypatch.setattr("nscaching.interrupt._raised", [signal.SIGTERM])
+        taken(*given, **named).close()
+        raise RuntimeError("Query interrupted")
+
+    monkeypatch.setattr(duckdb, "connect", interrupted)
+    with terminate_as_interrupt(), pytest.raises(KeyboardInterrupt) as raised:
+        ingest(tmp_path / "x.tsv", tmp_path / "s")
+    assert stop_signal(raised.value) == signal.SIGTERM
+    assert not (tmp_path / "s").exists()
 
 
 def test_options_are_checked(tmp_path):

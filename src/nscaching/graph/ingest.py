@@ -46,6 +46,7 @@ from nscaching.graph.store import (
     write_pairs,
 )
 from nscaching.graph.tables import Delimited, parquet_blocks
+from nscaching.interrupt import interruption
 
 _BLOCK = 1 << 20
 _SCHEMA = pa.schema([("h", pa.string()), ("r", pa.string()), ("t", pa.string())])
@@ -184,6 +185,10 @@ def _explained(duckdb: Any, memory: str) -> Iterator[None]:
         raise UserError(
             f"--memory {memory} is not enough for these files; allow more, or use fewer --threads."
         ) from error
+    except RuntimeError as error:
+        if "interrupted" not in str(error).lower():
+            raise
+        raise interruption() from error
     except duckdb.IOException as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"The disk failed or is full ({reason}); free some space.") from error

@@ -102,6 +102,10 @@ def _load(source: str | Path) -> KnowledgeGraph:
             )
     elif there and path.is_dir() and (path / "nscaching.json").is_file():
         return _open_store(path)
+    elif there and path.is_dir() and (path / ".nscaching-new").is_dir():
+        raise UserError(
+            f"{path} holds a graph that is being written, or was not finished; ingest again."
+        )
     elif there and path.is_dir():
         graph = _load_folder(path, path.resolve().name)
     elif there:
