@@ -51,7 +51,7 @@ from nscaching.interrupt import interruption
 _BLOCK = 1 << 20
 _SCHEMA = pa.schema([("h", pa.string()), ("r", pa.string()), ("t", pa.string())])
 #: Of the memory that is allowed, the part for DuckDB; the interpreter and blocks take the rest.
-_SHARE = 0.6
+_SHARE = 0.5
 _LEAST = 1 << 30
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
