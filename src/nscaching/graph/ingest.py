@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from nscaching.errors import UserError
 from nscaching.extras import need
+from nscaching.graph.columns import parquet_blocks
 from nscaching.graph.files import (
     ENDINGS,
     Progress,
@@ -45,7 +46,7 @@ from nscaching.graph.store import (
     read_pairs,
     write_pairs,
 )
-from nscaching.graph.tables import Delimited, parquet_blocks
+from nscaching.graph.tables import Delimited
 from nscaching.interrupt import interruption
 
 _BLOCK = 1 << 20

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nscaching.errors import NSCachingError, UserError, nearest_names, shown
+from nscaching.graph.columns import read_parquet
 from nscaching.graph.datasets import fetch_dataset, known_dataset, list_datasets
 from nscaching.graph.files import Source, folder_files, kind_of, stem_of, unreadable
 from nscaching.graph.knowledge_graph import KnowledgeGraph
@@ -19,7 +20,7 @@ from nscaching.graph.names import SPLITS, Ids, NamedTriples, Reading, encode
 from nscaching.graph.openke import load_openke
 from nscaching.graph.pairs import contained, pair_keys
 from nscaching.graph.rdf import RDF_KINDS, read_ntriples, read_rdf
-from nscaching.graph.tables import fast_columns, read_delimited, read_parquet
+from nscaching.graph.tables import fast_columns, read_delimited
 
 
 class Frame(Protocol):
