@@ -108,6 +108,7 @@ def main() -> None:
         ours += ["--out", str(work / "store"), "--split", str(given.split), *limits]
         line["ingest"] = measured(ours)
         line["store_bytes"] = sum(f.stat().st_size for f in (work / "store").iterdir())
+        (work / "ids.parquet.duckdb").unlink(missing_ok=True)
         alone = [str(file), str(work / "ids.parquet"), given.memory, str(given.threads)]
         line["duckdb_alone"] = measured([sys.executable, "-c", DUCKDB, *alone])
         begin = time.perf_counter()
