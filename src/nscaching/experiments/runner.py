@@ -172,7 +172,7 @@ class Sweep(Experiment[S, Record]):
     def __init__(self, configurations: Sequence[S], progress: Progress) -> None:
         self.configurations, self.progress = configurations, progress
         self.total = len(configurations)
-        self.records: dict[str, Record] = {}  #: by identity, in order
+        self.records: dict[str, Record] = {}  #: by identity, as they came
         self._ahead: list[S] | None = None  #: those without a record, known at the first next()
 
     @abstractmethod

@@ -273,7 +273,8 @@ class CompareSweep(Sweep[Entry]):
 
     def end(self) -> Comparison:
         """Return what was found, with intervals, a picture and a page."""
-        runs = [RunResult.from_mapping(record) for record in self.records.values()]
+        asked = [each.identity for each in self.configurations if each.identity in self.records]
+        runs = [RunResult.from_mapping(self.records[identity]) for identity in asked]
         made = replace(self.comparison, runs=runs)
         done = [run for run in runs if run.error is None]
         tested = [run for run in done if run.test is not None]
