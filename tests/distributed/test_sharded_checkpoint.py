@@ -70,7 +70,7 @@ def test_only_the_last_one_stays_and_a_killed_one_is_swept(tmp_path):
     unfinished = tmp_path / ".latest.json.0123.tmp"
     unfinished.mkdir()
     (unfinished / "model-00001-of-00005.safetensors").write_bytes(b"half")
-    renamed = tmp_path / "epoch-3-abcd"  # killed before the marker was replaced
+    renamed = tmp_path / "epoch-3-0123abcd"  # killed before the marker was replaced
     renamed.mkdir()
     (renamed / "model-00001-of-00005.safetensors").write_bytes(b"whole, but never named")
     assert load(tmp_path, [0])[0].epoch == 2
@@ -147,3 +147,17 @@ def test_other_ranks_write_no_shared_tensors(tmp_path):
     saver.wait()
     names = sorted(file.name[:11] for file in tmp_path.glob("epoch-*/*"))
     assert names == ["model-00004", "model-00005"]
+
+
+def test_copies_and_links_of_users_stay(tmp_path):
+    saved(tmp_path, 1)
+    (ours,) = tmp_path.glob("epoch-*")
+    elsewhere = tmp_path.parent / "elsewhere"
+    kept = [tmp_path / f"{ours.name}-backup", tmp_path / "epoch-1-mine", elsewhere]
+    for folder in kept:
+        folder.mkdir()
+        (folder / "model-00001-of-00005.safetensors").write_bytes(b"theirs")
+    (tmp_path / "epoch-9-0123abcd").symlink_to(elsewhere)
+    saved(tmp_path, 2)
+    assert not ours.exists()
+    assert all((folder / "model-00001-of-00005.safetensors").exists() for folder in kept)

@@ -45,7 +45,7 @@ from nscaching.training.checkpoint import Counters, load_counters
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import free_bytes
 from nscaching.training.diagnostics import usable_metrics, usable_trace
-from nscaching.training.sharded_checkpoint import LATEST, read_latest
+from nscaching.training.sharded_checkpoint import LATEST, SHARD, TENSORS, read_latest
 
 _SPLITS = ("train", "valid", "test")
 
@@ -60,9 +60,9 @@ class RunFolder(ArtefactFolder):
         *("config.yaml", "entities.txt", "relations.txt", "graph.safetensors"),
         *("model.safetensors", "metrics.jsonl", "trace.jsonl", "report.html", "explorer.html"),
         *("calibration.json", "rejected.tsv", "accepted.tsv"),
-        *("model.safetensors.index.json", "model-*-of-*.safetensors"),
+        *("model.safetensors.index.json", SHARD),
         *("checkpoint/state.safetensors", "checkpoint/latest.json"),
-        "checkpoint/epoch-*-*/model-*-of-*.safetensors",
+        f"checkpoint/{TENSORS}/{SHARD}",
         *(f"graph/{name}" for name in (*GraphStore.own, MARKER)),
     )
 

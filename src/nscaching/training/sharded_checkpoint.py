@@ -38,6 +38,10 @@ from nscaching.training.checkpoint import FORMAT, Counters, read_counters, wrong
 #: Named groups of tensors, as in a checkpoint of one process.
 Parts = dict[str, dict[str, Tensor]]
 LATEST = "latest.json"
+#: Names that only we give, as patterns: a folder of tensors, and a file with those of a stratum. A
+#: copy that a user made beside them has another name.
+TENSORS = "epoch-*-" + 8 * "[0-9a-f]"
+SHARD = "model-{0}-of-{0}.safetensors".format(5 * "[0-9]")
 _SHARED, _DIGEST = "shared", "digest"
 
 
@@ -106,7 +110,7 @@ def _file_number(key: str) -> int:
 
 def remove(tensors: Path) -> None:
     """Remove the files of one checkpoint by name, and its folder if nothing else is in it."""
-    for file in tensors.glob("model-*-of-*.safetensors"):
+    for file in tensors.glob(SHARD):
         file.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         tensors.rmdir()
@@ -117,8 +121,8 @@ def sweep(folder: Path) -> None:
     sweep_temporary(folder, LATEST)
     with contextlib.suppress(UserError):
         current = read_json(folder / LATEST).get("tensors")
-        for old in folder.glob("epoch-*-*"):
-            if old.name != current:
+        for old in folder.glob(TENSORS):
+            if old.name != current and not old.is_symlink():
                 remove(old)
 
 
