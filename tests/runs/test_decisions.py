@@ -85,6 +85,15 @@ def test_flags_say_what_the_graph_knows(towns):
     assert "never seen with this relation" in odd.flags
 
 
+def test_an_entity_that_stands_there_once_as_a_rule_is_not_flagged_as_new_there(towns):
+    """Every town has one country, so that a new head of the relation is the expected thing."""
+    heads = [
+        a for a in towns.predict_heads("in country", "land1", k=50, unlikely=True) if not a.seen
+    ]
+    assert heads
+    assert all(not answer.recurs and not answer.flags for answer in heads)
+
+
 def test_second_answers_are_left_out_unless_asked_for(towns):
     graph = towns.graph
     h, _, t = next(row for row in graph.train.tolist() if graph.relations[row[1]] == "in country")

@@ -25,7 +25,7 @@ from nscaching.models import SCORING, Side
 from nscaching.report.entity_map import entity_degrees, entity_places, entity_types
 from nscaching.report.markup import count, plural
 from nscaching.runs.explain import PathReason
-from nscaching.runs.predictions import Prediction
+from nscaching.runs.predictions import NEVER_SEEN, Prediction
 from nscaching.runs.run import Run
 from nscaching.training import Progress
 
@@ -179,8 +179,8 @@ class ExplorerAnswers:
     def shown(self, prediction: Prediction) -> Shown:
         """Return a prediction as the page shows it."""
         flags: list[Shown] = []
-        if not prediction.seen:
-            flags.append({"kind": "unseen", "parts": ["never seen with this relation"]})
+        if NEVER_SEEN in prediction.flags:
+            flags.append({"kind": "unseen", "parts": [NEVER_SEEN]})
         if prediction.contradicts is not None:
             parts = ["contradicts ", *self._fact(prediction.contradicts)]
             flags.append({"kind": "contradicts", "parts": parts})

@@ -264,15 +264,23 @@ class Asker:
             mine = triples[:, 1] == relation
             there = self.evidence.positions.column(side, relation).seen
             seen[mine] = there[triples[mine, column]]
+        recurs = self.evidence.positions.single[Side(1 - side), triples[:, 1]] < ONE_ANSWER
         chances: Sequence[float | None] = [None] * len(triples)
         if self.calibration is not None and logits is not None:
             chances = expit(logits).tolist()
         against = self.contradicted(triples)
         splits = self.splits(triples)
         return [
-            Prediction(*self.named(triple), score, split, chance, saw, fact)
-            for triple, score, split, chance, saw, fact in zip(
-                triples.tolist(), scores, splits, chances, seen.tolist(), against, strict=True
+            Prediction(*self.named(triple), *said)
+            for triple, *said in zip(
+                triples.tolist(),
+                scores,
+                splits,
+                chances,
+                seen.tolist(),
+                against,
+                recurs.tolist(),
+                strict=True,
             )
         ]
 

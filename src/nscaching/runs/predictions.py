@@ -28,6 +28,8 @@ class Prediction:
     probability: float | None = None
     seen: bool = True  #: False: in training the answer never stands on this side of the relation
     contradicts: Named | None = None  #: a fact of the graph that cannot hold beside this one
+    #: False: an entity stands there once as a rule, so that one never seen there is no surprise.
+    recurs: bool = True
 
     @property
     def known(self) -> bool:
@@ -37,7 +39,7 @@ class Prediction:
     @property
     def flags(self) -> list[str]:
         """What a reader should know before believing it."""
-        found = [] if self.seen else [NEVER_SEEN]
+        found = [NEVER_SEEN] if self.recurs and not self.seen else []
         if self.contradicts is not None:
             found.append(f"contradicts {' · '.join(self.contradicts)}")
         return found

@@ -189,7 +189,9 @@ class EmbeddedSource {
   flags({ head, relation, tail }, side) {
     const made = [];
     const answer = side === "tail" ? tail : head;
-    if (!this.seen(side, relation)[answer.id]) made.push({ kind: "unseen", parts: ["never seen with this relation"] });
+    // An entity that stands there once as a rule is new there, so that the doubt would say nothing.
+    const recurs = !this.info.single[side === "tail" ? "head" : "tail"].includes(relation);
+    if (recurs && !this.seen(side, relation)[answer.id]) made.push({ kind: "unseen", parts: ["never seen with this relation"] });
     const against = this.contradicted(head.id, relation, tail.id);
     if (against)
       made.push({
