@@ -98,7 +98,8 @@ def trained(visible, name, options, runs):
     return run, run.summary["seconds"]
 
 
-def hide_and_find(name, options, runs, pykeen):
+def hide_and_find(name, options, runs, pykeen, save):
+    """Return what each method finds; ``save`` gets the result so far after each of them."""
     visible, hidden = hidden_graph(ns.load_graph(name))
     run, training = trained(visible, name, options, runs)
     count = min(len(hidden), 10_000)
@@ -133,9 +134,11 @@ def hide_and_find(name, options, runs, pykeen):
             "first_100": share(ids(found[:100])),
             **cost.as_dict(),
         }
+        save(result)
     with measured() as cost:
         best = by_raw_score(run, count)
     result["raw_score_same_questions"] = {"found": share(best), **cost.as_dict()}
+    save(result)
     if pykeen:
         with measured() as cost:
             best = pykeen_predict_all(run, count, pykeen)
@@ -217,15 +220,19 @@ def main():
     for pair in given.set:
         name, _, value = pair.partition("=")
         options[name] = yaml.safe_load(value)
-    result = {"machine": describe_machine(), "options": options}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    result = {"machine": describe_machine(device), "options": options}
     for name in given.data:
         pykeen = given.pykeen is not None and (not given.pykeen or name in given.pykeen)
         seconds = given.pykeen_seconds if pykeen else 0
-        result[name] = hide_and_find(name, options, given.runs, seconds)
-        text = json.dumps(result, indent=1)
-        if given.out:
-            given.out.write_text(text + "\n")
-    print(text)
+
+        def save(found, name=name):
+            result[name] = found
+            if given.out:
+                given.out.write_text(json.dumps(result, indent=1) + "\n")
+
+        save(hide_and_find(name, options, given.runs, seconds, save))
+    print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":
