@@ -111,8 +111,8 @@ def launched(tmp_path, *words):
     package.mkdir(parents=True)
     body = "".join(f"    {line}\n" for line in SCRIPT.strip().splitlines())
     (package / "__main__.py").write_text(
-        "from nscaching.cli.output import friendly\nimport os, sys\n"
-        f"@friendly\ndef main():\n{body}\n"
+        "from nscaching.cli.command import command\nimport os, sys\n"
+        f"@command()\ndef main():\n{body}\n"
         "from nscaching.distributed.launch import end_worker\nimport typer\n"
         "try:\n    main()\nexcept typer.Exit as end:\n    os._exit(end_worker(end.exit_code))\n"
     )

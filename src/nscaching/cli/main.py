@@ -15,7 +15,7 @@ from nscaching._version import __version__
 #: Set by ``--debug``: errors show where they come from.
 DEBUG_VARIABLE = "NSCACHING_DEBUG"
 
-#: Every command with its line in the list of commands, which loads nothing. ``nscaching.cli.NAME``
+#: Every command with its line in the list of commands, which loads nothing. The module of a command
 #: has it as ``NAME_command``, or as ``app`` where it has commands of its own.
 COMMANDS = {
     "train": "Train embeddings of a knowledge graph and keep the best model.",
@@ -38,12 +38,15 @@ COMMANDS = {
     "datasets": "List, describe and fetch the named data sets.",
     "nodes": "Embed the nodes of a graph without relations.",
 }
-#: Modules that hold several commands.
+#: Which module has which commands.
 _MODULES = {
-    "machine": ("benchmark", "doctor"),
-    "runs": ("check", "explore", "export", "report", "update"),
-    "evaluate": ("classify",),
-    "predict": ("discover",),
+    "train": ("train", "trace"),
+    "experiments": ("compare", "tune"),
+    "reproduce": ("reproduce",),
+    "ask": ("evaluate", "classify", "predict", "discover"),
+    "runs": ("benchmark", "check", "doctor", "explore", "export", "report", "update"),
+    "data": ("datasets", "ingest"),
+    "nodes": ("nodes",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 _STYLE: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": "rich"}
@@ -62,11 +65,12 @@ class LazyGroup(TyperGroup):
         """Return a command; while commands are listed, its name and its sentence."""
         if self._listing or cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module = _loaded(f"nscaching.cli.{_MODULE_OF.get(cmd_name, cmd_name)}")
-        group = getattr(module, "app", None)
-        if group is None:
+        module = _loaded(f"nscaching.cli.{_MODULE_OF[cmd_name]}")
+        if (function := getattr(module, f"{cmd_name}_command", None)) is not None:
             group = typer.Typer(add_completion=False, **_STYLE)
-            group.command(cmd_name)(getattr(module, f"{cmd_name}_command"))
+            group.command(cmd_name)(function)
+        else:
+            group = module.app
         command = typer.main.get_command(group)
         command.name = cmd_name
         return command

@@ -6,13 +6,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from nscaching.cli import flags
-from nscaching.cli.flags import argument, flag, with_option_flags
-from nscaching.cli.output import friendly, print_json, say, table
-from nscaching.cli.tune import tune_nodes_command
+from nscaching.cli.command import (
+    ConfigFile,
+    ExportFile,
+    Format,
+    Output,
+    Overwrite,
+    Quiet,
+    argument,
+    command,
+    flag,
+    table,
+)
+from nscaching.cli.experiments import tune_nodes_command
 from nscaching.errors import UserError
-from nscaching.nodes import NodeConfig, NodeEmbedding, embed_nodes, load_node_graph, load_nodes
+from nscaching.nodes import NodeConfig, embed_nodes, load_node_graph, load_nodes
 from nscaching.nodes.api import compare_methods, make_node_config
 from nscaching.nodes.loading import read_labels
 from nscaching.nodes.tasks import SHARES
@@ -24,26 +34,23 @@ app = typer.Typer(
     help="Embed the nodes of a graph without relations.\n\n"
     "Try first:  nscaching nodes train cora --out runs/cora",
 )
-EmbeddingFolder = Annotated[Path, argument("Folder that 'nodes train' wrote.")]
-LabelFile = Annotated[Path | None, flag("File with a node and its class per line.")]
+EmbeddingFolder = Annotated[Path, typer.Argument(help="Folder that 'nodes train' wrote.")]
+LabelFile = Annotated[Path | None, typer.Option(help="File with a node and its class per line.")]
 
 
 @app.command("train")
-@with_option_flags(NodeConfig, leave_out=("data",))
+@command(NodeConfig, leave_out=("data",))
 def train(
-    data: Annotated[
-        str | None, argument("cora, citeseer, or an edge list: two nodes per line, and a weight.")
-    ] = None,
-    out: Annotated[
-        Path | None, flag("Folder to write.", default="runs/nodes-DATA-MODEL-SAMPLER")
-    ] = None,
+    data: str | None = argument(
+        None, "cora, citeseer, or an edge list: two nodes per line, and a weight."
+    ),
+    out: Path | None = flag(None, "Folder to write.", shown="runs/nodes-DATA-MODEL-SAMPLER"),
     labels: LabelFile = None,
-    config: flags.Config = None,
-    overwrite: flags.Overwrite = False,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
+    config: ConfigFile = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
     **options: Any,
-) -> None:
+) -> Output:
     """Embed the nodes of a graph."""
     settings = make_node_config(data, config, options)
     if not settings.data:
@@ -57,23 +64,28 @@ def train(
         out=out,
         overwrite=overwrite,
         config=settings,
-        progress=Progress("none" if quiet else "auto"),
+        progress="none" if quiet else "auto",
     )
-    print_json(embedding.summary) if as_json else _show(embedding, out)
+    summary = embedding.summary
+    said = (
+        f"Embedded {summary['nodes']:,} nodes and {summary['edges']:,} edges of "
+        f"{embedding.graph.name} by {settings.model} with {settings.sampler}: {summary['epochs']} "
+        f"epochs in {duration(summary['seconds'])}, loss {summary['loss']:.4f}."
+    )
+    return Output(summary, [said, f"Folder: {out}  (nscaching nodes evaluate {out})"])
 
 
 app.command("tune")(tune_nodes_command)
 
 
 @app.command("evaluate")
-@friendly
+@command()
 def evaluate(
     run: EmbeddingFolder,
     labels: LabelFile = None,
-    draws: Annotated[int, flag("Random draws of labelled nodes.", min=1)] = 5,
-    seed: Annotated[int, flag("Seed of the draws.", min=0)] = 0,
-    as_json: flags.Json = False,
-) -> None:
+    draws: int = flag(5, "Random draws of labelled nodes.", min=1),
+    seed: int = flag(0, "Seed of the draws.", min=0),
+) -> Output:
     """Classify nodes from 30, 50 and 70 % of the labels; predict the edges that were held out."""
     loaded = load_nodes(run)
     given = read_labels(labels, loaded.graph).labels if labels is not None else None
@@ -87,9 +99,7 @@ def evaluate(
         )
     classes = None if known is None else loaded.classify(known, draws=draws, seed=seed)
     links = loaded.predict_links(seed=seed) if len(loaded.held_out) else None
-    if as_json:
-        print_json({"classification": classes, "link_prediction": links})
-        return
+    shown: list[Table] = []
     if classes is not None:
         rows = (
             (
@@ -99,74 +109,64 @@ def evaluate(
             for share, scores in classes.items()
         )
         title = f"Classes of {loaded.graph.name}, {draws} draws"
-        say(table(title, ("", "micro F1", "macro F1"), rows))
+        shown.append(table(title, ("", "micro F1", "macro F1"), rows))
     if links is not None:
         names = {"auc": "AUC", "average_precision": "average precision"}
         numbers = ((name, f"{links[key]:.4f}") for key, name in names.items())
-        say(table(f"{links['edges']:,} held-out edges", ("", ""), numbers))
+        shown.append(table(f"{links['edges']:,} held-out edges", ("", ""), numbers))
+    return Output({"classification": classes, "link_prediction": links}, shown)
 
 
 @app.command("neighbours")
-@friendly
+@command()
 def neighbours(
     run: EmbeddingFolder,
-    node: Annotated[str, argument("Name of a node.")],
-    k: Annotated[int, flag("Answers to show.", "-k", "--count", min=1)] = 10,
-    as_json: flags.Json = False,
-) -> None:
+    node: str = argument(..., "Name of a node."),
+    k: int = flag(10, "Answers to show.", "-k", "--count", min=1),
+) -> Output:
     """List the nodes whose embeddings are most like that of one."""
     loaded = load_nodes(run)
     found = loaded.neighbours(node, k)
-    if as_json:
-        print_json({"neighbours": [near.as_dict() for near in found]})
-        return
     labels = loaded.graph.labels
     rows = []
     for near in found:
         of_node = labels.of_node[loaded.graph.id_of(near.node)] if labels else -1
         shown = labels.classes[of_node] if labels and of_node >= 0 else ""
         rows.append((near.node, f"{near.similarity:.3f}", shown))
-    say(table(f"Most like {node}", ("", "cosine", "class" if labels else ""), rows))
+    listed = table(f"Most like {node}", ("", "cosine", "class" if labels else ""), rows)
+    return Output({"neighbours": [near.as_dict() for near in found]}, [listed])
 
 
 @app.command("export")
-@friendly
-def export(
-    run: EmbeddingFolder,
-    to: flags.ExportFile,
-    format: flags.Format = "auto",
-    as_json: flags.Json = False,
-) -> None:
+@command()
+def export(run: EmbeddingFolder, to: ExportFile, format: Format = "auto") -> Output:
     """Write the vectors with their names for other programs."""
     files = [str(path) for path in load_nodes(run).export(to, format)]
-    print_json({"files": files}) if as_json else say("Wrote " + " and ".join(files))
+    return Output({"files": files}, [f"Wrote {' and '.join(files)}"])
 
 
 @app.command("picture")
-@friendly
+@command()
 def picture(
-    run: EmbeddingFolder,
-    to: Annotated[Path, argument("Picture to write, an .svg file.")],
-    as_json: flags.Json = False,
-) -> None:
+    run: EmbeddingFolder, to: Path = argument(..., "Picture to write, an .svg file.")
+) -> Output:
     """Draw the embedding in two dimensions, coloured by class."""
     written = str(load_nodes(run).picture(to))
-    print_json({"files": [written]}) if as_json else say(f"Wrote {written}")
+    return Output({"files": [written]}, [f"Wrote {written}"])
 
 
 @app.command("compare")
-@friendly
+@command()
 def compare(
-    data: Annotated[str, argument("A named graph, or an edge list with --labels.")],
+    data: str = argument(..., "A named graph, or an edge list with --labels."),
     labels: LabelFile = None,
-    seeds: Annotated[int, flag("Trainings of each method.", min=1)] = 3,
-    draws: Annotated[int, flag("Draws of labelled nodes per training.", min=1)] = 5,
-    epochs: Annotated[
-        int | None, flag("Epochs of each training.", min=1, default="as chosen for the data")
-    ] = None,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+    seeds: int = flag(3, "Trainings of each method.", min=1),
+    draws: int = flag(5, "Draws of labelled nodes per training.", min=1),
+    epochs: int | None = flag(
+        None, "Epochs of each training.", min=1, shown="as chosen for the data"
+    ),
+    quiet: Quiet = False,
+) -> Output:
     """Train LINE, Node2vec, SeedNE and NSCaching on the same walks: the paper's table."""
     graph = load_node_graph(data, labels=labels)
     if graph.labels is None:
@@ -174,10 +174,8 @@ def compare(
     progress = Progress("none" if quiet else "auto")
     chosen: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
     results = compare_methods(graph, seeds=seeds, draws=draws, progress=progress, **chosen)
-    if as_json:
-        methods = {result.method: result.as_dict() for result in results}
-        print_json({"data": graph.name, "seeds": seeds, "draws": draws, "methods": methods})
-        return
+    methods = {result.method: result.as_dict() for result in results}
+    tables = []
     for number, name in enumerate(("micro F1", "macro F1")):
         rows = []
         for result in results:
@@ -188,14 +186,6 @@ def compare(
             ]
             rows.append((result.method, *cells, f"{result.seconds:.0f}"))
         title = f"{graph.name}, {name}: {seeds} seeds x {draws} draws (the paper's beside it)"
-        say(table(title, ("", *(f"{share:.0%}" for share in SHARES), "seconds"), rows))
-
-
-def _show(embedding: NodeEmbedding, out: Path) -> None:
-    summary, config = embedding.summary, embedding.config
-    say(
-        f"Embedded {summary['nodes']:,} nodes and {summary['edges']:,} edges of "
-        f"{embedding.graph.name} by {config.model} with {config.sampler}: {summary['epochs']} "
-        f"epochs in {duration(summary['seconds'])}, loss {summary['loss']:.4f}.",
-        f"Folder: {out}  (nscaching nodes evaluate {out})",
-    )
+        tables.append(table(title, ("", *(f"{share:.0%}" for share in SHARES), "seconds"), rows))
+    value = {"data": graph.name, "seeds": seeds, "draws": draws, "methods": methods}
+    return Output(value, tables)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from nscaching.cli import flags
-from nscaching.cli.flags import argument, flag, whole_numbers
-from nscaching.cli.output import friendly, print_json, say, table
+from nscaching.cli.command import (
+    Device,
+    Output,
+    Part,
+    Quiet,
+    argument,
+    command,
+    flag,
+    table,
+    whole_numbers,
+)
 from nscaching.errors import UserError
 from nscaching.experiments.paper import Reproduction, definitions, reproduce
 from nscaching.experiments.paper.plan import MISSING, Request
@@ -21,69 +26,53 @@ from nscaching.training.progress import duration
 _Names = list[str] | None
 
 
-@friendly
+@command()
 def reproduce_command(
-    name: Annotated[
-        str | None, argument("A table or figure, such as table-7; --list names them all.")
-    ] = None,
-    show_list: Annotated[bool, flag("Name the tables and figures there are.", "--list")] = False,
-    dataset: Annotated[_Names, flag("Only this data set; repeatable.")] = None,
-    scoring: Annotated[_Names, flag("Only this scoring function; repeatable.")] = None,
-    sampler: Annotated[_Names, flag("Only this sampler; repeatable.")] = None,
-    mode: Annotated[_Names, flag("Only scratch, pretrain, pretrained or auto; repeatable.")] = None,
-    seeds: Annotated[
-        str | None,
-        flag("Seeds with commas between them.", default="0, and 0,1,2 with --tries"),
-    ] = None,
-    tries: Annotated[
-        int | None,
-        flag(
-            "Equal care: every cell tries so many settings of the paper's grid, whatever its "
-            "sampler, compared on valid by the measure of the table; the best is run with every "
-            "seed. By default cells have the settings of the package.",
-            min=1,
-        ),
-    ] = None,
-    workers: Annotated[int, flag("Cells that are trained at once.", min=1)] = 1,
-    out: Annotated[
-        Path | None,
-        flag(
-            "Folder of the results, the runs go to runs/ in it; with --report the page.",
-            default="runs/paper",
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None, flag("Write a page from the results in this folder; run nothing.")
-    ] = None,
-    budget: Annotated[int | None, flag("Epochs of a run at most, for a smoke run.", min=1)] = None,
-    trials: Annotated[int | None, flag("Trials of a search.", min=1, default="50")] = None,
-    on: Annotated[
-        str | None,
-        flag(
-            "Use this graph in place of the data sets: world, a folder, or shape/100 for a "
-            "random graph of a hundredth of their size."
-        ),
-    ] = None,
-    device: Annotated[str, flag("Where to train: auto, cpu, cuda or mps.")] = "auto",
-    dry_run: Annotated[
-        bool, flag("Only say which cells there are and how long it takes.", "--dry-run")
-    ] = False,
-    finished: Annotated[
-        bool, flag("Run nothing: show and draw what is finished.", "--finished")
-    ] = False,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+    name: str | None = argument(None, "A table or figure, such as table-7; --list names them all."),
+    show_list: bool = flag(False, "Name the tables and figures there are.", "--list"),
+    dataset: _Names = flag(None, "Only this data set; repeatable."),
+    scoring: _Names = flag(None, "Only this scoring function; repeatable."),
+    sampler: _Names = flag(None, "Only this sampler; repeatable."),
+    mode: _Names = flag(None, "Only scratch, pretrain, pretrained or auto; repeatable."),
+    seeds: str | None = flag(
+        None, "Seeds with commas between them.", shown="0, and 0,1,2 with --tries"
+    ),
+    tries: int | None = flag(
+        None,
+        "Equal care: every cell tries so many settings of the paper's grid, whatever its "
+        "sampler, compared on valid by the measure of the table; the best is run with every "
+        "seed. By default cells have the settings of the package.",
+        min=1,
+    ),
+    workers: int = flag(1, "Cells that are trained at once.", min=1),
+    out: Path | None = flag(
+        None,
+        "Folder of the results, the runs go to runs/ in it; with --report the page.",
+        shown="runs/paper",
+    ),
+    report: Path | None = flag(None, "Write a page from the results in this folder; run nothing."),
+    budget: int | None = flag(None, "Epochs of a run at most, for a smoke run.", min=1),
+    trials: int | None = flag(None, "Trials of a search.", min=1, shown="50"),
+    on: str | None = flag(
+        None,
+        "Use this graph in place of the data sets: world, a folder, or shape/100 for a "
+        "random graph of a hundredth of their size.",
+    ),
+    device: Device = "auto",
+    dry_run: bool = flag(
+        False, "Only say which cells there are and how long it takes.", "--dry-run"
+    ),
+    finished: bool = flag(False, "Run nothing: show and draw what is finished.", "--finished"),
+    quiet: Quiet = False,
+) -> Output:
     """Reproduce a table or figure of the paper: our numbers beside the paper's."""
     if show_list:
-        _show_list(as_json)
-        return
+        return _list()
     if report is not None:
         from nscaching.experiments.paper.pages import write_report
 
         page = write_report(report, out or Path("reproduction.md"))
-        print_json({"page": str(page)}) if as_json else say(f"Wrote {page}")
-        return
+        return Output({"page": str(page)}, [f"Wrote {page}"])
     if name is None:
         raise UserError("Name a table or figure, such as table-7; --list names them all.")
     request = Request(
@@ -102,34 +91,22 @@ def reproduce_command(
     )
     shown = Progress("none" if quiet else "auto")
     made = reproduce(name, request, dry_run=dry_run, finished=finished, progress=shown)
-    _end(made, as_json, dry_run)
+    failed = bool(made.rows) and all(row["error"] for row in made.rows)
+    parts = _planned(made) if dry_run else _reproduced(made)
+    return Output(made.as_dict(), parts, code=1 if failed else 0)
 
 
-def _end(made: Reproduction, as_json: bool, dry_run: bool) -> None:
-    """Show what was found; the code is 1 where nothing was."""
-    if as_json:
-        print_json(made.as_dict())
-    elif dry_run:
-        _show_plan(made)
-    else:
-        _show(made)
-    if made.rows and all(row["error"] for row in made.rows):
-        raise typer.Exit(1)
-
-
-def _show_list(as_json: bool) -> None:
+def _list() -> Output:
     items = [each.as_dict() for each in definitions().values()]
-    if as_json:
-        print_json({"items": items})
-        return
     rows = (
         (f"{item['name']}: {item['title']}", item["label"], str(item["cells"])) for item in items
     )
     columns = ("name", "in the paper", "cells")
-    say(table("The paper's tables and figures", columns, rows, texts=(0, 1)))
+    listed = table("The paper's tables and figures", columns, rows, texts=(0, 1))
+    return Output({"items": items}, [listed])
 
 
-def _show_plan(made: Reproduction) -> None:
+def _planned(made: Reproduction) -> list[Part]:
     rows = []
     for planned in made.plan:
         time = duration(planned.seconds) if planned.seconds else "–"
@@ -142,10 +119,10 @@ def _show_plan(made: Reproduction) -> None:
     else:
         said = f"About {duration(made.expected_seconds)} in all{made.caveat}."
     title = f"{made.definition.name}: {made.definition.title}"
-    say(table(title, ("cell", "state", "time"), rows), said)
+    return [table(title, ("cell", "state", "time"), rows), said]
 
 
-def _show(made: Reproduction) -> None:
+def _reproduced(made: Reproduction) -> list[Part]:
     draw = made.definition.draw
     compared = [(group[0], beside(draw, group)) for group in same_cell(made.rows)]
     names = list(dict.fromkeys(each.measure for _, found in compared for each in found))
@@ -161,10 +138,11 @@ def _show(made: Reproduction) -> None:
     for column in listed.columns[1:]:  # many metrics: rather two lines per number than no name
         column.no_wrap = False
     listed.columns[0].min_width = 20
-    say(listed)
-    say(*dict.fromkeys(f"{row['dataset']}: {row['error']}" for row in made.rows if row["error"]))
+    errors = dict.fromkeys(f"{row['dataset']}: {row['error']}" for row in made.rows if row["error"])
+    parts: list[Part] = [listed, *errors]
     if made.file is not None:
-        say(f"Written: {', '.join(map(str, (made.file, *made.pictures)))}")
+        parts.append(f"Written: {', '.join(map(str, (made.file, *made.pictures)))}")
+    return parts
 
 
 def _cell(each: Beside | None) -> str:

@@ -1,55 +1,61 @@
-"""``nscaching check``, ``explore``, ``export``, ``report``, ``update``: thin commands on a run."""
+"""Thin commands on a run or on this machine: check, explore, export, report, update, benchmark."""
 
 from __future__ import annotations
 
 import time
 import webbrowser
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from rich.table import Table
 
-from nscaching.cli import flags
-from nscaching.cli.flags import argument, flag
-from nscaching.cli.output import friendly, print_json, say, table
+from nscaching.cli.command import (
+    Device,
+    ExportFile,
+    Format,
+    Output,
+    Overwrite,
+    Part,
+    Quiet,
+    RunPath,
+    argument,
+    command,
+    flag,
+    say,
+    table,
+)
 from nscaching.errors import shown
-from nscaching.runs.api import load_run
+from nscaching.runs.api import load_run, make_config
 from nscaching.runs.check import check_folder
-from nscaching.training import Progress
+from nscaching.runs.doctor import Examination, examine, missing_extras
+from nscaching.training import Progress, TrainConfig
+from nscaching.training.benchmarking import describe_machine, time_run
+from nscaching.training.devices import pick_device
+from nscaching.training.opening import open_graph
 
 
-@friendly
+@command()
 def check_command(
-    folder: Annotated[Path, argument("Folder of a run, search or embedding.")],
-    as_json: flags.Json = False,
-) -> None:
+    folder: Path = argument(..., "Folder of a run, search or embedding."),
+) -> Output:
     """Read every file of a folder and say what is whole; exit code 1 where something is not."""
     found = check_folder(folder)
-    if as_json:
-        print_json(found.as_dict())
-    else:
-        written = f"nscaching {found.version}" if found.version else "nscaching 0.1.0"
-        title = f"{folder}: {found.kind}, written by {shown(written)}"
-        rows = [(part.name, part.state, part.remark) for part in found.parts]
-        ending = "Everything is whole." if found.whole else "Something is damaged."
-        say(table(title, ("", "", ""), rows, texts=(0, 2)), ending)
-    if not found.whole:
-        raise typer.Exit(1)
+    written = f"nscaching {found.version}" if found.version else "nscaching 0.1.0"
+    title = f"{folder}: {found.kind}, written by {shown(written)}"
+    rows = [(part.name, part.state, part.remark) for part in found.parts]
+    ending = "Everything is whole." if found.whole else "Something is damaged."
+    listed = table(title, ("", "", ""), rows, texts=(0, 2))
+    return Output(found.as_dict(), [listed, ending], code=0 if found.whole else 1)
 
 
-@friendly
+@command(with_json=False)
 def explore_command(
-    run: flags.Run,
-    port: Annotated[
-        int | None, flag("Port on 127.0.0.1.", default="8417, or a free one", min=0, max=65535)
-    ] = None,
-    out: Annotated[
-        Path | None, flag("Write the explorer as one HTML file instead of serving it.")
-    ] = None,
-    browser: Annotated[
-        bool, flag("Open the page in the browser.", "--browser/--no-browser")
-    ] = True,
-    device: flags.Device = "auto",
+    run: RunPath,
+    port: int | None = flag(
+        None, "Port on 127.0.0.1.", shown="8417, or a free one", min=0, max=65535
+    ),
+    out: Path | None = flag(None, "Write the explorer as one HTML file instead of serving it."),
+    browser: bool = flag(True, "Open the page in the browser.", "--browser/--no-browser"),
+    device: Device = "auto",
 ) -> None:
     """Explore a run in the browser: find entities, ask, see a map, review new facts."""
     if out is not None:
@@ -75,56 +81,49 @@ def explore_command(
     serve(loaded, listening)
 
 
-@friendly
+@command()
 def export_command(
-    run: flags.Run,
-    to: flags.ExportFile,
-    what: Annotated[str, flag("entity or relation.")] = "entity",
-    format: flags.Format = "auto",
-    as_json: flags.Json = False,
-) -> None:
+    run: RunPath,
+    to: ExportFile,
+    what: str = flag("entity", "entity or relation."),
+    format: Format = "auto",
+) -> Output:
     """Write the embeddings of a run with their names."""
     files = [str(path) for path in load_run(run, "cpu").export(to, what, format)]
-    print_json({"files": files}) if as_json else say("Wrote " + " and ".join(files))
+    return Output({"files": files}, [f"Wrote {' and '.join(files)}"])
 
 
-@friendly
+@command()
 def report_command(
-    run: flags.Run,
-    out: Annotated[Path | None, flag("File to write.", default="RUN/report.html")] = None,
-    device: flags.Device = "auto",
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+    run: RunPath,
+    out: Path | None = flag(None, "File to write.", shown="RUN/report.html"),
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> Output:
     """Write a page about a run: curves, metrics, a map, the cache, predictions."""
     started = time.monotonic()
     path = load_run(run, device).report(out, progress=Progress("none" if quiet else "auto"))
     size, seconds = path.stat().st_size, time.monotonic() - started
-    if as_json:
-        print_json({"path": str(path), "bytes": size, "seconds": seconds})
-    else:
-        say(f"Report: {path} ({size / 1e3:,.0f} kB, {seconds:.1f} s)")
+    said = f"Report: {path} ({size / 1e3:,.0f} kB, {seconds:.1f} s)"
+    return Output({"path": str(path), "bytes": size, "seconds": seconds}, [said])
 
 
-@friendly
+@command()
 def update_command(
-    run: Annotated[Path, argument("Run folder; it stays as it is.")],
-    facts: Annotated[
-        Path | None, flag("File of new triples; entities and relations in it may be new.")
-    ] = None,
-    accept: Annotated[Path | None, flag("File of discovered triples that are true.")] = None,
-    reject: Annotated[
-        Path | None, flag("File of discovered triples that are false: never offered again.")
-    ] = None,
-    out: Annotated[Path | None, flag("Folder of the new run.", default="RUN-updated")] = None,
-    epochs: Annotated[
-        int | None, flag("Epochs of training.", default="half of the run's", min=1)
-    ] = None,
-    overwrite: flags.Overwrite = False,
-    device: flags.Device = "auto",
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
-) -> None:
+    run: Path = argument(..., "Run folder; it stays as it is."),
+    facts: Path | None = flag(
+        None, "File of new triples; entities and relations in it may be new."
+    ),
+    accept: Path | None = flag(None, "File of discovered triples that are true."),
+    reject: Path | None = flag(
+        None, "File of discovered triples that are false: never offered again."
+    ),
+    out: Path | None = flag(None, "Folder of the new run.", shown="RUN-updated"),
+    epochs: int | None = flag(None, "Epochs of training.", shown="half of the run's", min=1),
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> Output:
     """Make a new run that has learnt new facts, accepted ones and rejected ones."""
     loaded = load_run(run, device)
     folder = out or run.resolve().with_name(f"{run.resolve().name}-updated")
@@ -135,14 +134,85 @@ def update_command(
         out=folder,
         epochs=epochs,
         overwrite=overwrite,
-        progress=Progress("none" if quiet or as_json else "auto"),
+        progress=Progress("none" if quiet else "auto"),
     )
-    if as_json:
-        print_json({**updated.summary, "rejected": len(updated.rejected)})
-        return
     triples = len(updated.graph.train) - len(loaded.graph.train)
     new = updated.graph.num_entities - loaded.graph.num_entities
-    say(
-        f"{folder}: {triples:+,} training triples, {new:+,} entities, "
-        f"{len(updated.rejected):,} rejected facts."
-    )
+    rejected = len(updated.rejected)
+    said = f"{folder}: {triples:+,} training triples, {new:+,} entities, {rejected:,} rejected"
+    return Output({**updated.summary, "rejected": rejected}, [f"{said} facts."])
+
+
+# This machine ------------------------------------------------------------------------------------
+
+
+@command()
+def benchmark_command(
+    data: str = argument("world", "A named data set, a folder or a file."),
+    scoring: str = flag("simple", "Scoring function."),
+    sampler: str = flag("nscaching", "Negative sampler."),
+    dim: int = flag(100, "Dimension."),
+    margin: float = flag(TrainConfig.margin, "Margin of the loss, where it has one."),
+    batch_size: int = flag(1024, "Positive triples per step."),
+    cache_size: int = flag(50, "N1."),
+    candidates: int = flag(50, "N2."),
+    epochs: int = flag(3, "Epochs to time.", min=1),
+    device: Device = "auto",
+) -> Output:
+    """Time a warm training step, an epoch and the evaluation of the test split."""
+    model = {"scoring": scoring, "sampler": sampler, "dim": dim, "margin": margin}
+    cache = {"cache_size": cache_size, "candidates": candidates}
+    config = make_config(data, {**model, **cache, "batch_size": batch_size, "device": device})
+    timing = time_run(open_graph(config), config, epochs=epochs)
+    machine = describe_machine(str(pick_device(device)))
+    rows = [
+        ("per step", f"{1e3 * timing.step_seconds:.3f} ms"),
+        ("per epoch", f"{timing.epoch_seconds:.3f} s"),
+        ("evaluation of test", f"{timing.evaluation_seconds:.3f} s"),
+        ("start and compilation", f"{timing.compile_seconds:.1f} s"),
+    ]
+    title = f"{data}, {scoring}, {sampler}, d {dim}, batch {batch_size}"
+    processor = machine["gpu"] or f"{machine['processor']}, {machine['threads']} threads"
+    value = {"machine": machine, "options": config.as_dict(), **timing.as_dict()}
+    return Output(value, [table(title, ("", ""), rows), f"on {processor}"])
+
+
+@command()
+def doctor_command() -> Output:
+    """Say what this machine has, which extras are here, and what would make it faster."""
+    found = examine()
+    made = Table(box=None, pad_edge=False, show_header=False)
+    made.add_column(style="bold", no_wrap=True)
+    for line in _lines(found):
+        made.add_row(*line)
+    parts: list[Part] = [made]
+    if missing := missing_extras(found):
+        rows = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2))
+        for extra in missing:
+            rows.add_row(f"  {extra.command}", extra.purpose)
+        parts += ["\nNot installed, and only needed for what it says:", rows]
+    parts.append("\nWhat would make it faster" if found.advice else "\nNothing to improve.")
+    return Output(found.as_dict(), [*parts, *(f"- {sentence}" for sentence in found.advice)])
+
+
+def _lines(found: Examination) -> list[tuple[str, str]]:
+    processor, kernels, gpu = found.processor, found.kernels, found.gpu
+    memory = f", {processor.memory_gb:g} GB of memory" if processor.memory_gb else ""
+    load = f", load {processor.load:g}" if processor.load is not None else ""
+    compiled = "compiled and kept" if kernels.compiled else "compiled in the first run"
+    card = f"{gpu.name} by {gpu.usable}" if gpu.usable else "none that torch can use"
+    if gpu.memory_gb:
+        card += f", {gpu.memory_gb:g} GB"
+    triton = "Triton" if gpu.triton else "no Triton"
+    versions = found.versions
+    listed = ", ".join(f"{name} {number}" for name, number in versions.items() if name != "system")
+    return [
+        ("versions", listed.replace("None", "(none)")),
+        ("system", versions["system"] or ""),
+        ("processor", f"{processor.cores} cores, {processor.threads} threads{load}{memory}"),
+        *((name, f"{value} (set by you)") for name, value in processor.variables.items()),
+        ("kernels", f"Numba, {compiled}" if kernels.numba else "off: plain torch"),
+        ("GPU", f"{card}; {triton}, compiler {gpu.compiler or 'none'}"),
+        ("extras", ", ".join(name for name, there in found.extras.items() if there) or "none"),
+        ("data sets", ", ".join(found.datasets)),
+    ]

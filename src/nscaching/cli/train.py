@@ -1,4 +1,4 @@
-"""``nscaching train``: its options are those of :class:`TrainConfig`, made from its fields."""
+"""``nscaching train`` and ``trace``: a flag for each option of :class:`TrainConfig`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,34 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
+from rich.table import Table
 
-from nscaching.cli import flags
-from nscaching.cli.datasets import file_bars
-from nscaching.cli.evaluate import metrics_table
-from nscaching.cli.flags import flag, with_option_flags
-from nscaching.cli.output import print_json, say, table
+from nscaching.cli.ask import metrics_table
+from nscaching.cli.command import (
+    ConfigFile,
+    Data,
+    Output,
+    Overwrite,
+    Part,
+    Quiet,
+    Resume,
+    argument,
+    command,
+    flag,
+    table,
+)
+from nscaching.cli.data import file_bars
 from nscaching.distributed.cost import Network, expected_cost, time_step
 from nscaching.distributed.launch import is_main, is_worker, launch
 from nscaching.errors import TrainingInterrupted, UserError, stop_signal
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph import reading_progress
+from nscaching.report.markup import thinned
 from nscaching.report.page import try_to_write
-from nscaching.runs.api import make_config, merged_options, recipe_config, train
+from nscaching.runs.api import make_config, make_trainer, merged_options, recipe_config, train
 from nscaching.runs.run import Run
 from nscaching.sampling.shared_rows import row_counts
 from nscaching.training import Progress, RunFolder, TrainConfig
@@ -32,53 +44,57 @@ from nscaching.training.memory import plan_memory
 from nscaching.training.opening import open_graph
 from nscaching.training.progress import duration
 from nscaching.training.recipes import is_open
+from nscaching.training.tracing.snapshots import Line
+
+#: Counters of a traced epoch, with the head of their column and how a number is shown.
+_COUNTERS = {
+    "nonzero_loss": ("with loss", "{:.1%}"),
+    "repeated": ("repeated", "{:.2%}"),
+    "gradient_norm": ("gradient", "{:.3g}"),
+    "false_sampled": ("false, sampled", "{:.4%}"),
+    "false_cached": ("false, cache", "{:.4%}"),
+    "known_sampled": ("known, sampled", "{:.4%}"),
+    "known_cached": ("known, cache", "{:.4%}"),
+    "recall": ("recall", "{:.1%}"),
+}
+#: Traced epochs shown of a long run.
+_MOST_EPOCHS = 20
 
 
-@with_option_flags(TrainConfig, leave_out=("data",))
+@command(TrainConfig, leave_out=("data",))
 def train_command(
-    data: flags.Data = None,
-    out: Annotated[
-        Path | None,
-        flag("Run folder to write.", default="a new folder under runs/, named by the data"),
-    ] = None,
-    config: flags.Config = None,
-    resume: flags.Resume = False,
-    overwrite: flags.Overwrite = False,
-    track: Annotated[
-        list[str] | None,
-        flag(
-            "Log to a tracker: tensorboard:DIR, mlflow:DIR, wandb:DIR or csv:FILE. "
-            "May be given several times.",
-            default=False,
-        ),
-    ] = None,
-    report: Annotated[
-        bool, flag("Write report.html into the run folder.", "--report/--no-report")
-    ] = True,
-    dry_run: Annotated[
-        bool, flag("Show sizes and memory of the run, without training.", "--dry-run")
-    ] = False,
-    processes: Annotated[
-        int, flag("Train on so many processes of this machine, with sharded tables.", min=1)
-    ] = 1,
-    max_restarts: Annotated[
-        int, flag("How often --processes starts again after a process is lost.", min=0)
-    ] = 3,
-    hosts: Annotated[
-        int, flag("With --dry-run: hosts that --processes are spread over by torchrun.", min=1)
-    ] = 1,
-    bandwidth: Annotated[
-        float, flag("With --dry-run: gigabits per second between hosts.", min=0.001)
-    ] = 25.0,
-    quiet: flags.Quiet = False,
-    as_json: flags.Json = False,
+    data: Data = None,
+    out: Path | None = flag(
+        None, "Run folder to write.", shown="a new folder under runs/, named by the data"
+    ),
+    config: ConfigFile = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    track: list[str] | None = flag(
+        None,
+        "Log to a tracker: tensorboard:DIR, mlflow:DIR, wandb:DIR or csv:FILE. "
+        "May be given several times.",
+        shown=False,
+    ),
+    report: bool = flag(True, "Write report.html into the run folder.", "--report/--no-report"),
+    dry_run: bool = flag(False, "Show sizes and memory of the run, without training.", "--dry-run"),
+    processes: int = flag(
+        1, "Train on so many processes of this machine, with sharded tables.", min=1
+    ),
+    max_restarts: int = flag(
+        3, "How often --processes starts again after a process is lost.", min=0
+    ),
+    hosts: int = flag(
+        1, "With --dry-run: hosts that --processes are spread over by torchrun.", min=1
+    ),
+    bandwidth: float = flag(25.0, "With --dry-run: gigabits per second between hosts.", min=0.001),
+    quiet: Quiet = False,
     **options: Any,
-) -> None:
+) -> Output | None:
     """Train embeddings of a graph, keep the best, and look at the test split once."""
     asked = merged_options(config, options)
     if dry_run:
-        _show_plan(data, asked, as_json, processes, Network(hosts, bandwidth))
-        return
+        return _plan(data, asked, processes, Network(hosts, bandwidth))
     if processes > 1 and not is_worker():
         raise typer.Exit(launch(sys.argv[1:], processes, max_restarts))
     if resume and (out, data, config) == (None, None, None):
@@ -86,7 +102,7 @@ def train_command(
     if out is None:
         out = default_out(make_config(data, asked), by_method=not is_open(asked))
     progress = Progress("none" if quiet else "auto")
-    with file_bars() as show, reading_progress(None if quiet else show), resumable(out):
+    with file_bars() as show, reading_progress(None if quiet else show), _resumable(out):
         run = train(
             data,
             out=out,
@@ -98,15 +114,15 @@ def train_command(
             **options,
         )
         if not is_main():
-            return
+            return None
         write = partial(run.report, progress=progress)
         page = try_to_write(write, progress.say) if report else None
     run.summary["report"] = None if page is None else str(page)
-    print_json(run.summary) if as_json else _show(run)
+    return Output(run.summary, _trained(run))
 
 
 @contextlib.contextmanager
-def resumable(out: Path) -> Iterator[None]:
+def _resumable(out: Path) -> Iterator[None]:
     """Say how to resume after a stop outside the epochs, which look after themselves."""
     try:
         yield
@@ -122,9 +138,8 @@ def resumable(out: Path) -> Iterator[None]:
         raise TrainingInterrupted(said, stop_signal(error)) from error
 
 
-def _show_plan(
-    data: str | None, options: dict[str, Any], as_json: bool, processes: int, network: Network
-) -> None:
+def _plan(data: str | None, options: dict[str, Any], processes: int, network: Network) -> Output:
+    """Return sizes, memory and, for several processes, the expected cost of a run."""
     graph = open_graph(make_config(data, options))
     config = recipe_config(options, data, graph, Progress("none"))
     plan = plan_memory(graph, config)
@@ -137,43 +152,174 @@ def _show_plan(
         "head_rows": head_rows,
         "tail_rows": tail_rows,
     }
-    cost = None
+    value = {**sizes, "bytes": plan.parts, "total_bytes": plan.total, "free_bytes": free}
+    counts = ((name.replace("_", " "), f"{count:,}") for name, count in sizes.items())
+    parts = {**plan.parts, "at its peak": plan.total}
+    parts |= {} if free is None else {"free now": free}
+    memory = ((name, f"{size / 1e6:,.0f}") for name, size in parts.items())
+    shown = [
+        table(f"{graph.name}: sizes", ("", "count"), counts),
+        table("\nMemory of a run on one process", ("", "MB"), memory),
+    ]
     if processes > 1:
         fits = free is None or plan.total < free  # a step is timed on the whole graph
         timed = time_step(graph, config, processes // network.hosts) if fits else None
         cost = expected_cost(graph, config, processes, network, timed)
-    if as_json:
-        told = {"bytes": plan.parts, "total_bytes": plan.total, "free_bytes": free}
-        print_json({**sizes, **told, **({} if cost is None else {"processes": cost.as_dict()})})
-        return
-    counts = ((name.replace("_", " "), f"{count:,}") for name, count in sizes.items())
-    parts = {
-        **plan.parts,
-        "at its peak": plan.total,
-        **({} if free is None else {"free now": free}),
-    }
-    memory = ((name, f"{size / 1e6:,.0f}") for name, size in parts.items())
-    say(table(f"{graph.name}: sizes", ("", "count"), counts))
-    say(table("\nMemory of a run on one process", ("", "MB"), memory))
-    if cost is not None:
-        say(table(f"\n{processes} processes on {network.hosts} hosts", ("", ""), cost.lines()))
+        value["processes"] = cost.as_dict()
+        title = f"\n{processes} processes on {network.hosts} hosts"
+        shown.append(table(title, ("", ""), cost.lines()))
+    return Output(value, shown)
 
 
-def _show(run: Run) -> None:
+def _trained(run: Run) -> list[Part]:
     summary = run.summary
     by = f" by {SELECTABLE[summary['select']]} on valid" if summary["valid"] else ""
-    say(
+    parts: list[Part] = [
         f"Trained {run.config.scoring} with {run.config.sampler} on {run.graph.name}: "
         f"{summary['epochs']} epochs in {duration(summary['seconds'])} on {summary['device']} "
         f"({summary['seconds_per_epoch']:.2f} s per epoch), best at {summary['best_epoch']}{by}."
-    )
-    rows = {split: summary[split] for split in ("valid", "test") if summary[split]}
-    if rows:
-        say(metrics_table("Filtered link prediction", rows))
+    ]
+    if rows := {split: summary[split] for split in ("valid", "test") if summary[split]}:
+        parts.append(metrics_table("Filtered link prediction", rows))
     else:
-        say("Nothing was held out, so there is no evaluation; see --split.")
+        parts.append("Nothing was held out, so there is no evaluation; see --split.")
     if summary["valid"] and summary["best_epoch"] == run.config.epochs:
-        say("Still improving when it stopped; try a larger --epochs.")
-    say(f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)")
+        parts.append("Still improving when it stopped; try a larger --epochs.")
+    parts.append(f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)")
     if summary["report"] is not None:
-        say(f"Report: {summary['report']}")
+        parts.append(f"Report: {summary['report']}")
+    return parts
+
+
+# Tracing -----------------------------------------------------------------------------------------
+
+
+@command(TrainConfig, leave_out=("data", "trace", "trace_row", "trace_triple"))
+def trace_command(
+    run: str = argument(..., "Run folder; or data to train on first, with options of train."),
+    row: list[str] | None = flag(
+        None, "Show this cache row: 'HEAD|RELATION|?' or '?|RELATION|TAIL'."
+    ),
+    triple: list[str] | None = flag(
+        None, "Show gradient norms over all negatives of 'HEAD|RELATION|TAIL'."
+    ),
+    plot: Path | None = flag(None, "Draw the counters and gradient norms into this SVG file."),
+    out: Path | None = flag(None, "Where a run trained here goes.", shown="runs/...-trace"),
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    **options: Any,
+) -> Output:
+    """Show what a run did with its negatives: counters per epoch, and cache rows over the epochs.
+
+    'nscaching trace RUN' reads a run trained with --trace; 'nscaching trace DATA' trains one.
+    """
+    folder = RunFolder(run)
+    if folder.is_run():
+        if options:
+            raise UserError(
+                f"{run} is a run already, so {', '.join(options)} cannot change it; name data to "
+                "train on, or drop the options of training."
+            )
+    else:
+        options |= {"trace": True, "trace_row": row or (), "trace_triple": triple or ()}
+        folder = _traced(run, options, out, overwrite, Progress("none" if quiet else "auto"))
+    lines = _chosen(folder, row or [], triple or [])
+    if plot is not None:
+        from nscaching.report.pictures import draw_trace
+
+        draw_trace(lines, plot)
+    events = {"epochs": "epoch", "rows": "row", "gradients": "gradients"}
+    parts = {
+        name: [
+            {key: value for key, value in line.items() if key != "event"}
+            for line in lines
+            if line["event"] == event
+        ]
+        for name, event in events.items()
+    }
+    shown = [_counters_table(thinned(parts["epochs"], _MOST_EPOCHS))]
+    for name in dict.fromkeys(line["row"] for line in parts["rows"]):
+        shown.append(_row_table(name, [line for line in parts["rows"] if line["row"] == name]))
+    if parts["gradients"]:
+        shown.append(_norms_table(parts["gradients"]))
+    return Output({"run": str(folder.path), **parts}, shown)
+
+
+def _traced(
+    data: str, options: dict[str, Any], out: Path | None, overwrite: bool, progress: Progress
+) -> RunFolder:
+    """Train and trace; the test split is not looked at."""
+    if out is None:
+        plain = default_out(make_config(data, options))
+        out = plain.with_name(f"{plain.name}-trace")
+    with _resumable(out):
+        trainer = make_trainer(data, out=out, overwrite=overwrite, progress=progress, **options)
+        trainer.run(resume=False)
+    return RunFolder(out)
+
+
+def _chosen(folder: RunFolder, rows: list[str], triples: list[str]) -> list[Line]:
+    """Return the lines of a trace; of rows and triples those that are asked for, or all."""
+    lines = folder.read_trace()
+    if not lines:
+        raise UserError(
+            f"{folder.path} was trained without a trace; train it again with --trace, and "
+            "--trace-row for the cache rows you want to see."
+        )
+    kept = [line for line in lines if line["event"] == "epoch"]
+    for event, key, asked in (("row", "row", rows), ("gradients", "triple", triples)):
+        there = list(dict.fromkeys(line[key] for line in lines if line["event"] == event))
+        for name in asked:
+            if name not in there:
+                traced = f"it has {', '.join(there)}" if there else "it has none"
+                raise UserError(
+                    f"The trace of {folder.path} has no {key} '{name}', {traced}; rows and triples "
+                    "are chosen when a run is trained, with --trace-row and --trace-triple."
+                )
+        wanted = asked or there
+        kept += [line for line in lines if line["event"] == event and line[key] in wanted]
+    return kept
+
+
+def _counters_table(epochs: list[Line]) -> Table:
+    columns = {
+        name: column
+        for name, column in _COUNTERS.items()
+        if any(line.get(name) is not None for line in epochs)
+    }
+    rows = []
+    for line in epochs:
+        cells = [
+            "-" if line.get(name) is None else form.format(line[name])
+            for name, (_, form) in columns.items()
+        ]
+        rows.append((str(line["epoch"]), *cells))
+    return table("Negatives", ("epoch", *(head for head, _ in columns.values())), rows)
+
+
+def _row_table(name: str, snapshots: list[Line]) -> Table:
+    rows = []
+    for line in snapshots:
+        hardest = [
+            each["entity"] + ("*" if each["split"] in ("valid", "test") else "")
+            for each in line["hardest"][:5]
+        ]
+        rows.append((str(line["epoch"]), ", ".join(line["random"]), ", ".join(hardest)))
+    columns = ("epoch", "five at random", "the hardest five (* is a fact of valid or test)")
+    made = table(f"\nCache row {name}", columns, rows, texts=(1, 2))
+    for column in made.columns[1:]:
+        column.ratio = 1
+    return made
+
+
+def _norms_table(snapshots: list[Line]) -> Table:
+    rows = []
+    for line in snapshots:
+        points = line["ccdf"]
+        above = [
+            max((x for x, share in points if share >= part), default=0) for part in (0.01, 0.5)
+        ]
+        numbers = (f"{x:.3g}" for x in (points[-1][0], *above))
+        rows.append((f"{line['triple']}, {line['side']}", str(line["epoch"]), *numbers))
+    columns = ("", "epoch", "largest", "1 % from", "half")
+    return table("\nGradient norms over all negatives", columns, rows)

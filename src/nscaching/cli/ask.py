@@ -1,0 +1,290 @@
+"""``nscaching evaluate``, ``classify``, ``predict`` and ``discover``: questions to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from nscaching.cli.command import Device, Output, Part, Quiet, RunPath, command, flag, table
+from nscaching.errors import UserError
+from nscaching.evaluation import ClassificationReport, find_leakage
+from nscaching.graph import read_triples
+from nscaching.models import Side
+from nscaching.runs.api import load_run
+from nscaching.runs.predictions import Predictions
+from nscaching.runs.run import Run
+from nscaching.training import Progress
+
+AnswerFile = Annotated[
+    Path | None, typer.Option(help="Write them to a .csv, .tsv, .parquet or .json file.")
+]
+_COLUMNS = {"mrr": "MRR", "mr": "MR", "amri": "AMRI"} | {
+    f"hits@{k}": f"Hits@{k}" for k in (1, 3, 10)
+}
+_MARKS = {None: "new", "train": "fact, seen", "valid": "fact, held out", "test": "fact, held out"}
+
+
+# Evaluation --------------------------------------------------------------------------------------
+
+
+@command()
+def evaluate_command(
+    run: RunPath,
+    split: str = flag("test", "Split to rank: train, valid or test."),
+    ties: str = flag("mean", "Rank among equal scores: mean, optimistic or pessimistic."),
+    memory: int | None = flag(None, "Megabytes of scores held at once.", min=1, shown="the run's"),
+    device: Device = "auto",
+) -> Output:
+    """Rank every held-out fact of a run among all entities, filtered, on both sides."""
+    loaded = load_run(run, device)
+    report = loaded.evaluate(split, ties=ties, memory_mb=memory, progress=Progress("auto"))
+    values = report.as_dict()
+    leakage = find_leakage(loaded.graph, split) if split != "train" else None
+    sides = {"both sides": values, "heads": values["head"], "tails": values["tail"]}
+    intervals = ", ".join(
+        f"{_COLUMNS[key]} {low:.4f} to {high:.4f}" for key, (low, high) in report.intervals.items()
+    )
+    shown: Iterable[Part] = (
+        metrics_table(f"{split} of {loaded.graph.name}, {report.seconds:.1f} s", sides),
+        f"95 % intervals over facts: {intervals}.",
+        *([leakage.remark] if leakage is not None and leakage.remark else []),
+        metrics_table("\nBy cardinality", values["per_cardinality"]),
+        metrics_table("\nBy relation", values["per_relation"]),
+    )
+    return Output({**values, "leakage": None if leakage is None else leakage.as_dict()}, shown)
+
+
+def metrics_table(title: str, rows: dict[str, dict[str, Any]]) -> Table:
+    """Return a table with a row for each named set of metrics."""
+
+    def cell(key: str, value: float | None) -> str:
+        return "-" if value is None else f"{value:,.1f}" if key == "mr" else f"{value:.4f}"
+
+    cells = (
+        (name, *(cell(key, values[key]) for key in _COLUMNS), f"{values['count']:,}")
+        for name, values in rows.items()
+    )
+    return table(title, ("", *_COLUMNS.values(), "ranks"), cells)
+
+
+@command()
+def classify_command(
+    run: RunPath,
+    split: str | None = flag(None, "Split to classify: test, valid or train.", shown="test"),
+    file: Path | None = flag(
+        None, "Instead: a file of triples to label, of any kind that train reads."
+    ),
+    seed: int = flag(0, "Which negatives are drawn, where the data has none.", min=0),
+    replaced: str = flag("tail", "Side that drawn negatives replace: tail, head or either."),
+    device: Device = "auto",
+) -> Output:
+    """Tell true triples from false ones, by a threshold for each relation learnt on valid."""
+    if file is not None and split is not None:
+        raise UserError("Give --split or --file, not both.")
+    loaded = load_run(run, device)
+    if file is not None:
+        return _label(loaded, file, seed, replaced)
+    report = loaded.classification(split or "test", seed=seed, replaced=replaced)
+    return Output(report.as_dict(), _shown(loaded, report))
+
+
+def _shown(run: Run, report: ClassificationReport) -> Iterable[Part]:
+    title = f"{report.split} of {run.graph.name}, {report.seconds:.1f} s"
+    overall = ("all relations", f"{report.accuracy:.2%}", f"{report.count:,}")
+    rows = (
+        (
+            name,
+            f"{part.accuracy:.2%}",
+            f"{part.count:,}",
+            f"{part.threshold:.3f}{'' if part.own_threshold else '*'}",
+        )
+        for name, part in report.per_relation.items()
+    )
+    drawn = f"drawn with seed {report.seed}, {report.replaced} replaced"
+    source = drawn if report.negatives == "seeded" else "those of the data set"
+    return (
+        table(title, ("", "accuracy", "triples"), [overall]),
+        table("\nBy relation", ("", "accuracy", "triples", "threshold"), rows),
+        f"\n{report.facts:,} facts; the negatives are {source}.",
+        *report.notes,
+    )
+
+
+def _label(run: Run, file: Path, seed: int, replaced: str) -> Output:
+    """Say of each triple of a file whether it is true."""
+    triples = read_triples(file)
+    for place, (head, relation, tail) in enumerate(triples, 1):
+        try:
+            run.graph.entity_id(head), run.graph.relation_id(relation), run.graph.entity_id(tail)
+        except UserError as error:
+            raise UserError(
+                f"Triple {place} of {file} ({head}, {relation}, {tail}): {error}"
+            ) from error
+    labels, margins = run.classify(triples, seed=seed, replaced=replaced)
+    chances = run.probabilities(triples).tolist()
+    rows = list(zip(triples, labels.tolist(), margins.tolist(), chances, strict=True))
+    keys = ("head", "relation", "tail", "label", "margin", "probability")
+    listed = [dict(zip(keys, (*triple, *rest), strict=True)) for triple, *rest in rows]
+    cells = (
+        (" · ".join(triple), "true" if label else "false", f"{margin:+.3f}", f"{chance:.1%}")
+        for triple, label, margin, chance in rows
+    )
+    title = f"{file.name}, {labels.sum():,} of {len(rows):,} true"
+    return Output({"triples": listed}, [table(title, ("", "", "margin", "probability"), cells)])
+
+
+# Questions ---------------------------------------------------------------------------------------
+
+
+@command()
+def predict_command(
+    run: RunPath,
+    head: str | None = flag(None, "Head entity."),
+    relation: str | None = flag(None, "Relation."),
+    tail: str | None = flag(None, "Tail entity."),
+    file: Path | None = flag(
+        None, "Instead: a file of questions, head, relation and tail with ? for one."
+    ),
+    neighbours: str | None = flag(
+        None, "Instead: the entities whose embeddings are most like this one's."
+    ),
+    k: int = flag(10, "Answers per question.", "-k", "--count", min=1),
+    known: bool = flag(False, "Show facts of the graph among the answers, marked.", "--known"),
+    contradictions: bool = flag(
+        False, "Show second answers where the relation has one, marked.", "--contradictions"
+    ),
+    unlikely: bool = flag(
+        False, "Show answers never seen with the relation and below 1 %, marked.", "--unlikely"
+    ),
+    by: str = flag("probability", "What answers are ordered by: probability or score."),
+    explain: bool = flag(False, "Say what speaks for each answer and against it.", "--explain"),
+    out: AnswerFile = None,
+    device: Device = "auto",
+) -> Output:
+    """Answer (head, relation, ?) or (?, relation, tail), judge a triple, or list neighbours."""
+    asked = (head, relation, tail) != (None, None, None)
+    if [neighbours is not None, file is not None, asked].count(True) > 1:
+        raise UserError(
+            "Give --neighbours, or --file, or a question with --head, --relation and --tail."
+        )
+    loaded = load_run(run, device)
+    if neighbours is not None:
+        return _neighbours(loaded, neighbours, k)
+    options = {"known": known, "contradictions": contradictions, "unlikely": unlikely}
+    side = None
+    if file is not None:
+        answers = loaded.ask(file, k, by=by, **options)
+    elif head is not None and relation is not None and tail is not None:
+        answers = Predictions([loaded.judge(head, relation, tail)])
+    elif head is not None and relation is not None:
+        side, answers = "tail", loaded.predict_tails(head, relation, k, by=by, **options)
+    elif relation is not None and tail is not None:
+        side, answers = "head", loaded.predict_heads(relation, tail, k, by=by, **options)
+    else:
+        raise UserError(
+            "Ask with --head and --relation, or --relation and --tail, or all three, or --file, or "
+            "--neighbours."
+        )
+    if out is not None:
+        answers.write(out)
+    if explain:
+        return _explained(loaded, answers)
+    title = str(file) if file is not None else f"{head or '?'} · {relation} · {tail or '?'}"
+    shown: list[Part] = []
+    if side is None or answers:
+        shown.append(_answers_table(answers, title, side))
+    if side is not None:
+        shown += _remarks(loaded, side, head or tail or "", relation or "", answers)
+    return Output({"predictions": answers.as_dicts()}, shown)
+
+
+def _remarks(run: Run, side: str, anchor: str, relation: str, answers: Predictions) -> list[str]:
+    """Say why a question has no good answers, where it has none."""
+    remark = run.remark(Side.TAIL if side == "tail" else Side.HEAD, anchor, relation)
+    if all(answer.known for answer in answers):
+        return [
+            remark or "No new answer is likely.",
+            "--contradictions shows answers that contradict the graph, --unlikely those that were "
+            "never seen with the relation, --known the facts.",
+        ]
+    return [] if remark is None else [remark]
+
+
+def _explained(run: Run, answers: Predictions) -> Output:
+    """Return answers with what speaks for each and against it."""
+    listed, shown = answers.as_dicts(), []
+    for answer, row in zip(answers, listed, strict=True):
+        reason = run.explain(*answer.triple)
+        row["explanation"] = reason.as_dict()
+        del row["explanation"]["prediction"]
+        chance = "" if answer.probability is None else f"{answer.probability:.1%}, "
+        mark = _MARKS[answer.split]
+        shown.append(f"{' · '.join(answer.triple)} ({chance}score {answer.score:.3f}, {mark})")
+        shown += [f"  {sentence}" for sentence in reason.sentences()]
+    return Output({"predictions": listed}, shown)
+
+
+def _answers_table(answers: Predictions, title: str, side: str | None = None) -> Table:
+    """Return predictions as a table: only the answers of one side, or whole triples."""
+    with_chance = any(answer.probability is not None for answer in answers)
+    columns = ["", *(["probability"] if with_chance else []), "score", ""]
+    rows = []
+    for answer in answers:
+        chance = "" if answer.probability is None else f"{answer.probability:.1%}"
+        name = " · ".join(answer.triple) if side is None else getattr(answer, side)
+        notes = "; ".join([_MARKS[answer.split], *answer.flags])
+        rows.append([name, *([chance] if with_chance else []), f"{answer.score:.3f}", notes])
+    return table(title, columns, rows, texts=(0, len(columns) - 1))
+
+
+def _neighbours(run: Run, entity: str, k: int) -> Output:
+    found = run.neighbours(entity, k)
+    rows = ((neighbour.entity, f"{neighbour.similarity:.3f}") for neighbour in found)
+    value = {"neighbours": [neighbour.as_dict() for neighbour in found]}
+    return Output(value, [table(f"Most like {entity}", ("", "cosine"), rows)])
+
+
+@command()
+def discover_command(
+    run: RunPath,
+    n: int = flag(20, "Facts wanted.", "-n", "--count", min=1),
+    relation: list[str] | None = flag(
+        None, "Only facts of this relation; may be given several times."
+    ),
+    head: list[str] | None = flag(None, "Only facts with this head; may be given several times."),
+    tail: list[str] | None = flag(None, "Only facts with this tail; may be given several times."),
+    per_question: int = flag(3, "Answers to one question (head, relation, ?) at most.", min=1),
+    per_answer: int | None = flag(None, "Facts with the same relation and tail at most.", min=1),
+    per_relation: int | None = flag(None, "Facts of one relation at most.", min=1),
+    contradictions: bool = flag(
+        False, "Keep facts that contradict the graph, marked as such.", "--contradictions"
+    ),
+    out: AnswerFile = None,
+    memory: int | None = flag(None, "Megabytes of scores held at once.", min=1),
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> Output:
+    """List the most probable new facts of the whole graph, or of some relations or entities."""
+    loaded = load_run(run, device)
+    found = loaded.discover(
+        n,
+        relations=relation or None,
+        heads=head or None,
+        tails=tail or None,
+        per_question=per_question,
+        per_answer=per_answer,
+        per_relation=per_relation,
+        contradictions=contradictions,
+        memory_mb=memory,
+        progress=Progress("none" if quiet else "auto"),
+    )
+    if out is not None:
+        found.write(out)
+    shown: list[Part] = [_answers_table(found, f"{len(found):,} new facts of {loaded.graph.name}")]
+    if len(found) > 1 and not relation and len({fact.relation for fact in found}) == 1:
+        shown.append("All are of one relation; --per-relation 3 shows the best of each.")
+    return Output({"facts": found.as_dicts()}, shown)

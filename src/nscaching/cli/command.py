@@ -1,0 +1,288 @@
+"""What the commands share: flags, tables, results on stdout, errors on stderr."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import functools
+import inspect
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Optional, get_args, get_origin, get_type_hints
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from nscaching.cli import start
+from nscaching.cli.main import DEBUG_VARIABLE, cannot_load
+from nscaching.errors import LostPeers, NSCachingError, TrainingDiverged, UserError, stop_signal
+from nscaching.interrupt import terminate_as_interrupt
+from nscaching.options import Options
+
+_NO_MEMORY = "There is not enough memory for this; try a smaller dim or --eval-memory."
+#: What a full disk, or a device that is gone, answers where results are printed.
+_OUTPUT = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG)
+#: Characters that make a terminal do something: control characters but the end of a line, what ends
+#: a line elsewhere, and what turns the direction of writing.
+_CONTROLS = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+# Flags -------------------------------------------------------------------------------------------
+
+
+def flag(default: Any, help: str, *names: str, shown: str | bool = True, **limits: Any) -> Any:
+    """Declare an option of a command; ``shown`` is what its help says of the default."""
+    return typer.Option(default, *names, help=help, show_default=shown, **limits)
+
+
+def argument(default: Any, help: str) -> Any:
+    """Declare an argument of a command; a default of ``...`` makes it required."""
+    return typer.Argument(default, help=help)
+
+
+RunPath = Annotated[Path, typer.Argument(help="Run folder.")]
+Data = Annotated[
+    str | None,
+    typer.Argument(
+        help="A named data set (nscaching datasets list), a folder with train/valid/test, or a "
+        "file of triples."
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+_JSON = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", help="Show no progress and no remarks on the data or the options; only errors."
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(help="YAML file of options, such as the config.yaml of a run; flags win."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume what is in --out where it stopped.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what is in --out from before.")
+]
+Format = Annotated[
+    str, typer.Option(help="npy, word2vec or parquet; auto goes by the file's ending.")
+]
+ExportFile = Annotated[Path, typer.Argument(help="File to write: .npy, .txt/.vec or .parquet.")]
+
+
+def _option_flags(options: type[Options], leave_out: Collection[str]) -> list[inspect.Parameter]:
+    """Return a flag for each option, without a value unless it is given."""
+    hints = get_type_hints(options)
+    flags = []
+    for field in dataclasses.fields(options):  # type: ignore[arg-type]
+        if field.name in leave_out:
+            continue
+        hint = hints[field.name]
+        kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
+        kind = list[kinds[0]] if get_origin(hint) is tuple else kinds[0]  # type: ignore[valid-type]
+        name = field.name.replace("_", "-")
+        choices = field.metadata["choices"]
+        listed = f" One of: {', '.join(choices)}." if choices else ""
+        made = typer.Option(
+            f"--{name}/--no-{name}" if kinds[0] is bool else f"--{name}",
+            help=field.metadata["help"] + listed,
+            show_default=False if field.default in (None, ()) else str(field.default),
+            autocompletion=_completion(choices) if choices else None,
+            rich_help_panel=field.metadata["group"],
+        )
+        flags.append(_keyword(field.name, None, Annotated[Optional[kind], made]))  # noqa: UP045
+    return flags
+
+
+def _keyword(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, default=default, annotation=annotation)
+
+
+def _completion(choices: Collection[str]) -> Callable[[str], list[str]]:
+    """Return what a shell is told when it completes the value of an option."""
+    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
+
+
+def whole_numbers(text: str, option: str = "seeds") -> list[int]:
+    """Read whole numbers with commas between them."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(
+            f"{option}: '{text}' is not a list of whole numbers; write --{option} 0,1,2."
+        ) from None
+
+
+# Commands ----------------------------------------------------------------------------------------
+
+
+Part = str | Table
+
+
+class Output(NamedTuple):
+    """What a command prints: ``value`` with ``--json``, else ``shown``; and its exit code."""
+
+    value: Mapping[str, Any]
+    shown: Iterable[Part]
+    code: int = 0
+
+
+def command(
+    *options: type[Options], leave_out: Collection[str] = (), with_json: bool = True
+) -> Callable[[Callable[..., Output | None]], Callable[..., None]]:
+    """Make a function a command: its own flags, those of options, ``--json``; errors as sentences.
+
+    The function takes as keywords the options that were given. Of two options with one name the
+    first counts.
+    """
+    flags: dict[str, inspect.Parameter] = {}
+    for each in (each for kind in options for each in _option_flags(kind, leave_out)):
+        flags.setdefault(each.name, each)
+
+    def decorate(function: Callable[..., Output | None]) -> Callable[..., None]:
+        own = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in inspect.signature(function, eval_str=True).parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        parameters = [
+            *own,
+            *([_keyword("as_json", False, _JSON)] if with_json else []),
+            *flags.values(),
+        ]
+
+        @functools.wraps(function)
+        def run(as_json: bool = False, **values: Any) -> int:
+            given = {k: v for k, v in values.items() if k not in flags or v is not None}
+            output = function(**given)
+            if output is None:
+                return 0
+            print_json(output.value) if as_json else say(*output.shown)
+            return output.code
+
+        made = _friendly(run)
+        made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        made.__annotations__ = {p.name: p.annotation for p in parameters}
+        return made
+
+    return decorate
+
+
+def _friendly(run: Callable[..., int]) -> Callable[..., None]:
+    """Turn errors into one or two sentences on stderr: exit code 2 for a user's mistake, else 1.
+
+    A signal that stops a command gives 128 and its number: 130 for Ctrl-C, 143 for SIGTERM, 129 for
+    SIGHUP.
+    """
+
+    @functools.wraps(run)
+    def wrapped(**values: Any) -> None:
+        try:
+            start.loaded()
+            with terminate_as_interrupt():
+                code = run(**values)
+                sys.stdout.flush()  # here, where an output that is full is explained
+        except typer.Exit:
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            if os.environ.get(DEBUG_VARIABLE):
+                raise
+            code, message = _explained(error)
+            if not _said_by_another_rank(error):
+                print(printable(message), file=sys.stderr)
+        if code:
+            raise typer.Exit(code)
+
+    return wrapped
+
+
+def _said_by_another_rank(error: BaseException) -> bool:
+    """Tell whether rank 0 of a group of processes says the same."""
+    of_all = isinstance(error, KeyboardInterrupt | TrainingDiverged)
+    return (of_all and os.environ.get("RANK", "0") != "0") or getattr(error, "quiet", False)
+
+
+def _explained(error: BaseException) -> tuple[int, str]:
+    """Return the exit code and the sentence of an error."""
+    if isinstance(error, UserError):
+        return 2, str(error)
+    if isinstance(error, LostPeers):
+        return error.exit_code, str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return 128 + stop_signal(error), str(error) or "Stopped."
+    no_memory = isinstance(error, RuntimeError) and re.search(
+        "can't allocate|out of memory", str(error)
+    )  # torch has errors of its own for that
+    if no_memory or isinstance(error, MemoryError):
+        return 1, _NO_MEMORY
+    if isinstance(error, BrokenPipeError):
+        return 1, "The output was closed before everything was written."
+    library = isinstance(error, OSError) and re.search("shared object|failed to map", str(error))
+    if library or isinstance(error, ImportError):
+        return 1, cannot_load(error)  # it is loaded when it is needed
+    if isinstance(error, OSError) and error.errno in _OUTPUT and error.filename is None:
+        return 1, f"The output cannot be written: {error.strerror}."
+    if isinstance(error, NSCachingError | OSError):
+        return 1, str(error)
+    what = f"{type(error).__name__}: {error}"
+    return 1, f"Something went wrong that should not have: {what}. Add --debug to see where."
+
+
+# Output ------------------------------------------------------------------------------------------
+
+
+def printable(text: str) -> str:
+    """Return a text for the terminal: a name that holds control characters shows their escapes."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object; an output that is not Unicode gets its escapes."""
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+    print(json.dumps(value, ensure_ascii=not unicode, allow_nan=False))
+
+
+def say(*parts: Part) -> None:
+    """Print texts and tables; tables are wide where the output is not a terminal."""
+    width = None if sys.stdout.isatty() else 100
+    console = Console(width=width, markup=False, emoji=False)
+    for part in parts:
+        if isinstance(part, str):
+            console.print(printable(part), highlight=False, soft_wrap=True)
+        else:
+            console.print(part)
+
+
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    texts: Collection[int] = (0,),
+) -> Table:
+    """Return a table; the columns ``texts`` are text that may wrap, the others are numbers."""
+    title = printable(title)
+    made = Table(
+        title=title,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+        min_width=len(title),
+    )
+    for index, column in enumerate(columns):
+        text = index in texts
+        made.add_column(column, justify="left" if text else "right", no_wrap=not text)
+    for row in rows:
+        made.add_row(*map(printable, row))
+    return made

@@ -1,0 +1,232 @@
+"""``nscaching compare``, ``tune`` and ``nodes tune``: many configurations, side by side."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from nscaching.cli.command import (
+    ConfigFile,
+    Data,
+    Output,
+    Overwrite,
+    Part,
+    Quiet,
+    Resume,
+    command,
+    flag,
+    table,
+    whole_numbers,
+)
+from nscaching.experiments.compare import Comparison, compare
+from nscaching.experiments.tune import SearchResult, tune
+from nscaching.experiments.tune.result import Gain
+from nscaching.experiments.tune.space import NodeSearchOptions, SearchOptions
+from nscaching.nodes import NodeConfig
+from nscaching.training import TrainConfig
+from nscaching.training.progress import duration
+
+
+@command(TrainConfig, leave_out=("data", "sampler", "seed", "max_seconds"))
+def compare_command(
+    data: Data = None,
+    samplers: list[str] | None = flag(
+        None,
+        "Samplers with commas between them; options of one after colons, as in "
+        "nscaching:alpha3=5:lazy=1. May be given several times.",
+        shown="all that go with the loss",
+    ),
+    seeds: str | None = flag(
+        None,
+        "Seeds with commas between them; several give mean and spread.",
+        shown="0; 0,1,2 for a graph of fewer than 20,000 training triples",
+    ),
+    max_seconds: float | None = flag(
+        None,
+        "Budget of each run in seconds of training, to the end of an epoch; without "
+        "--epochs there is no other.",
+        "--seconds",
+        "--max-seconds",
+    ),
+    out: Path | None = flag(None, "Folder of the runs.", shown="runs/compare-DATA-SCORING"),
+    config: ConfigFile = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    **options: Any,
+) -> Output:
+    """Train several samplers with the same options and budget; one table, one picture, one page."""
+    if max_seconds is not None:
+        options["max_seconds"] = max_seconds
+    comparison = compare(
+        data,
+        samplers,
+        seeds=None if seeds is None else whole_numbers(seeds),
+        out=out,
+        config=config,
+        resume=resume,
+        overwrite=overwrite,
+        progress="none" if quiet else "auto",
+        **options,
+    )
+    failed = all(result.error is not None for result in comparison.runs)
+    return Output(comparison.as_dict(), _compared(comparison), code=1 if failed else 0)
+
+
+def _compared(comparison: Comparison) -> list[Part]:
+    rows = comparison.rows
+    title = f"{comparison.data or 'graph'}, {comparison.scoring}: test, best model on valid"
+    columns = ("sampler", "MRR", "Hits@10", "accuracy", "s/epoch", "extra", "best")
+    tables = [table(title, columns, map(_cells, rows))]
+    if with_interval := [_interval(row) for row in rows if row["mrr_interval"]]:
+        title = "\nMRR: 95 % intervals over test facts"
+        tables.append(table(title, ("sampler", "interval", "to the best"), with_interval))
+    for each in tables:
+        each.columns[0].overflow = "fold"
+    remarks = [f"{row['sampler']} failed, {error}" for row in rows for error in row["errors"]]
+    remarks.append("extra: parameters trained besides the model; best: epoch of the best model.")
+    if len(comparison.seeds) > 1:
+        seeds = ", ".join(map(str, comparison.seeds))
+        remarks.append(f"Mean ± standard deviation over seeds {seeds}.")
+    names = ("compare.json", comparison.picture, comparison.report)
+    files = ", ".join(str(comparison.out / name) for name in names if name)
+    return [*tables, *remarks, *comparison.remarks, f"Written: {files}"]
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    if not row["runs"]:
+        return [row["sampler"], "failed", *["–"] * 5]
+    return [
+        row["sampler"],
+        _mean(row, "mrr", "{:.4f}"),
+        _mean(row, "hits@10", "{:.4f}"),
+        _mean(row, "accuracy", "{:.1%}"),
+        "–" if row["seconds_per_epoch"] is None else f"{row['seconds_per_epoch']:.3f}",
+        f"{row['extra_parameters']:,}",
+        ", ".join(map(str, row["best_epoch"])),
+    ]
+
+
+def _interval(row: dict[str, Any]) -> list[str]:
+    (low, high), difference = row["mrr_interval"], row["difference"]
+    shown = "best"
+    if difference is not None:
+        noise = ", within noise" if difference["within_noise"] else ""
+        shown = f"{difference['mrr']:+.4f}{noise}"
+    return [row["sampler"], f"{low:.4f} to {high:.4f}", shown]
+
+
+def _mean(row: dict[str, Any], name: str, form: str) -> str:
+    mean, spread = row[name], row[f"{name}_spread"]
+    if mean is None:
+        return "–"
+    return form.format(mean) + ("" if spread is None else f" ± {form.format(spread)}")
+
+
+def _tune(
+    data: Data = None,
+    out: Path | None = flag(None, "Folder of the search.", shown="runs/DATA-tune"),
+    base: Path | None = flag(
+        None,
+        "Run folder or YAML file with the options that are not searched; flags win.",
+        shown="the defaults",
+    ),
+    labels: Path | None = flag(
+        None, "For node embedding: file with one node and its class per line."
+    ),
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    workers: int = flag(1, "Trials trained at once on this machine."),
+    workers_as: str = flag(
+        "auto", "auto, processes or threads; auto is threads on a GPU, else processes."
+    ),
+    dask: str | None = flag(
+        None,
+        "Train on the workers of this Dask scheduler: its address or scheduler file.",
+        shown=False,
+    ),
+    quiet: Quiet = False,
+    **options: Any,
+) -> Output:
+    """Search hyperparameters of the recipe, or of the cache, for the best validation metric.
+
+    The first trial is what train would make of the same flags, without any the recipe that fits the
+    graph. A training option given as a flag is used in every trial and not searched. OUT/best.yaml
+    is the best so far, from the first trial on: nscaching train --config OUT/best.yaml
+    """
+    result = tune(
+        data,
+        out=out,
+        base=base,
+        labels=labels,
+        resume=resume,
+        overwrite=overwrite,
+        workers=workers,
+        workers_as=workers_as,
+        dask=dask,
+        progress="none" if quiet else "auto",
+        **options,
+    )
+    return Output(result.as_dict(), _searched(result))
+
+
+def _tune_nodes(*, resume: bool, **options: Any) -> Output:
+    """Search hyperparameters of the cache for embeddings of nodes.
+
+    Trials are compared by micro-F1 on validation nodes, or by the AUC of held-out edges where nodes
+    have no classes. An option given as a flag is used in every trial and not searched.
+    OUT/best.yaml is the best so far: nscaching nodes train --config OUT/best.yaml
+    """
+    if not resume:
+        options.setdefault("space", NodeSearchOptions.space)
+    return _tune(resume=resume, **options)
+
+
+_tune_nodes.__signature__ = inspect.signature(_tune, eval_str=True)  # type: ignore[attr-defined]
+tune_command = command(SearchOptions, TrainConfig, leave_out=("data",))(_tune)
+tune_nodes_command = command(NodeSearchOptions, NodeConfig, leave_out=("data",))(_tune_nodes)
+
+
+def _searched(result: SearchResult) -> list[Part]:
+    best, metric = result.best, f"valid {result.metric.name}"
+    rows = []
+    for trial in result.trials:
+        score = "failed" if trial.score is None else f"{trial.score:.4f}"
+        cells = [_cell(trial.config.get(name, "–")) for name in result.searched]
+        mark = f"{trial.number} *" if trial is best else str(trial.number)
+        rows.append((mark, score, str(trial.epochs), *cells))
+    title = f"{result.method}, {result.space}: trials"
+    parts: list[Part] = [table(title, ("", metric, "epochs", *result.searched), rows)]
+    if (found := result.importance) is not None:
+        effects = ((each.name, f"{each.alone:.2f}", f"{each.total:.2f}") for each in found.effects)
+        fit = f"surrogate of {found.trials} trials, cross-validated R² {found.fit:.2f}"
+        parts.append(table(f"\nWhat mattered ({fit})", ("", "alone", "total"), effects))
+    else:
+        parts.append(f"\n{result.importance_note}")
+    settings = ", ".join(f"{name} {_cell(value)}" for name, value in best.config.items())
+    parts += [
+        f"\nBest: trial {best.number}, {metric} {best.score:.4f} with {settings}.",
+        f"{len(result.trials)} trials, {result.epochs} epochs, {duration(result.seconds)}. "
+        f"Train it: {result.objective.train_command} --config {result.folder.best}",
+    ]
+    if result.gain is not None:
+        parts.append(_gain(result.gain, best.number))
+    if result.pictures:
+        parts.append(f"Pictures: {', '.join(result.pictures)}")
+    if result.report is not None:
+        parts.append(f"Report: {result.report}")
+    return parts
+
+
+def _gain(gain: Gain, best: int) -> str:
+    low, high = gain.interval
+    said = f"95 % interval of the best over valid facts: {low:.4f} to {high:.4f}"
+    if best == 1:
+        return f"{said}; the first trial, the default, is the best."
+    noise = ", within noise" if gain.within_noise else ""
+    return f"{said}; {gain.over_first:+.4f} over the first trial, the default{noise}."
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
