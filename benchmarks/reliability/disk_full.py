@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import io
 import os
 import random
@@ -58,17 +59,22 @@ def make_commands(place: Path) -> list[Command]:
     edges.write_text("".join(f"n{i} n{(i * 3 + 1) % 40}\n" for i in range(40)))
     facts.write_text("new\tr0\te1\ne2\tr1\tnew\n")
     old, nodes, out = place / "old", place / "nodes", ["--out", "{out}"]
+    store = place / "store"
     train = ["train", str(data), *SMALL, "--epochs", "3", *out]
+    strata = ["train", str(data), *SMALL, "--epochs", "2", "--strata", "2", "--no-report", *out]
+    ingest = ["ingest", str(data), "--split", "0.1", "--threads", "1", "--quiet", *out]
     embed = ["nodes", "train", str(edges), "--dim", "4", "--epochs", "1", "--quiet", *out]
     again = ["train", "--resume", "--quiet", *out]
-    for arguments, folder in ((train, old), (embed, nodes)):
+    begin = [(train, old), (embed, nodes)]
+    begin += [(ingest, store)] if importlib.util.find_spec("duckdb") else []
+    for arguments, folder in begin:
         code, said = call([*arguments, "--seed", "1"], folder)
         assert code == 0, said
     more = ["train", "--resume", "--quiet", "--epochs", "5", *out]
     samplers = ["compare", str(data), "--samplers", "bernoulli", "--seeds", "0", *SMALL]
     compare = [*samplers, "--epochs", "2", "--resume", *out]
     update = ["update", str(old), "--facts", str(facts), "--epochs", "2", "--quiet", *out]
-    return [
+    commands = [
         Command("train", train, again),
         Command("train --overwrite", [*train, "--overwrite"], again, old),
         Command("train --resume", more, more, old),
@@ -76,7 +82,10 @@ def make_commands(place: Path) -> list[Command]:
         Command("nodes train --overwrite", [*embed, "--overwrite"], [], nodes),
         Command("update", [*update, "--device", "cpu"], [*again, "--no-report"]),
         Command("report", ["report", "{out}"], ["report", "{out}"], old),
+        Command("train --strata", strata, [*again, "--no-report"]),
+        Command("ingest --overwrite", [*ingest, "--overwrite"], [], store),
     ]
+    return commands if store.exists() else commands[:-1]
 
 
 def call(arguments: list[str], out: Path) -> tuple[int, str]:

@@ -55,3 +55,24 @@ def test_a_damaged_file_of_any_folder_is_refused_or_does_not_matter(tmp_path):
     assert sum(told["total"].values()) == 120
     assert {name.split("/")[0] for name in told["files"]} >= {"run", "nodes", "reproduction"}
     assert json.loads((tmp_path / "told.json").read_text())["total"] == told["total"]
+
+
+def test_kills_compare_results_and_not_how_long_they_took(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPTS)
+    import kills
+
+    for folder, wall, token, mrr in (("a", 5.1, "0" * 8, 0.5), ("b", 61.5, "f" * 8, 0.5)):
+        tensors = tmp_path / folder / "checkpoint" / f"epoch-3-{token}"
+        tensors.mkdir(parents=True)
+        (tensors / "x.txt").write_text("x")
+        told = {
+            "rows": [{"mrr": mrr, "wall": wall, "train_seconds": wall}],
+            "tensors": tensors.name,
+        }
+        (tmp_path / folder / "table-7.json").write_text(json.dumps(told))
+    found, expected = (kills.content(tmp_path / folder) for folder in "ab")
+    assert kills.difference(found, expected) is None
+    expected["table-7.json"]["rows"][0]["mrr"] = 0.4
+    assert kills.difference(found, expected) == (
+        "table-7.json differs: rows: 0: mrr: 0.5 in place of 0.4"
+    )

@@ -5,6 +5,7 @@ import gzip
 import lzma
 import shutil
 import signal
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from nscaching import UserError, ingest, load_graph
-from nscaching.errors import stop_signal
+from nscaching.errors import CannotWrite, stop_signal
 from nscaching.graph import files
+from nscaching.graph import ingest as ingest_module
 from nscaching.graph.ingest import memory_bytes
 from nscaching.interrupt import terminate_as_interrupt
 
@@ -235,3 +237,35 @@ def test_options_are_checked(tmp_path):
         ingest(tmp_path / "none.tsv", tmp_path / "s")
     assert memory_bytes("4GB") == 4 * 10**9
     assert memory_bytes("1.5 GiB") == 3 << 29
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts blocks as Linux does")
+def test_a_file_has_its_space_before_it_is_written_through_a_map(tmp_path, monkeypatch):
+    mapped, load = [], np.load
+
+    def watched(file, mmap_mode=None, **options):
+        if mmap_mode == "r+":
+            told = file.stat()
+            mapped.append(told.st_size <= 512 * told.st_blocks)
+        return load(file, mmap_mode=mmap_mode, **options)
+
+    monkeypatch.setattr(np, "load", watched)
+    (tmp_path / "x.tsv").write_text(random_lines(9000, entities=900))
+    ingest(tmp_path / "x.tsv", tmp_path / "G")
+    assert mapped == [True, True]  # one without ends the process where the disk is full
+
+
+def test_a_disk_too_small_to_sort_on_is_not_called_too_little_memory(tmp_path, monkeypatch):
+    import duckdb
+
+    told = "Out of Memory Error: failed to offload data block of size 160.0 KiB (21.5 MiB used)."
+
+    def full(*given):
+        raise duckdb.OutOfMemoryException(told)
+
+    (tmp_path / "x.tsv").write_bytes(LINES)
+    monkeypatch.setattr(ingest_module._Ingestion, "_sort", full)
+    with pytest.raises(CannotWrite, match=r"G: the disk is full: .* bytes that are free") as caught:
+        ingest(tmp_path / "x.tsv", tmp_path / "G")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "G").exists()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from nscaching.errors import UserError
+from nscaching.errors import CannotWrite, UserError
 from nscaching.extras import need
 from nscaching.graph.columns import parquet_blocks
 from nscaching.graph.files import (
@@ -113,7 +113,7 @@ def ingest(
             spill = new / "spill"
             spill.mkdir()
             work = _Ingestion(new, spill, progress or _silent)
-            with _explained(duckdb, memory):
+            with _explained(duckdb, memory, store.path):
                 work.encode(duckdb, files, round(_SHARE * limit), threads)
             if split:
                 (new / "train.npy").replace(spill / "all.npy")
@@ -178,13 +178,20 @@ def _silent(done: int, total: int | None, what: str) -> None:
 
 
 @contextmanager
-def _explained(duckdb: Any, memory: str) -> Iterator[None]:
+def _explained(duckdb: Any, memory: str, out: Path) -> Iterator[None]:
     """Say what to do about what DuckDB could not."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:
-        raise UserError(
-            f"--memory {memory} is not enough for these files; allow more, or use fewer --threads."
+        if "offload" not in str(error):  # to the disk
+            raise UserError(
+                f"--memory {memory} is not enough for these files; allow more, or use fewer "
+                "--threads."
+            ) from error
+        free = shutil.disk_usage(out).free
+        raise CannotWrite(
+            f"Cannot write {out}: the disk is full: sorting takes more than the {free:,} bytes "
+            "that are free there; free some space, choose another folder or allow more --memory."
         ) from error
     except RuntimeError as error:
         if "interrupted" not in str(error).lower():
@@ -192,7 +199,7 @@ def _explained(duckdb: Any, memory: str) -> Iterator[None]:
         raise interruption() from error
     except duckdb.IOException as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"The disk failed or is full ({reason}); free some space.") from error
+        raise CannotWrite(f"Cannot write {out} ({reason}); free some space.") from error
 
 
 # Reading ------------------------------------------------------------------------------------------

@@ -258,8 +258,9 @@ class ArrayWriter:
     def __init__(self, path: Path, dtype: str, width: int | None = None) -> None:
         self.path, self.rows = path, 0
         self._dtype, self._width = np.dtype(dtype), width
-        self._file: BinaryIO = path.open("wb")
-        self._header()
+        with explained_writes(path):
+            self._file: BinaryIO = path.open("wb")
+            self._header()
 
     def _header(self) -> None:
         shape = (self.rows,) if self._width is None else (self.rows, self._width)
@@ -288,7 +289,8 @@ class NameWriter:
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.path = folder / f"{kind}.names"
-        self._text: BinaryIO = self.path.open("wb")
+        with explained_writes(self.path):
+            self._text: BinaryIO = self.path.open("wb")
         self._ends = ArrayWriter(folder / f"{kind}.ends.npy", "<i8")
         self._ends.append(np.zeros(1, dtype=np.int64))
         self._last = 0
@@ -317,10 +319,11 @@ def write_pairs(folder: Path, num_entities: int, num_relations: int) -> Iterator
     train: Ids = np.load(folder / "train.npy", mmap_mode="r")
     for side in SIDES:
         files = {part: ArrayWriter(folder / f"{side}.{part}.npy", PARTS[part]) for part in PARTS}
-        files.pop("of_triple").close()
-        rows = np.lib.format.open_memmap(
-            folder / f"{side}.of_triple.npy", mode="w+", dtype="<i4", shape=(len(train),)
-        )
+        whole = files.pop("of_triple")
+        for start in range(0, len(train), _BLOCK):  # a disk that fills up under a map ends a process
+            whole.append(np.zeros(min(_BLOCK, len(train) - start)))
+        whole.close()
+        rows = np.load(whole.path, mmap_mode="r+")
         facts = 0
         files["offsets"].append(np.zeros(1, dtype=np.int64))
         for part in pair_parts(train, side, num_entities, num_relations, rows):

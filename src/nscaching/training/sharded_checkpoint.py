@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -100,7 +101,11 @@ class Saver:
             write_text(self.folder / LATEST, json.dumps(said, indent=1) + "\n")
             sweep(self.folder)
 
-        storage.save(state, files, temporary, self.group, finish)
+        try:
+            storage.save(state, files, temporary, self.group, finish)
+        except BaseException:  # of all ranks; what is written would keep a full disk full
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
 
 
 def _file_number(key: str) -> int:
