@@ -112,6 +112,7 @@ def make_cases(place: Path) -> list[Case]:
         "--no-report",
         *resumed,
     ]
+    strata = ["--alpha1", "0", "--strata", "2", "--epochs", "20"]
     return [
         Case("train", [*train, *paper, "--epochs", "30", *resumed]),
         Case("train-softmax", [*train, *cached, "--epochs", "30", "--no-report", *resumed]),
@@ -122,7 +123,7 @@ def make_cases(place: Path) -> list[Case]:
         Case("nodes", [*nodes, *out, "--overwrite"]),
         Case("reproduce", [*table, "--budget", "6", "--device", "cpu", "--quiet", *out]),
         Case("update", [*update, "--quiet", *out], [*again, "--no-report"]),
-        Case("train-strata", [*train, *paper, "--alpha1", "0", "--strata", "2", "--epochs", "20", *resumed]),
+        Case("train-strata", [*train, *paper, *strata, *resumed]),
         Case("ingest", ingest, needs="duckdb"),
         Case("train-stored", stored, needs="duckdb"),
     ]

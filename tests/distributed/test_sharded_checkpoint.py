@@ -1,5 +1,6 @@
 """Checkpoints of sharded runs: written in the background, whole or not there, checked when read."""
 
+import errno
 import json
 
 import pytest
@@ -137,6 +138,22 @@ def test_a_write_that_fails_is_told_and_leaves_the_last_one(tmp_path):
         saver.wait()
     (tmp_path / "latest.json").rmdir()
     (tmp_path / "kept").rename(tmp_path / "latest.json")
+    assert load(tmp_path, [0])[0].epoch == 1
+
+
+def test_a_full_disk_is_not_kept_full_by_half_a_checkpoint(tmp_path, monkeypatch):
+    from nscaching.distributed import storage
+
+    saved(tmp_path, 1)
+
+    def full(*given, **named):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(storage._Writer, "finish", full)
+    with pytest.raises(CannotWrite, match="the disk is full: .* bytes are free"):
+        saved(tmp_path, 2)
+    (folder,) = tmp_path.glob("epoch-*")
+    assert {file.name for file in tmp_path.iterdir()} == {"latest.json", folder.name}
     assert load(tmp_path, [0])[0].epoch == 1
 
 

@@ -320,7 +320,7 @@ def write_pairs(folder: Path, num_entities: int, num_relations: int) -> Iterator
     for side in SIDES:
         files = {part: ArrayWriter(folder / f"{side}.{part}.npy", PARTS[part]) for part in PARTS}
         whole = files.pop("of_triple")
-        for start in range(0, len(train), _BLOCK):  # a disk that fills up under a map ends a process
+        for start in range(0, len(train), _BLOCK):  # a full disk under a map is a crash
             whole.append(np.zeros(min(_BLOCK, len(train) - start)))
         whole.close()
         rows = np.load(whole.path, mmap_mode="r+")

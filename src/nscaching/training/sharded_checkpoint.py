@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -104,7 +103,7 @@ class Saver:
         try:
             storage.save(state, files, temporary, self.group, finish)
         except BaseException:  # of all ranks; what is written would keep a full disk full
-            shutil.rmtree(temporary, ignore_errors=True)
+            sweep(self.folder)
             raise
 
 
