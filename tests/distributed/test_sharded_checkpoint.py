@@ -150,7 +150,7 @@ def test_a_full_disk_is_not_kept_full_by_half_a_checkpoint(tmp_path, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(storage._Writer, "finish", full)
-    with pytest.raises(CannotWrite, match="the disk is full: .* bytes are free"):
+    with pytest.raises(CannotWrite, match=r"the disk is full: .* bytes are free"):
         saved(tmp_path, 2)
     (folder,) = tmp_path.glob("epoch-*")
     assert {file.name for file in tmp_path.iterdir()} == {"latest.json", folder.name}
