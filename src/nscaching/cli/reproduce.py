@@ -40,11 +40,15 @@ def reproduce_command(
     tries: int | None = flag(
         None,
         "Equal care: every cell tries so many settings of the paper's grid, whatever its "
-        "sampler, compared on valid by the measure of the table; the best is run with every "
-        "seed. By default cells have the settings of the package.",
+        "sampler, compared on valid by the measure of the table, the best two again for "
+        "longer; the best is run with every seed. By default cells have the settings of the "
+        "package.",
         min=1,
     ),
-    workers: int = flag(1, "Cells that are trained at once.", min=1),
+    workers: int = flag(1, "Processes that train cells, on a GPU best under CUDA MPS.", min=1),
+    seconds: float | None = flag(
+        None, "Start nothing that is expected to end later; the same command resumes.", min=1
+    ),
     out: Path | None = flag(
         None,
         "Folder of the results, the runs go to runs/ in it; with --report the page.",
@@ -86,6 +90,7 @@ def reproduce_command(
         trials=trials,
         tries=tries,
         workers=workers,
+        seconds=seconds,
         device=device,
         on=on,
     )

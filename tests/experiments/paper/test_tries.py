@@ -8,15 +8,17 @@ import pytest
 from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.experiments.paper import api, definition, reproduce
 from nscaching.experiments.paper.definitions import packaged
-from nscaching.experiments.paper.plan import Request, Sources, epochs_share, plan
-from nscaching.experiments.paper.results import Results
+from nscaching.experiments.paper.plan import Request, Sources, epochs_share, plan, waiting
+from nscaching.experiments.paper.results import Results, cell_of
 from nscaching.experiments.paper.tries import (
     BLOCK,
+    LONGER,
     TRY,
     TUNED,
-    best_try,
     drawn,
     expanded,
+    lengths,
+    ranked_tries,
     try_settings,
 )
 from nscaching.experiments.runner import DONE
@@ -28,6 +30,10 @@ SMALL = {**TWO, "budget": 2, "device": "cpu", "on": "shape/400", "tries": 2, "se
 
 def run(out, name="table-7", **asked):
     return reproduce(name, Request(out=out, **{**SMALL, **asked}), progress="none")
+
+
+def lengths_of(row, kind):
+    return lengths(cell_of(row), kind, SMALL["budget"])
 
 
 def tries_of(sampler, name="table-7", tries=8, **filters):
@@ -44,8 +50,27 @@ def test_all_samplers_of_a_model_try_the_same_settings_of_it():
     }
     parts = {s: [{k: x[k] for k in grid} for x in tries] for s, tries in of.items()}
     assert parts["bernoulli"] == parts["kbgan"] == parts["nscaching"]
-    assert [x["epochs"] for x in of["bernoulli"]] == [3000] * 8
-    assert [x["epochs"] for x in of["nscaching"]] == [1000] * 8
+
+
+def test_all_samplers_are_trained_equally_long():
+    for kind, patience in ((TRY, 0), (LONGER, 0), (TUNED, 6)):
+        one, other = (
+            lengths(tries_of(sampler)[0], kind, None) for sampler in ("bernoulli", "nscaching")
+        )
+        assert one == other
+        assert one["patience"] == patience
+
+
+def test_pretraining_comes_on_top_and_its_end_is_where_the_pretrained_stop():
+    def epochs(mode, kind, sampler="nscaching"):
+        (cell,) = definition("table-7").cells(
+            datasets=["WN18RR"], scoring=["transe"], samplers=[sampler], modes=[mode]
+        )
+        return lengths(cell, kind, None)["epochs"]
+
+    before = epochs("pretrained", TRY, "bernoulli")
+    assert before == epochs("pretrained", TUNED, "bernoulli")
+    assert epochs("pretrain", TRY) == epochs("scratch", TRY) + before
 
 
 def test_within_a_block_every_value_comes_about_as_often():
@@ -65,7 +90,9 @@ def test_more_tries_keep_those_there_are():
 def test_table_8_is_tried_by_accuracy_and_table_11_by_micro_f1():
     for name, select in (("table-8", "accuracy"), ("table-11", "micro_f1")):
         cells = list(expanded(definition(name), definition(name).cells()[:1], 1))
-        assert [cell.kind for cell in cells] == [TRY, TUNED]
+        assert [cell.kind for cell in cells] == (
+            [TRY, TUNED] if name == "table-11" else [TRY, LONGER, TUNED]
+        )  # nodes are embedded in a few epochs, which are part of the grid
         assert {cell.options["select"] for cell in cells} == {select}
     assert try_settings(tries_of("nscaching", "table-8")[0], None)["select"] == "accuracy"
 
@@ -78,11 +105,12 @@ def test_searches_cannot_be_tried():
 @pytest.mark.slow
 def test_the_best_on_valid_is_run_with_every_seed_and_only_that_looks_at_test(tmp_path):
     both = {"samplers": ["bernoulli", "nscaching"]}
-    made = run(tmp_path, **both)
+    made = run(tmp_path, **both, tries=3)
     lines = [json.loads(line) for line in (tmp_path / "tries.jsonl").read_text().splitlines()]
-    assert [(line["sampler"], line["seed"]) for line in lines] == [
-        ("bernoulli", 0), ("bernoulli", 1), ("nscaching", 0), ("nscaching", 1)
-    ]  # fmt: skip
+    stages = [(TRY, 0), (TRY, 1), (TRY, 2), (LONGER, 0), (LONGER, 1)]
+    assert [(line["sampler"], line["kind"], line["seed"]) for line in lines] == [
+        (sampler, *stage) for sampler in both["samplers"] for stage in stages
+    ]
     assert all(line["valid"]["mrr"] > 0 and line["seconds"] > 0 for line in lines)
     assert not any("test" in line for line in lines)
     assert [(row["sampler"], row["seed"]) for row in made.rows] == [
@@ -90,11 +118,15 @@ def test_the_best_on_valid_is_run_with_every_seed_and_only_that_looks_at_test(tm
     ]  # fmt: skip
     for row in made.rows:
         alike = [line for line in lines if line["sampler"] == row["sampler"]]
-        best = max(alike, key=lambda line: line["valid"]["mrr"])
-        assert row["chosen"] == {**best["settings"], "seed": row["seed"]}
-        assert row["tried"]["count"] == 2
+        tries = sorted(alike[:3], key=lambda line: -line["valid"]["mrr"])
+        kept = alike[3:]
+        for line, of in zip(kept, tries, strict=False):  # the best two, the same seed, longer
+            assert line["chosen"] == of["settings"] | lengths_of(row, LONGER)
+        best = max(kept, key=lambda line: line["valid"]["mrr"])
+        assert row["chosen"] == best["chosen"] | lengths_of(row, TUNED) | {"seed": row["seed"]}
+        assert (row["tried"]["count"], row["tried"]["longer"]) == (3, 2)
         assert row["test"]["mrr"] > 0
-    again = run(tmp_path, **both)
+    again = run(tmp_path, **both, tries=3)
     assert {planned.state for planned in again.plan} == {DONE}
     assert again.rows == made.rows
 
@@ -111,9 +143,18 @@ def test_a_stopped_command_repeats_no_finished_try(tmp_path, monkeypatch):
     monkeypatch.setattr(api, "try_row", counted)
     with pytest.raises(TrainingInterrupted, match="--tries 2") as stopped:
         run(tmp_path, samplers=["bernoulli"])
-    assert "1 of 4 cells finished" in str(stopped.value)
+    assert "1 of 6 cells finished" in str(stopped.value)
     assert len(run(tmp_path, samplers=["bernoulli"]).rows) == 2
-    assert len(runs) == 3
+    assert len(runs) == 5  # two tries, one of them twice, and two longer ones
+
+
+def test_nothing_starts_that_would_end_too_late_and_the_command_resumes(tmp_path):
+    early = run(tmp_path, samplers=["bernoulli"], seconds=1e-6)
+    assert (early.rows, Results(tmp_path).tries) == ([], [])
+    assert len(run(tmp_path, samplers=["bernoulli"], seconds=1e6).rows) == 2
+    first, second = (json.loads(x) for x in (tmp_path / "times.jsonl").read_text().splitlines())
+    assert (first["finished"], second["finished"], second["of"]) == (0, 6, 6)
+    assert first["expected_seconds"] > 0
 
 
 def test_a_try_that_diverges_counts_and_is_never_chosen(tmp_path, monkeypatch):
@@ -127,9 +168,10 @@ def test_a_try_that_diverges_counts_and_is_never_chosen(tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "run", diverge)
     (row,) = run(tmp_path, samplers=["bernoulli"], seeds=(3,)).rows
     assert (row["tried"]["count"], row["tried"]["diverged"], row["tried"]["best"]) == (2, 1, 1)
-    first, second = Results(tmp_path).tries
+    first, second, *longer = Results(tmp_path).tries
     assert (first["valid"], first["diverged"]) == (None, "The loss is nan")
-    assert best_try(tries_of("bernoulli")[0], [first, second]) is second
+    assert ranked_tries(tries_of("bernoulli")[0], [first, second]) == [second]
+    assert [line["chosen"]["seed"] for line in longer] == [1, 1]
 
 
 def test_a_cell_with_a_failed_try_is_not_tuned_on_fewer(tmp_path, monkeypatch):
@@ -158,17 +200,20 @@ def test_table_8_chooses_by_accuracy(tmp_path):
 
 
 def test_the_time_said_before_follows_a_timed_step_and_what_stops_early(tmp_path):
-    asked = Request(out=tmp_path, **{**SMALL, "budget": 400, "samplers": ["bernoulli"]})
+    asked = Request(out=tmp_path, **{**SMALL, "budget": None, "samplers": ["bernoulli"]})
     cells = list(expanded(definition("table-7"), definition("table-7").cells(**asked.filters), 2))
     said = []
     planned = plan(cells, asked, Results(tmp_path), Sources(asked.on), said.append)
     assert said == ["Timing SimplE, bernoulli, WN18RR"]  # once for all of its tries
-    assert all(0 < each.seconds < each.at_most for each in planned)
+    for each in planned:
+        assert 0 < each.seconds <= each.at_most
+        assert (each.seconds < each.at_most) == (each.cell.kind == TUNED)
     rows = [{"kind": TRY, "sampler": "bernoulli", "dataset": "WN18RR", "epochs": 100,
              "settings": {"epochs": 400}}]  # fmt: skip
     assert epochs_share(rows, cells[0], {"patience": 3}) == 0.25
     assert epochs_share(rows, cells[0], {"patience": 0}) == 1.0
-    assert epochs_share([], replace(cells[0], sampler="igan"), {"patience": 3}) == 0.7
+    assert epochs_share([], replace(cells[0], dataset="FB15K-237"), {"patience": 3}) == 0.35
+    assert waiting(9, "cuda") > 1 == waiting(1, "cuda")
 
 
 @pytest.mark.slow

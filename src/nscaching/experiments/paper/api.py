@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,8 +15,8 @@ from typing import Any
 
 from nscaching._version import __version__
 from nscaching.artefacts import FolderLock
-from nscaching.artefacts.files import sweep_temporary
-from nscaching.errors import CannotWrite, UserError
+from nscaching.artefacts.files import append_json_line, sweep_temporary
+from nscaching.errors import CannotWrite, NSCachingError, UserError
 from nscaching.experiments.paper.definitions import Definition, definition
 from nscaching.experiments.paper.figures import draw
 from nscaching.experiments.paper.gains import rank_file
@@ -28,8 +30,11 @@ from nscaching.experiments.paper.plan import (
     run_folder,
     slowness,
 )
+from nscaching.experiments.paper.processes import processes
 from nscaching.experiments.paper.results import Results, Row, blank_row
 from nscaching.experiments.paper.tries import (
+    LONGER,
+    TRIES,
     TRY,
     TUNED,
     chosen_settings,
@@ -40,7 +45,7 @@ from nscaching.experiments.paper.tries import (
     try_row,
 )
 from nscaching.experiments.runner import DONE, Sweep, device_lost, failure, run_all
-from nscaching.experiments.tune.workers import Workers, share_of_machine
+from nscaching.experiments.tune.workers import share_of_machine
 from nscaching.training import Progress
 from nscaching.training.benchmarking import describe_machine
 from nscaching.training.devices import pick_device
@@ -62,6 +67,7 @@ class Reproduction:
     pictures: tuple[Path, ...] = ()
     timed_here: bool = False  #: whether cells timed on this machine correct what is expected
     workers: int = 1  #: cells that are trained at once
+    seconds: float = 0.0  #: that it took
 
     @property
     def expected_seconds(self) -> float:
@@ -85,6 +91,7 @@ class Reproduction:
             "label": self.definition.label,
             "out": str(self.out),
             "expected_seconds": round(self.expected_seconds, 1),
+            "seconds": round(self.seconds, 1),
             "timed_here": self.timed_here,
             "plan": [planned.as_dict() for planned in self.plan],
             "rows": self.rows,
@@ -114,7 +121,7 @@ def reproduce(
     results, sources = Results(request.out), _sources(request.on)
     planned = plan(cells, request, results, sources, None if finished else shown.say)
     if finished:
-        planned = [each for each in planned if each.state == DONE and each.cell.kind != TRY]
+        planned = [each for each in planned if each.state == DONE and each.cell.kind not in TRIES]
         done = {each.cell.identity for each in planned}
         cells = [cell for cell in cells if cell.identity in done]  # panels may share some
         if not cells:
@@ -128,13 +135,19 @@ def reproduce(
     _announce(made, shown)
     with _locked(request.out):
         results = Results(request.out)  # another command may have added to them
-        place = CellPlace(request, hardware, "none" if request.workers > 1 else shown.style)
+        place = CellPlace(request, hardware, shown.style)
+        if request.workers > 1:
+            share = max(1, (os.cpu_count() or 1) // request.workers)
+            place = replace(place, style="none", threads=share)
         sweep = CellSweep(name, planned, place, results, shown)
-        with Workers(request.workers).executor(place, device) as executor:
+        with processes(place, request.workers) as executor:
             run_all(sweep, executor)
         rows = sweep.rows()
         pictures = tuple(draw(wanted, cells, rows, made.out))
-    return replace(made, rows=rows, file=sweep.file, pictures=pictures)
+    made = replace(made, rows=rows, file=sweep.file, pictures=pictures, seconds=sweep.seconds())
+    if made.expected_seconds:
+        sweep.say_time(made.expected_seconds)
+    return made
 
 
 @contextlib.contextmanager
@@ -153,13 +166,13 @@ def _locked(folder: Path) -> Iterator[None]:
 def _announce(made: Reproduction, shown: Progress) -> None:
     waiting = [planned for planned in made.plan if planned.seconds]
     done = len(made.plan) - len(waiting)
-    noun = "cells" if all(each.cell.kind != TRY for each in made.plan) else "tries and cells"
+    noun = "cells" if all(each.cell.kind not in TRIES for each in made.plan) else "tries and cells"
     shown.say(
         f"{made.definition.name}: {len(made.plan)} {noun}, {done} of them done or without data; "
         f"about {duration(made.expected_seconds)} for the rest{made.caveat}."
     )
     for planned in waiting:
-        if planned.cell.kind != TRY:
+        if planned.cell.kind not in (*TRIES, TUNED):
             shown.say(f"  {planned.title} ({duration(planned.seconds)})")
 
 
@@ -182,7 +195,10 @@ class CellPlace:
             raise
         except Exception as error:
             if device_lost(error):
-                raise
+                raise NSCachingError(
+                    f"The GPU failed: {failure(error).splitlines()[0]}. Everything finished is "
+                    "kept; run the command again."
+                ) from None
             return self.lost(planned, failure(error))
 
     def lost(self, planned: Planned, error: str) -> Row:
@@ -199,9 +215,10 @@ class CellPlace:
     def _found(self, planned: Planned) -> Row:
         cell, settings, sources = planned.cell, planned.settings, _sources(self.request.on)
         best: Row = {}
-        if cell.kind == TUNED:
-            settings = chosen_settings(cell, planned.tries)
-            best = {"chosen": settings, "tried": tried(cell, planned.tries)}
+        if cell.kind in (LONGER, TUNED):
+            settings = chosen_settings(cell, planned.tries, self.request.budget)
+            best = {"chosen": settings}
+            best |= {"tried": tried(cell, planned.tries)} if cell.kind == TUNED else {}
         progress = Progress(self.style)
         if cell.scoring is None:
             nodes = sources.nodes(cell.dataset)
@@ -211,8 +228,9 @@ class CellPlace:
             return best | node_row(cell, settings, nodes, progress)
         settings = {**settings, "device": self.request.device}
         graph, folder = sources.graph(cell.dataset), run_folder(self.request, cell)
-        if cell.kind == TRY:
-            return try_row(settings, graph, folder if planned.seconds > LONG else None, progress)
+        if cell.kind in TRIES:
+            kept_in = folder if planned.seconds > LONG else None
+            return best | try_row(settings, graph, kept_in, progress)
         if cell.kind == "variance":
             return variance_row(settings, graph, progress)
         if cell.kind == "search":
@@ -255,10 +273,31 @@ class CellSweep(Sweep[Planned]):
         self.request = place.request
         self.resume_command = _command(name, self.request)
         self.file: Path | None = None
+        self._started, self._factor = time.monotonic(), 1.0
+        self._of: dict[Any, list[Planned]] = {}  #: tries, by the cell that they are for
+        for each in planned:
+            if each.cell.kind in TRIES:
+                self._of.setdefault(_chosen_for(each), []).append(each)
+
+    def seconds(self) -> float:
+        """Return the seconds since it began."""
+        return time.monotonic() - self._started
+
+    def say_time(self, expected: float) -> None:
+        """Say how long it took, and keep it beside what was expected."""
+        took, left = self.seconds(), self.total - self.finished
+        said = f"{self.name}: {self.finished} of {self.total} finished after {duration(took)}; "
+        said += f"{duration(expected)} had been expected for all."
+        said += f" Resume with:\n  {self.resume_command}" if left else ""
+        self.progress.say(said)
+        line = {"name": self.name, "version": __version__, "workers": self.request.workers}
+        line |= {"expected_seconds": round(expected, 1), "seconds": round(took, 1)}
+        line |= {"finished": self.finished, "of": self.total, "gpu": self.place.hardware["gpu"]}
+        append_json_line(self.results.folder / "times.jsonl", line)
 
     def rows(self) -> list[Row]:
         """Return the rows in the order of the definition, without tries."""
-        kept = (each for each in self.configurations if each.cell.kind != TRY)
+        kept = (each for each in self.configurations if each.cell.kind not in TRIES)
         return [self.records[each.identity] for each in kept if each.identity in self.records]
 
     def _known(self, planned: Planned) -> Row | None:
@@ -266,24 +305,34 @@ class CellSweep(Sweep[Planned]):
         return None if row is None or row.get("error") else row
 
     def _tries(self, planned: Planned) -> list[Planned]:
-        """Return the tries that a tuned cell is chosen from."""
-        one = replace(planned.cell, kind=TRY, seed=0).identity
-        return [
-            each
-            for each in self.configurations
-            if each.cell.kind == TRY and replace(each.cell, seed=0).identity == one
-        ]
+        """Return the tries that a longer one or a tuned cell is chosen from."""
+        if planned.cell.kind not in (LONGER, TUNED):
+            return []
+        every = self._of.get(_chosen_for(planned), [])
+        return every if planned.cell.kind == TUNED else [x for x in every if x.cell.kind == TRY]
 
     def _ready(self, planned: Planned) -> bool:
-        tries = self._tries(planned) if planned.cell.kind == TUNED else []
-        return all(each.identity in self.records for each in tries)
+        late = self.request.seconds
+        if late is not None and self.seconds() + planned.seconds * self._factor > late:
+            return False
+        return all(each.identity in self.records for each in self._tries(planned))
 
     def next(self) -> Planned | None:
-        """Return the next one; a tuned cell comes with its tries."""
+        """Return the next one; a cell that is chosen from tries comes with them."""
+        self._factor = self._slower()
         found = super().next()
-        if found is None or found.cell.kind != TUNED:
+        if found is None or not (tries := self._tries(found)):
             return found
-        return replace(found, tries=tuple(self.records[x.identity] for x in self._tries(found)))
+        return replace(found, tries=tuple(self.records[each.identity] for each in tries))
+
+    def _slower(self) -> float:
+        """Return how much longer runs took so far than was expected of them."""
+        took = [
+            record["wall"] / each.seconds
+            for each in self.configurations
+            if each.seconds and "wall" in (record := self.records.get(each.identity, {}))
+        ]
+        return max(1.0, statistics.median(took)) if took else 1.0
 
     def _train(self, planned: Planned) -> Row:
         return self.place.make(planned)
@@ -298,12 +347,35 @@ class CellSweep(Sweep[Planned]):
         corrected = planned.model_seconds * factor * planned.seconds / (planned.at_most or 1.0)
         return (planned.seconds if self.request.tries else corrected) / self.request.workers
 
+    def take_in(self, planned: Planned, record: Row) -> None:
+        """Write a record down; say what a try or a tuned cell has found."""
+        if planned.cell.kind in (*TRIES, TUNED) and planned.state != DONE:
+            self.progress.say(f"  {planned.title}: {_found(record)}")
+        super().take_in(planned, record)
+
     def _keep(self, planned: Planned, record: Row) -> None:
-        if planned.cell.kind == TRY:
+        if planned.cell.kind in TRIES:
             if not record["error"]:
                 self.results.keep_try(record)
         else:
             self.file = self.results.keep(self.name, self.rows())
+
+
+def _found(row: Row) -> str:
+    if row["error"]:
+        return f"failed: {row['error'].splitlines()[0]}"
+    split = "test" if row.get("test") else "valid"
+    numbers = [
+        f"{name} {row[split][name]:.4f}"
+        for name in ("mrr", "hits@10", "accuracy", "micro_f1")
+        if name in (row.get(split) or {})
+    ]
+    epochs = f"best of {row['epochs']} epochs at {row.get('best_epoch')}"
+    return f"{split} {', '.join(numbers) or 'diverged'}, {epochs}, {row['wall']:.1f} s"
+
+
+def _chosen_for(planned: Planned) -> tuple[str, ...]:
+    return replace(planned.cell, kind=TUNED, seed=0).identity
 
 
 def _command(name: str, request: Request) -> str:
@@ -312,7 +384,7 @@ def _command(name: str, request: Request) -> str:
         (name.rstrip("s"), each) for name, names in request.filters.items() for each in names
     ]
     asked.append(("seeds", ",".join(map(str, request.seeds))))
-    others = ("budget", "trials", "tries", "on", "device", "out")
+    others = ("budget", "trials", "tries", "seconds", "on", "device", "out")
     asked += [(name, getattr(request, name)) for name in others]
     asked += [("workers", request.workers)] if request.workers > 1 else []
     flags = [

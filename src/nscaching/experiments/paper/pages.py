@@ -27,7 +27,7 @@ from nscaching.experiments.paper.results import (
     is_smoke,
     same_cell,
 )
-from nscaching.experiments.paper.tries import TRY, TUNED
+from nscaching.experiments.paper.tries import TRIES, TUNED
 from nscaching.models import SCORING
 from nscaching.training.progress import duration
 
@@ -88,7 +88,7 @@ def write_report(folder: Path, page: Path) -> Path:
 
 def current(rows: Iterable[Row]) -> list[Row]:
     """Return the rows to show: tuned ones in place of earlier ones of the same cell."""
-    rows = [row for row in rows if row["kind"] != TRY]
+    rows = [row for row in rows if row["kind"] not in TRIES]
     tuned = {_place(row) for row in rows if row["kind"] == TUNED and not row["error"]}
     return [row for row in rows if row["kind"] == TUNED or _place(row) not in tuned]
 

@@ -17,7 +17,7 @@ import numpy as np
 from nscaching.errors import UserError
 from nscaching.experiments.paper.definitions import Cell, packaged, settings_of
 from nscaching.experiments.paper.results import Results, Row
-from nscaching.experiments.paper.tries import TRY, TUNED, try_settings, tuned_settings
+from nscaching.experiments.paper.tries import TRIES, TRY, known_by, lengths, try_settings
 from nscaching.experiments.runner import DONE, state_of
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.graph.datasets import find_dataset, known_dataset
@@ -61,7 +61,8 @@ class Request:
     budget: int | None = None  #: epochs at most, for a smoke run
     trials: int | None = None  #: of a search
     tries: int | None = None  #: equal care: settings that every cell tries before its seeds
-    workers: int = 1  #: cells that are trained at once
+    workers: int = 1  #: processes that train cells, each one at a time
+    seconds: float | None = None  #: nothing starts that is expected to end later
     device: str = "auto"
     on: str | None = None  #: a graph that stands in for the data sets
 
@@ -93,8 +94,8 @@ class Planned:
     def title(self) -> str:
         """How it is called on the screen."""
         place = f"{self.cell.dataset} {self.cell.scoring or ''}".strip()
-        if self.cell.kind == TRY:
-            return f"{place}: {self.cell.label}, try {self.cell.seed + 1}"
+        if self.cell.kind in TRIES:
+            return f"{place}: {self.cell.label}, {self.cell.kind} {self.cell.seed + 1}"
         return f"{place}: {self.cell.label}, seed {self.cell.seed}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def plan(
     """Return the cells once each, with their settings, state and expected time.
 
     With ``say``, which is told about it, steps of every model and sampler that tries are asked for
-    and that were not timed on this machine yet are timed now.
+    are timed now, unless cells were timed on this machine or it is the one of the stored costs.
     """
     device = pick_device(request.device).type
     hardware = describe_machine(device)
@@ -141,10 +142,14 @@ def plan(
             like = cell.dataset, cell.scoring, cell.sampler
             if like not in timed:
                 factor = slowness(results.rows, hardware, request, like)
-                if factor is None and say and request.tries and cell.scoring is not None:
-                    say(f"Timing {SCORING[cell.scoring].__name__}, {cell.sampler}, {cell.dataset}")
-                    factor = timed_now(cell, known, sizes, sources, device)
-                timed[like] = factor or slowness(results.rows, hardware, request) or 1.0
+                factor = factor or slowness(results.rows, hardware, request)
+                if factor is None:
+                    factor = waiting(request.workers, device)
+                    if say and request.tries and cell.scoring and not costs_of(hardware):
+                        name = SCORING[cell.scoring].__name__
+                        say(f"Timing {name}, {cell.sampler}, {cell.dataset}")
+                        factor *= timed_now(cell, known, sizes, sources, device)
+                timed[like] = factor
             at_most = seconds * timed[like]
             share = epochs_share(results.rows, cell, known)
         made = Planned(cell, settings, state, seconds, at_most * share, at_most)
@@ -156,9 +161,8 @@ def cell_settings(cell: Cell, request: Request) -> dict[str, Any]:
     """Return the options that a row is known by."""
     if cell.kind == TRY:
         return try_settings(cell, request.budget)
-    if cell.kind == TUNED:
-        assert request.tries is not None
-        return tuned_settings(cell, request.tries, request.budget)
+    if request.tries is not None:
+        return known_by(cell, request.tries, request.budget)
     if cell.kind == "nodes":
         return {} if request.budget is None else {"epochs": request.budget}
     settings = settings_of(cell, request.budget)
@@ -169,7 +173,10 @@ def cell_settings(cell: Cell, request: Request) -> dict[str, Any]:
 
 def _trained_like(cell: Cell, settings: dict[str, Any], request: Request) -> dict[str, Any]:
     """Return options that stand for those of a cell in its expected time: a try for the tuned."""
-    return try_settings(replace(cell, seed=0), request.budget) if cell.kind == TUNED else settings
+    if request.tries is None or cell.kind == TRY:
+        return settings
+    like = replace(cell, kind=TRY, seed=cell.seed % request.tries)
+    return try_settings(like, request.budget) | lengths(cell, cell.kind, request.budget)
 
 
 def run_folder(request: Request, cell: Cell) -> Path:
@@ -216,19 +223,36 @@ def expected_seconds(
 
 
 def _run_seconds(cell: Cell, settings: Mapping[str, Any], sizes: Sizes, device: str) -> float:
-    costs = packaged("costs.yaml")
-    of, weights = costs[device], costs["samplers"]
-    epochs, width = settings["epochs"], settings["dim"] / 200
+    assert cell.scoring is not None
+    costs, model = packaged("costs.yaml"), SCORING[cell.scoring]
+    of, batch = costs[device], settings["batch_size"]
+    epochs, width = settings["epochs"], settings["dim"] * model.entity_parts
     before = min(epochs, settings.get("pretrain_epochs", 0))
-    weight = weights[cell.sampler]
-    if (device, cell.sampler) == ("cpu", "nscaching"):
-        weight *= costs["cpu_nscaching"].get(cell.scoring, 1.0)
-    weighted = (epochs - before) * weight + before * weights["bernoulli"]
-    steps = math.ceil(sizes.train / settings["batch_size"])
-    training = weighted * (sizes.train * of["triple"] * width + steps * of["step"])
-    validations = epochs / settings["valid_every"] + 1
-    ranking = validations * 2 * sizes.valid * sizes.entities * of["ranked_pair"]
+    steps = math.ceil(sizes.train / batch)
+
+    def step(sampler: str) -> float:
+        like, weight = costs["samplers"].get(sampler, (sampler, 1.0))
+        if device == "cpu" and like == "nscaching":
+            weight *= costs["cpu_nscaching"].get(cell.scoring, 1.0)
+        fixed, row, number = of["step"][like]
+        least = min(batch, sizes.train) * width
+        return float(weight * (fixed + row * sizes.entities * width + number * least))
+
+    training = steps * ((epochs - before) * step(cell.sampler) + before * step("bernoulli"))
+    pair = of["ranked_pair"]["dot" if model.usual_loss == "logistic" else "distance"]
+    ranking = (epochs / settings["valid_every"] + 1) * 2 * sizes.valid * sizes.entities * pair
     return float(of["start"] + training + ranking)
+
+
+def costs_of(hardware: Mapping[str, Any]) -> bool:
+    """Tell whether the stored costs were measured on such a machine."""
+    return bool(hardware["gpu"] == packaged("costs.yaml")["cuda"]["gpu"])
+
+
+def waiting(workers: int, device: str) -> float:
+    """Return how much longer a run takes beside others, until some were timed that way."""
+    of = packaged("costs.yaml")["cuda" if device.startswith("cuda") else "cpu"]
+    return float(workers ** (1 - of["sharing"]))
 
 
 def slowness(
@@ -261,22 +285,22 @@ def _share_trained(row: Row) -> float:
 
 
 def epochs_share(rows: Iterable[Row], cell: Cell, settings: Mapping[str, Any]) -> float:
-    """Return the share of the epochs that early stopping leaves, by the tries there are."""
+    """Return the share of the epochs that early stopping leaves, by the runs there are."""
     if not settings.get("patience"):
         return 1.0
-    tries = [row for row in rows if row["kind"] == TRY and row.get("epochs")]
-    alike = [row for row in tries if row["sampler"] == cell.sampler] or tries
+    kind = [row for row in rows if row["kind"] == cell.kind and row.get("epochs")]
+    alike = [row for row in kind if row["sampler"] == cell.sampler] or kind
     near = [row for row in alike if row["dataset"] == cell.dataset] or alike
     found = [_share_trained(row) for row in near]
     if found:
         return statistics.fmean(found)
     usual = packaged("costs.yaml")["early_stopping"]
-    return float(usual.get(cell.sampler, usual["others"]))
+    return float(usual.get(cell.dataset, usual["others"]))
 
 
 def timed_now(
     cell: Cell, settings: dict[str, Any], sizes: Sizes | None, sources: Sources, device: str
-) -> float | None:
+) -> float:
     """Time some steps and a validation; return how much slower they are than expected."""
     options = {**settings, "pretrain_epochs": 0, "device": device}
     graph = sources.graph(cell.dataset)

@@ -1,9 +1,9 @@
-"""Equal care: every cell gets the same number of tries from one grid, then some seeds on test.
+"""Equal care: every cell gets the same tries of one grid, then some seeds on test.
 
-The tries of a cell are drawn from ``grid.yaml``, each trained as long as the paper trains at most,
-with early stopping, and compared on valid by the measure that the table reports. Every try is a
-line of ``tries.jsonl``; none of them looks at the test split. The best one is then trained with
-every seed, and each of those runs ranks the test split once.
+The same for every sampler. The tries of a cell are drawn from ``grid.yaml`` and trained for few
+epochs; those that are best on valid, by the measure that the table reports, are trained again for
+longer; the best of these is trained with every seed until it gains no more, and each of those runs
+ranks the test split once. Every try is a line of ``tries.jsonl``; none of them looks at test.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from nscaching.errors import TrainingDiverged, UserError
 from nscaching.experiments.paper.definitions import (
     Cell,
     Definition,
+    chosen,
     packaged,
     settings_of,
     shortened,
@@ -36,7 +37,10 @@ from nscaching.nodes.tasks import classification_scores
 from nscaching.runs.api import make_trainer
 from nscaching.training import Progress, RunFolder
 
-TRY, TUNED = "try", "tuned"
+TRY, LONGER, TUNED = "try", "longer", "tuned"
+TRIES = (TRY, LONGER)
+#: Tries of a cell that are trained again for longer.
+KEPT = 2
 #: Tries that are drawn together: within a block every value of a hyperparameter comes about as
 #: often as the others. More tries add blocks and keep those there are.
 BLOCK = 8
@@ -45,7 +49,10 @@ _SELECT = {"classification-table": "accuracy", "node-table": "micro_f1"}
 
 
 def expanded(definition: Definition, cells: Sequence[Cell], tries: int) -> Iterator[Cell]:
-    """Return the tries of every cell and, after them, the cell itself with each of its seeds."""
+    """Return the tries of every cell and, after them, the cell itself with each of its seeds.
+
+    What is compared with each other, the samplers of a data set and scoring function, is together.
+    """
     select = _SELECT.get(definition.draw, "mrr")
     alike: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
@@ -55,18 +62,17 @@ def expanded(definition: Definition, cells: Sequence[Cell], tries: int) -> Itera
             raise UserError(f"{definition.name} is not made of cells that --tries could tune.")
         own = {} if select == "mrr" else {"select": select}
         changed = {**seeds[0].options, **own}
-        for number in range(tries):
-            yield replace(seeds[0], kind=TRY, options=changed, seed=number)
+        longer = 0 if seeds[0].scoring is None else min(KEPT, tries)
+        for kind, count in ((TRY, tries), (LONGER, longer)):
+            for number in range(count):
+                yield replace(seeds[0], kind=kind, options=changed, seed=number)
         for cell in seeds:
             yield replace(cell, kind=TUNED, options=changed)
 
 
 def try_settings(cell: Cell, budget: int | None) -> dict[str, Any]:
     """Return the training options of a try."""
-    grid = packaged("grid.yaml")
-    loss = "nodes" if cell.scoring is None else SCORING[cell.scoring].usual_loss
-    if "recipe" in cell.options:
-        loss = "softmax"
+    grid, loss = packaged("grid.yaml"), _loss(cell)
     axes = {**grid["models"][loss], **grid.get(_select(cell), {}).get(loss, {})}
     found = drawn(f"{cell.dataset}/{cell.scoring}", axes, cell.seed)
     own = {k: v for k, v in grid["samplers"].get(cell.sampler, {}).items() if k not in cell.options}
@@ -75,9 +81,30 @@ def try_settings(cell: Cell, budget: int | None) -> dict[str, Any]:
     if cell.scoring is None:
         found |= {"seed": cell.seed}
         return found if budget is None else shortened(found, budget)
-    lengths = grid["lengths"]
-    long = lengths["softmax"] if loss == "softmax" else lengths.get(cell.sampler, lengths["usual"])
-    return settings_of(cell, budget, {**found, **long})
+    return settings_of(cell, budget, {**found, **lengths(cell, TRY, None)})
+
+
+def lengths(cell: Cell, kind: str, budget: int | None) -> dict[str, Any]:
+    """Return epochs, validations and patience of the runs of a kind, the same for all samplers."""
+    if cell.scoring is None:
+        return {}
+    every = packaged("grid.yaml")["lengths"]
+    long = every["softmax" if _loss(cell) == "softmax" else "usual"]
+    if _loss(cell) != "softmax":
+        long = every.get(cell.dataset, long)
+    found = {"epochs": long[kind], "valid_every": long["valid_every"]}
+    found["patience"] = long["patience"] if kind == TUNED else 0
+    if cell.mode == "pretrain":
+        found["epochs"] += chosen(cell.dataset, cell.scoring)["pretrain_epochs"]
+    elif cell.mode == "pretrained":
+        found |= {"epochs": chosen(cell.dataset, cell.scoring)["pretrain_epochs"], "patience": 0}
+    return found if budget is None else shortened(found, budget)
+
+
+def _loss(cell: Cell) -> str:
+    if cell.scoring is None:
+        return "nodes"
+    return "softmax" if "recipe" in cell.options else SCORING[cell.scoring].usual_loss
 
 
 def drawn(name: str, axes: Mapping[str, Sequence[Any]], number: int) -> dict[str, Any]:
@@ -91,44 +118,53 @@ def drawn(name: str, axes: Mapping[str, Sequence[Any]], number: int) -> dict[str
     return found
 
 
-def tuned_settings(cell: Cell, tries: int, budget: int | None) -> dict[str, Any]:
-    """Return what a tuned row is known by: its tries."""
+def known_by(cell: Cell, tries: int, budget: int | None) -> dict[str, Any]:
+    """Return what a row that is chosen from tries is known by: those tries, and its length."""
     every = [try_settings(replace(cell, kind=TRY, seed=n), budget) for n in range(tries)]
-    name = settings_name({"tries": every})
-    return {"tries": tries, "drawn": name, "epochs": max(each["epochs"] for each in every)}
+    own = lengths(cell, cell.kind, budget)
+    steps = [lengths(cell, kind, budget) for kind in TRIES] if own else []
+    name = settings_name({"tries": every, "lengths": steps})
+    return {"tries": tries, "drawn": name, **(own or {"epochs": max(x["epochs"] for x in every)})}
 
 
-def best_try(cell: Cell, tries: Sequence[Row]) -> Row:
-    """Return the best of the tries of a cell on valid, the first of equals."""
-    failed = [row for row in tries if row["error"]]
-    if failed:  # fewer tries than others have would not be equal care
-        raise UserError(
-            f"{len(failed)} of its {len(tries)} tries failed ({failed[0]['error']}); run the "
-            "command again."
-        )
-    learnt = [row for row in tries if row.get("valid")]
+def ranked_tries(cell: Cell, tries: Sequence[Row]) -> list[Row]:
+    """Return the tries that a row is chosen from, the best on valid first; the first of equals."""
+    for kind in TRIES:
+        every = [row for row in tries if row["kind"] == kind]
+        failed = [row for row in every if row["error"]]
+        if failed:  # fewer tries than others have would not be equal care
+            raise UserError(
+                f"{len(failed)} of its {len(every)} tries failed ({failed[0]['error']}); run the "
+                "command again."
+            )
+    last = [row for row in tries if row["kind"] == LONGER] if cell.kind == TUNED else []
+    learnt = [row for row in last or tries if row.get("valid")]
     if not learnt:
         raise UserError("None of its tries could be trained.")
-    return max(learnt, key=lambda row: (row["valid"][_select(cell)], -row["seed"]))
+    return sorted(learnt, key=lambda row: (-row["valid"][_select(cell)], row["seed"]))
 
 
 def _select(cell: Cell) -> str:
     return str(cell.options.get("select", "mrr"))
 
 
-def chosen_settings(cell: Cell, tries: Sequence[Row]) -> dict[str, Any]:
-    """Return the training options of a tuned cell: those of its best try, with its own seed."""
-    return {**best_try(cell, tries)["settings"], "seed": cell.seed}
+def chosen_settings(cell: Cell, tries: Sequence[Row], budget: int | None) -> dict[str, Any]:
+    """Return the training options of a row that is chosen from tries, with a length of its own."""
+    ranked = ranked_tries(cell, tries)
+    row = ranked[min(cell.seed, len(ranked) - 1)] if cell.kind == LONGER else ranked[0]
+    found = {**(row.get("chosen") or row["settings"]), **lengths(cell, cell.kind, budget)}
+    return found if cell.kind == LONGER else {**found, "seed": cell.seed}
 
 
 def tried(cell: Cell, tries: Sequence[Row]) -> Row:
     """Return what a tuned row says of its tries."""
-    best = best_try(cell, tries)
+    best = ranked_tries(cell, tries)[0]
     return {
-        "count": len(tries),
+        "count": sum(row["kind"] == TRY for row in tries),
+        "longer": sum(row["kind"] == LONGER for row in tries),
         "diverged": sum(row["diverged"] is not None for row in tries),
         "select": _select(cell),
-        "best": best["seed"],
+        "best": (best.get("chosen") or best["settings"])["seed"],
         "valid": best["valid"][_select(cell)],
         "seconds": sum(row["seconds"] for row in tries),
     }
