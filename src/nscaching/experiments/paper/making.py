@@ -69,7 +69,8 @@ def train_row(
     result = measured(RunResult(cell.label, cell.seed, cell.folder), made)
     if ranks is not None:
         ranks.parent.mkdir(parents=True, exist_ok=True)
-        values = fact_values(made.evaluate("test").ranks)[:, METRICS.index("mrr")]
+        report = made.evaluations.get("test") or made.evaluate("test")
+        values = fact_values(report.ranks)[:, METRICS.index("mrr")]
         np.save(ranks, values.astype(np.float32))
     return {name: getattr(result, name) for name in _MEASURED} | series(run)
 
