@@ -5,14 +5,13 @@ import yaml
 
 from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.experiments.paper import api, definition, reproduce
+from nscaching.experiments.paper.costs import Sizes, expected_seconds
 from nscaching.experiments.paper.definitions import Cell
 from nscaching.experiments.paper.making import search_row
 from nscaching.experiments.paper.plan import (
     MISSING,
     Request,
-    Sizes,
     cell_settings,
-    expected_seconds,
     run_folder,
     shape_of,
 )

@@ -17,6 +17,7 @@ from nscaching._version import __version__
 from nscaching.artefacts import FolderLock
 from nscaching.artefacts.files import append_json_line, sweep_temporary
 from nscaching.errors import CannotWrite, NSCachingError, UserError
+from nscaching.experiments.paper.costs import slowness
 from nscaching.experiments.paper.definitions import Definition, definition
 from nscaching.experiments.paper.figures import draw
 from nscaching.experiments.paper.gains import rank_file
@@ -28,7 +29,6 @@ from nscaching.experiments.paper.plan import (
     Sources,
     plan,
     run_folder,
-    slowness,
 )
 from nscaching.experiments.paper.processes import processes
 from nscaching.experiments.paper.results import Results, Row, blank_row
@@ -128,7 +128,7 @@ def reproduce(
             raise UserError(f"No cell of {name} is finished in {request.out}.")
     device = pick_device(request.device).type
     hardware = describe_machine(device)
-    timed = slowness(results.rows, hardware, request) is not None
+    timed = slowness(results.rows, hardware, request.on, request.workers) is not None
     made = Reproduction(wanted, request.out, planned, [], timed_here=timed, workers=request.workers)
     if dry_run:
         return made
@@ -343,7 +343,8 @@ class CellSweep(Sweep[Planned]):
     def _seconds(self, planned: Planned) -> float | None:
         if not planned.seconds:
             return 0.0
-        factor = slowness(self.results.rows, self.place.hardware, self.request) or 1.0
+        here = self.place.hardware, self.request.on, self.request.workers
+        factor = slowness(self.results.rows, *here) or 1.0
         corrected = planned.model_seconds * factor * planned.seconds / (planned.at_most or 1.0)
         return (planned.seconds if self.request.tries else corrected) / self.request.workers
 

@@ -40,7 +40,7 @@ class Gain:
     nscaching: float
     seeds: int
     tries: int | None  #: of each cell; None: settings of the package, not equally tuned
-    paper: float | None  #: the gain that the paper prints
+    papers: tuple[float, float] | None  #: what the paper prints for Bernoulli and for NSCaching
     over_seeds: Interval | None = None  #: 95 %, Student's t
     over_facts: Interval | None = None  #: 95 %, paired bootstrap over the test facts
 
@@ -53,6 +53,11 @@ class Gain:
     def gain(self) -> float:
         """How much more NSCaching has."""
         return self.nscaching - self.bernoulli
+
+    @property
+    def paper(self) -> float | None:
+        """The gain that the paper prints."""
+        return None if self.papers is None else self.papers[1] - self.papers[0]
 
     @property
     def interval(self) -> Interval | None:
@@ -87,7 +92,8 @@ def find_gains(results: Results) -> list[Gain]:
                 made = _gain(dataset, scoring, kinds[kind], results.folder, before)
                 found += [] if made is None else [made]
                 break
-    write_json_lines(file, [{**asdict(each), "gain": each.gain} for each in found])
+    lines = [{**asdict(each), "gain": each.gain, "paper": each.paper} for each in found]
+    write_json_lines(file, lines)
     return found
 
 
@@ -119,7 +125,7 @@ def _gain(
         mean,
         len(seeds),
         min(tries) if None not in tries else None,
-        paper[1] - paper[0] if len(paper) == len(_SAMPLERS) else None,
+        (paper[0], paper[1]) if len(paper) == len(_SAMPLERS) else None,
         _over_seeds([a - b for a, b in zip(ours, theirs, strict=True)]),
         None if over_facts is None else (over_facts[0], over_facts[1]),
     )
