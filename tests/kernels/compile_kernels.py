@@ -66,13 +66,15 @@ def compile_matches():
         for placed in (0, 1):
             compile_kernel(kernel, **rows, PLACED=placed)
     compile_kernel(match_gpu._dot_backward_into, **rows)
+    half = {"table": "*bf16", "entity": "*bf16"}
+    compile_kernel(match_gpu._dot_backward, half, **rows, PLACED=1)
     halves = {"dim": DIM, "stride": 2 * DIM}
     compile_kernel(match_gpu._modulus_forward, **halves, **blocks)
     compile_kernel(match_gpu._modulus_backward, **halves, BLOCK_D=8)
     for view, norm in ((0, 1), (1, 2), (2, 1), (3, 2)):
         settings = {**halves, "NORM": norm, "VIEW": view}
         compile_kernel(match_gpu._distance_forward, **settings, **blocks)
-        compile_kernel(match_gpu._distance_backward, **settings, BLOCK_D=8)
+        compile_kernel(match_gpu._distance_backward, half, **settings, BLOCK_D=8)
     tile = {"BLOCK_Q": 16, "BLOCK_E": 16}
     pairs = {"queries": "i32", "entities": "i32"}
     assert_places_are_wide(compile_kernel(all_pairs_gpu._all_moduli, pairs, **tile))
@@ -88,6 +90,8 @@ def compile_queries():
     counts = {"count": "i32", "rows": "*i64", "queries": "*fp32"}
     terms = {"HEAD_PLUS": 0b10000001, "HEAD_MINUS": 0b100, "TAIL_PLUS": 0b1001, "TAIL_MINUS": 0b10}
     usual = {"dim": DIM, "P": 2, "Q": 2, **terms, "BLOCK": 8}
+    compile_kernel(query_gpu._bilinear_forward, counts, **usual)
+    counts["entity"] = counts["table"] = "*bf16"
     compile_kernel(query_gpu._bilinear_forward, counts, **usual)
     for asked in (True, False):
         compile_kernel(query_gpu._bilinear_backward, counts, **usual, ASKED=asked)
@@ -125,6 +129,10 @@ def compile_steps():
     compile_kernel(adam_gpu._begin, log_beta1=-0.1, log_beta2=-0.001)
     compile_kernel(adam_gpu._accumulate, BLOCK=8)
     compile_kernel(adagrad_gpu._adagrad, CLEAR=True, BLOCK=1024)
+    for half in (True, False):
+        kinds = dict.fromkeys(("table", "square"), "*bf16" if half else "*fp32")
+        usual = {"width": DIM, "ROUND": half, "BLOCK_J": 8, "BLOCK": 8}
+        compile_kernel(adagrad_gpu._adagrad_large, {**kinds, "count": "i32"}, **usual)
     compile_kernel(softmax_gpu._logsumexp, {"count": "i32"}, BLOCK=1024)
     compile_kernel(softmax_gpu._gradient, {"count": "i32"}, BLOCK=1024)
 
@@ -134,7 +142,7 @@ def assert_none_is_left_out():
     modules = {kernel.__module__: __import__(kernel.__module__, fromlist=["_"]) for kernel in NAMED}
     compiled = {(kernel.__module__, kernel.__name__) for kernel in NAMED}
     parts = {"_mix", "stream_of", "hashed", "_order_statistic", "_quantile", "_rank", "_is_known"}
-    parts |= {"_view_of", "_bilinear_query", "_bilinear_gradient", "_question"}
+    parts |= {"_view_of", "_bilinear_query", "_bilinear_gradient", "_question", "_rounded"}
     for name, module in modules.items():
         for kernel in vars(module).values():
             if isinstance(kernel, triton.JITFunction) and kernel.__module__ == name:

@@ -117,7 +117,8 @@ def digest_of(model: EmbeddingModel) -> str:
     """Return a digest of some thousand rows of a model: another model has another."""
     digest = hashlib.sha256()
     for table in model.parameters():
-        rows = table[:: max(1, len(table) // _DIGEST_ROWS)].detach().cpu().contiguous().numpy()
+        some = table[:: max(1, len(table) // _DIGEST_ROWS)].detach().float()
+        rows = some.cpu().contiguous().numpy()
         digest.update(np.array(table.shape, dtype="<i8").tobytes() + rows.astype("<f4").tobytes())
     return digest.hexdigest()
 

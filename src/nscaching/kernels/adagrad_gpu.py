@@ -1,12 +1,17 @@
-"""Adagrad on a GPU in one pass over a table and its gradient, as a Triton kernel."""
+"""Adagrad on a GPU, in Triton: one pass over a table and its gradient, or over rows of it."""
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from nscaching.kernels.cache_gpu import hashed, stream_of
+
 _BLOCK = 1024
+#: Gradients of a row that are read at once.
+_GRADIENTS = 8
 
 
 @triton.jit
@@ -46,3 +51,70 @@ def adagrad_dense(
         _adagrad[(triton.cdiv(table.numel(), _BLOCK),)](
             table, square, gradient.contiguous(), rate, lr, table.numel(), clear, _BLOCK
         )
+
+
+@triton.jit
+def _rounded(values, bits):
+    """Round to bfloat16 by random bits: those that are cut off say how often upwards."""
+    noise = (bits & 0xFFFF).to(tl.int32)
+    return ((values.to(tl.int32, bitcast=True) + noise) & -65536).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _adagrad_large(
+    table, square, ids, order, rows, seed, rate, lr, decay, count,
+    width: tl.constexpr, ROUND: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0).to(tl.int64)
+    entity = tl.load(ids + i)
+    if tl.load(ids + i - 1, mask=i > 0, other=-1) == entity:
+        return  # the first of a row's gradients does it all
+    d = tl.arange(0, BLOCK)
+    there = d < width
+    g = tl.zeros([BLOCK], tl.float32)
+    start = i
+    more = 1
+    while more > 0:
+        j = start + tl.arange(0, BLOCK_J)
+        mine = (tl.load(ids + j, mask=j < count, other=-1) == entity) & (j < count)
+        place = tl.load(order + j, mask=mine, other=0) * width
+        both = mine[:, None] & there[None, :]
+        g += tl.sum(tl.load(rows + place[:, None] + d[None, :], mask=both, other=0.0), axis=0)
+        more = tl.min(mine.to(tl.int32), axis=0)
+        start += BLOCK_J
+    own = entity.to(tl.int64) * width + d
+    x = tl.load(table + own, mask=there, other=0.0).to(tl.float32)
+    if tl.max(tl.abs(g), axis=0) > 0:
+        g += decay * x
+        total = tl.load(square + own, mask=there, other=0.0).to(tl.float32) + g * g
+        x -= lr * tl.load(rate) * g / (tl.sqrt(total) + 1e-10)
+        if ROUND:
+            bits = hashed(stream_of(seed, entity), d)
+            x = _rounded(x, bits)
+            total = _rounded(total, bits >> 16)
+        tl.store(table + own, x.to(table.dtype.element_ty), mask=there)
+        tl.store(square + own, total.to(square.dtype.element_ty), mask=there)
+
+
+def adagrad_large(
+    table: Tensor,
+    square: Tensor,
+    ids: Tensor,
+    rows: Tensor,
+    count: Tensor,
+    rate: Tensor,
+    lr: float,
+    weight_decay: float,
+) -> None:
+    """Move rows of a table in place; ids may repeat. The rate is a factor of the learning rate.
+
+    Gradients are added up in the order of their ids, so that the same ones give the same bits.
+    """
+    ordered, order = ids.sort(stable=True)
+    block = triton.next_power_of_2(table.shape[1])
+    if len(ids):
+        _adagrad_large[(len(ids),)](
+            table, square, ordered, order, rows.contiguous(), count, rate, lr, weight_decay,
+            len(ids), table.shape[1], table.dtype == torch.bfloat16, _GRADIENTS, block,
+            num_warps=max(1, min(8, block // 128)),
+        )  # fmt: skip

@@ -176,8 +176,8 @@ def _distance_backward(
         slope = tl.load(d_scores + i * k + j)
         slope = tl.where(entity >= 0, slope, 0.0)
         row = table + tl.maximum(entity, 0) * stride
-        x = tl.load(row + d, mask=there, other=0.0)
-        own = tl.load(row + dim + d, mask=there & (VIEW == 3), other=0.0)
+        x = tl.load(row + d, mask=there, other=0.0).to(tl.float32)
+        own = tl.load(row + dim + d, mask=there & (VIEW == 3), other=0.0).to(tl.float32)
         scale, bends, along = 1.0, 0.0, 0.0
         if VIEW != 0:
             norm = tl.sqrt(tl.sum(x * x, axis=0))

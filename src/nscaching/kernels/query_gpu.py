@@ -131,7 +131,7 @@ def _translation_forward(
     there = d < dim
     anchor, triple, is_tail = _question(heads, tails, heads, i, count, False)
     row = table + anchor * stride
-    x = tl.load(row + d, mask=there, other=0.0)
+    x = tl.load(row + d, mask=there, other=0.0).to(tl.float32)
     view = x
     if VIEW != 0:
         view = x / tl.maximum(tl.sqrt(tl.sum(x * x, axis=0)), _TINY)
@@ -158,7 +158,7 @@ def _translation_backward(
     anchor, triple, is_tail = _question(heads, tails, asked, i, count, ASKED)
     tl.store(anchors + i, anchor)
     row = table + anchor * stride
-    x = tl.load(row + d, mask=there, other=0.0)
+    x = tl.load(row + d, mask=there, other=0.0).to(tl.float32)
     g = tl.load(d_query + i * dim + d, mask=there, other=0.0)
     tl.store(d_translation + i * dim + d, tl.where(is_tail, g, -g), mask=there)
     of_unit = g

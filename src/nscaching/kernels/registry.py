@@ -3,7 +3,8 @@
 A kernel is registered once, with a plain torch form that runs everywhere and, where they pay,
 compiled forms: ``cpu`` (Numba) and ``gpu`` (Triton). All forms take and return torch tensors and
 compute the same function. A call picks the form by the device of its first tensor; tensors of
-double precision, other devices and ``NSCACHING_PLAIN=1`` take the plain form.
+double precision, on a CPU those of bfloat16, other devices and ``NSCACHING_PLAIN=1`` take the plain
+form.
 """
 
 from __future__ import annotations
@@ -74,7 +75,10 @@ def form_for(arguments: tuple[Any, ...]) -> str:
     tensors = [part for part in flat if isinstance(part, Tensor)]
     if not tensors or any(tensor.dtype == torch.float64 for tensor in tensors):
         return PLAIN
-    return compiled_for(tensors[0].device)
+    kind = compiled_for(tensors[0].device)
+    if kind == CPU and any(tensor.dtype == torch.bfloat16 for tensor in tensors):
+        return PLAIN  # Numba has no such numbers
+    return kind
 
 
 @contextlib.contextmanager

@@ -170,10 +170,16 @@ class Match(ABC):
         return scores
 
 
+def rows_of(table: Tensor, ids: Tensor) -> Tensor:
+    """Gather rows of a table; those of bfloat16 become float32, in which all is computed."""
+    rows = table[ids]
+    return rows.float() if rows.dtype == torch.bfloat16 else rows
+
+
 def plain_forward(match: Match, query: Query, table: Tensor, ids: Tensor) -> Tensor:
     """Gather rows, view them, compare; the definition that every kernel is held equal to."""
     context = None if query.context is None else query.context.unsqueeze(1)
-    views = match.view(table[ids.clamp_min(0)], context)
+    views = match.view(rows_of(table, ids.clamp_min(0)), context)
     scores = match.compare(query.vectors.unsqueeze(1), views)
     return scores.masked_fill(ids < 0, -math.inf)
 
@@ -183,7 +189,7 @@ def plain_backward(
 ) -> MatchGradients:
     """Differentiate :func:`plain_forward` by autograd, on the gathered rows."""
     with torch.enable_grad():
-        rows = table[ids.clamp_min(0)].detach().requires_grad_()
+        rows = rows_of(table, ids.clamp_min(0)).detach().requires_grad_()
         vectors = query.vectors.detach().requires_grad_()
         context = None if query.context is None else query.context.detach().requires_grad_()
         views = match.view(rows, None if context is None else context.unsqueeze(1))

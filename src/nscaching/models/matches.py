@@ -17,6 +17,7 @@ from nscaching.models.match import (
     block_floats,
     plain_backward,
     plain_forward,
+    rows_of,
 )
 
 
@@ -161,7 +162,7 @@ def _plain_dot_backward(
 ) -> tuple[Tensor, Tensor]:
     query = query if places is None else query[places]
     d_scores = d_scores.masked_fill(ids < 0, 0)
-    d_query = torch.bmm(d_scores.unsqueeze(1), table[ids.clamp_min(0)]).squeeze(1)
+    d_query = torch.bmm(d_scores.unsqueeze(1), rows_of(table, ids.clamp_min(0))).squeeze(1)
     return d_query, (d_scores.unsqueeze(2) * query.unsqueeze(1)).flatten(0, 1)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nscaching.models.base import ScoringFunction
 from nscaching.models.int8 import HalfTable, Int8Table
-from nscaching.models.match import Match, Query, fast_products
+from nscaching.models.match import Match, Query, block_floats, fast_products, rows_of
 from nscaching.models.matches import Dot
 from nscaching.models.queries import BatchQueries, make_queries
 
@@ -54,11 +54,12 @@ class EmbeddingModel:
         generator: torch.Generator,
         *,
         reciprocal: bool = False,
+        dtype: torch.dtype = torch.float32,
     ) -> EmbeddingModel:
-        """Return freshly initialised tables on the generator's device."""
+        """Return freshly initialised tables on the generator's device; entities in a dtype."""
         device = generator.device
         rows = num_relations * (2 if reciprocal else 1)
-        entity = torch.empty(num_entities, scoring.entity_width, device=device)
+        entity = torch.empty(num_entities, scoring.entity_width, device=device, dtype=dtype)
         relation = torch.empty(rows, scoring.relation_width, device=device)
         scoring.init_(entity, relation, generator)
         return cls(scoring, entity, relation, reciprocal=reciprocal)
@@ -126,6 +127,10 @@ class EmbeddingModel:
         """Return ids and rows of each part of the entity table, wherever it is."""
         return [(torch.arange(self.num_entities), self.entity)]
 
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return rows of entities as they are computed with. Shapes: (...) -> (..., width)."""
+        return rows_of(self.entity, ids)
+
     # Queries and scores ------------------------------------------------------------------------
 
     def relation_rows(self, side: Side, relations: Tensor) -> Tensor:
@@ -135,7 +140,7 @@ class EmbeddingModel:
 
     def query(self, side: Side, anchor: Tensor, relation: Tensor) -> Query:
         """Return the queries of some questions. Shapes: (b,), (b,) -> (b, q)."""
-        e, r = self.entity[anchor], self.relation[self.relation_rows(side, relation)]
+        e, r = self.rows(anchor), self.relation[self.relation_rows(side, relation)]
         return self.scoring.query(e, r, tail=side is Side.TAIL or self.reciprocal)
 
     def queries(self, heads: Tensor, relations: Tensor, tails: Tensor) -> BatchQueries:
@@ -145,7 +150,7 @@ class EmbeddingModel:
     @torch.no_grad()
     def score(self, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
         """Score triples of ids; reciprocal models take both questions' mean. Shapes: (...)."""
-        h, t = self.entity[heads], self.entity[tails]
+        h, t = self.rows(heads), self.rows(tails)
         scores = self.scoring.score(h, self.relation[relations], t)
         if not self.reciprocal:
             return scores
@@ -173,9 +178,17 @@ class EmbeddingModel:
         if self.match.relational_view:
             return self.match.forward(query, self.entity, pool.expand(len(query.vectors), -1))
         with fast_products(self.device):
-            return self.match.forward_all(query, self.entity[pool])
+            return self.match.forward_all(query, self.rows(pool))
 
     @torch.no_grad()
     def score_all(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Score all entities for each question. Shapes: (b,), (b,) -> (b, n)."""
-        return self.match.forward_all(self.query(side, anchor, relation), self.entity)
+        query = self.query(side, anchor, relation)
+        if self.entity.dtype != torch.bfloat16:
+            return self.match.forward_all(query, self.entity)
+        scores = query.vectors.new_empty(len(anchor), self.num_entities)
+        start, size = 0, max(1, block_floats(self.entity) // self.entity.shape[1])
+        for _, rows in self.blocks(size):  # in float32, some at a time
+            scores[:, start : start + size] = self.match.forward_all(query, rows)
+            start += size
+        return scores

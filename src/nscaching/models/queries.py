@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from nscaching.kernels.registry import PLAIN, form_for, register
-from nscaching.models.match import MatchGradients, Query
+from nscaching.models.match import MatchGradients, Query, rows_of
 from nscaching.models.matches import Distance, Dot
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class BatchQueries:
         """Return all queries. Shape: (2b, q)."""
         self.anchors = torch.cat([self.tails, self.heads])
         self.relation_rows = torch.cat([self.relations + self._second_half, self.relations])
-        self._e = self.model.entity[self.anchors].requires_grad_()
+        self._e = self.model.rows(self.anchors).requires_grad_()
         self._r = self.model.relation[self.relation_rows].requires_grad_()
         b, scoring = self.count, self.scoring
         with torch.enable_grad():
@@ -320,7 +320,7 @@ def _plain_bilinear_forward(
 ) -> Tensor:
     """Return the queries for heads, then for tails. Shape: (2b, w)."""
     anchors, rows, _ = _questions(heads, relations, tails, second_half, None)
-    e, r, b = entity[anchors], relation[rows], len(heads)
+    e, r, b = rows_of(entity, anchors), relation[rows], len(heads)
     return torch.cat([_product(e[:b], r[:b], terms[0]), _product(e[b:], r[b:], terms[1])])
 
 
@@ -337,7 +337,7 @@ def _plain_bilinear_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return anchors (m,), gradients of their rows (m, w), relation rows (m,), theirs (m, rw)."""
     anchors, rows, is_tail = _questions(heads, relations, tails, second_half, asked)
-    e, r = entity[anchors].requires_grad_(), relation[rows].requires_grad_()
+    e, r = rows_of(entity, anchors).requires_grad_(), relation[rows].requires_grad_()
     with torch.enable_grad():
         of_head, of_tail = (_product(e, r, side) for side in terms)
         query = torch.where(is_tail.unsqueeze(1), of_tail, of_head)
@@ -351,7 +351,7 @@ def _plain_translation_forward(
     """Return the queries for heads, then for tails; context, relation (b, .). Shape: (2b, q)."""
     match = Distance(1, view)
     given = context if match.relational_view else None
-    head, tail = (match.view(table[ids], given) for ids in (tails, heads))
+    head, tail = (match.view(rows_of(table, ids), given) for ids in (tails, heads))
     translation = relation[:, : head.shape[1]]
     return torch.cat([head - translation, tail + translation])
 
@@ -369,7 +369,7 @@ def _plain_translation_backward(
     match = Distance(1, view)
     places = torch.arange(len(heads), device=heads.device)
     anchors, triples, is_tail = _questions(heads, places, tails, 0, asked)
-    rows = table[anchors].requires_grad_()
+    rows = rows_of(table, anchors).requires_grad_()
     given = context[triples].requires_grad_()
     with torch.enable_grad():
         views = match.view(rows, given if match.relational_view else None)

@@ -2,6 +2,10 @@
 
 A row without a gradient does not move, so dense and lazy updates are the same. L2 enters as coupled
 weight decay on the rows that have a gradient.
+
+A large table has no table of gradients beside it on a GPU: those of a step are sorted by row and
+added up. Rows of bfloat16, and their sums of squares, are rounded at random: up or down with the
+probability that makes the expectation exact, so that steps smaller than the last bit are not lost.
 """
 
 from __future__ import annotations
@@ -9,11 +13,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from nscaching.kernels.hashing import hashed_bits
 from nscaching.kernels.registry import CPU, GPU, compiled_for, register
 from nscaching.models import Int8Table
 from nscaching.optim.base import Copy, Gradients, Optimizer, RowGradients, joined
 
 EPSILON = 1e-10
+#: Numbers of a table from which on a GPU keeps no gradients of its size.
+LARGE = 1 << 30
 
 
 class Adagrad(Optimizer):
@@ -31,13 +38,27 @@ class Adagrad(Optimizer):
         super().__init__(tables, lr, weight_decay, copies)
         self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
         self._on_cpu = compiled_for(self.device) == CPU
+        on_gpu = compiled_for(self.device) == GPU
+        self._large = {
+            name
+            for name, table in tables.items()
+            if table.dtype == torch.bfloat16 or (on_gpu and table.numel() >= LARGE)
+        }
+        self._rounds = any(table.dtype == torch.bfloat16 for table in tables.values())
+        #: Steps taken, from which the noise of rounding is hashed.
+        self.count = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._gradient: dict[str, Tensor] = {}
-        if compiled_for(self.device) == GPU:  # shapes must not depend on values in a CUDA graph
-            self._gradient = {name: torch.zeros_like(table) for name, table in tables.items()}
+        if on_gpu:  # shapes must not depend on values in a CUDA graph
+            small = (name for name in tables if name not in self._large)
+            self._gradient = {name: torch.zeros_like(tables[name]) for name in small}
 
     def gradient_table(self, name: str) -> Tensor | None:
         """Return the table in which a GPU adds up gradients."""
         return self._gradient.get(name)
+
+    def adds_rows_up(self, name: str) -> bool:
+        """Tell whether gradients of rows are added up by the optimiser, without such a table."""
+        return name in self._large
 
     def accumulate(self, gradients: Gradients) -> None:
         """Add up the gradients of rows where they are kept as a table."""
@@ -52,9 +73,15 @@ class Adagrad(Optimizer):
     def apply(self, gradients: Gradients) -> None:
         """Move the rows that have a gradient."""
         rate = self.lr_scale if self._gradient else self.lr_factor
+        if self._rounds:
+            self.count += 1
         for name, parts in gradients.items():
             table, square, whole = self.tables[name], self.square[name], _whole(parts)
             gradient = self._gradient.get(name) if whole is None else whole
+            if gradient is None and name in self._large:
+                moved = (table, square, *joined(parts, table), self.count, self.lr_scale)
+                _adagrad_large(*moved, self.lr, self.weight_decay)
+                continue
             if gradient is None:
                 copy = self.int8_copy(name)
                 inputs = (table, square, *joined(parts, table), copy.values, copy.scale)
@@ -66,8 +93,9 @@ class Adagrad(Optimizer):
                 self.copies[name].refresh(table)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the sums of squared gradients."""
-        return {f"{name}.square": table for name, table in self.square.items()}
+        """Return the sums of squared gradients; where rows are rounded, also the steps taken."""
+        sums = {f"{name}.square": table for name, table in self.square.items()}
+        return {**sums, "count": self.count} if self._rounds else sums
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take back what :meth:`state` returned."""
@@ -125,6 +153,43 @@ def _plain_rows(
         values[touched], scale[touched] = copy.values, copy.scale
 
 
+def _plain_large(
+    table: Tensor,
+    square: Tensor,
+    ids: Tensor,
+    rows: Tensor,
+    count: Tensor,
+    rate: Tensor,
+    lr: float,
+    weight_decay: float,
+) -> None:
+    """Move rows of a table in place; ids may repeat. The rate is a factor of the learning rate.
+
+    Bfloat16 tables are rounded at random, by noise hashed from the count, the row and the place.
+    """
+    touched, place = torch.unique(ids, return_inverse=True)
+    gradient = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)
+    before, summed = (part[touched].to(rows.dtype) for part in (table, square))
+    gradient += weight_decay * before * (gradient != 0).any(1, keepdim=True)
+    summed += gradient**2
+    moved = before - lr * rate * gradient / (summed.sqrt() + EPSILON)
+    bits = hashed_bits(count, touched, 0, rows.shape[1])
+    table[touched] = rounded_at_random(moved, table.dtype, bits)
+    square[touched] = rounded_at_random(summed, square.dtype, bits >> 16)
+
+
+def rounded_at_random(values: Tensor, dtype: torch.dtype, bits: Tensor) -> Tensor:
+    """Round float32 to bfloat16 by the lowest 16 of some random bits; other types are as they are.
+
+    What is cut off, as a share of the last bit that is kept, is the probability of rounding up.
+    """
+    if dtype != torch.bfloat16:
+        return values
+    noise = (bits & 0xFFFF).to(torch.int32)
+    return ((values.view(torch.int32) + noise) & -0x10000).view(torch.float32).to(dtype)
+
+
+_adagrad_large = register("adagrad_large", _plain_large, gpu="adagrad_gpu:adagrad_large")
 _adagrad_rows = register("adagrad_rows", _plain_rows, cpu="adagrad_cpu:adagrad_rows")
 _adagrad_dense = register(
     "adagrad_dense",

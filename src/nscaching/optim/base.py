@@ -104,6 +104,10 @@ class Optimizer(ABC):
         """Return a table of zeros to which gradients of rows may be added, where there is one."""
         return None
 
+    def adds_rows_up(self, name: str) -> bool:
+        """Tell whether gradients of rows are added up by the optimiser, without such a table."""
+        return False
+
     def int8_copy(self, name: str) -> Int8Table:
         """Return the int8 copy of a table, or an empty one."""
         copy = self.copies.get(name)

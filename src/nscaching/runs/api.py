@@ -319,6 +319,7 @@ def make_config(graph: KnowledgeGraph | str | Path | None, given: dict[str, Any]
     check_preset(settings)
     settings.check_sampler()
     settings.check_strata()
+    settings.check_table()
     return settings
 
 

@@ -223,7 +223,7 @@ class Run(Decisions):
         """
         _check_count(k)
         this = self._entity(entity)
-        mine = normalize(self.model.entity[torch.tensor([this])], dim=1)[0]
+        mine = normalize(self.model.rows(torch.tensor([this])), dim=1)[0]
         similarity = torch.empty(self.model.num_entities, device=mine.device)
         for ids, rows in self.model.blocks():
             similarity[ids] = normalize(rows, dim=1) @ mine
@@ -272,7 +272,7 @@ class Run(Decisions):
         tables = self.model.state()
         if what not in tables:
             raise UserError(f"embeddings are of 'entity' or 'relation', not '{what}'.")
-        return tables[what]
+        return tables[what].float()
 
     def export(self, path: str | Path, what: str = "entity", format: str = "auto") -> list[Path]:
         """Write embeddings for other programs: npy with names, word2vec text, or Parquet.

@@ -186,7 +186,7 @@ def grown_tables(run: Run, graph: KnowledgeGraph) -> tuple[Tensor, Tensor]:
     A relation table with a second half, for the other direction, has both halves grown.
     """
     old = run.graph
-    entity = run.model.entity.detach().cpu()
+    entity = run.model.entity.detach().float().cpu()
     relation = run.model.relation.detach().cpu()
     halves = relation.view(-1, old.num_relations, relation.shape[1])
     weights = _relation_weights(old, graph)

@@ -81,6 +81,13 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         group="Training",
         choices=("adam", "lazy-adam", "adagrad"),
     )
+    table: str = option(
+        "float32",
+        "Numbers of the entity table; bfloat16 takes half of the memory, and no more for gradients "
+        "on a GPU. It goes with adagrad, which rounds at random.",
+        group="Training",
+        choices=("float32", "bfloat16"),
+    )
     dropout: float = option(
         0.0, "Share of the numbers of a query that are dropped.", group="Training", low=0, below=1
     )
@@ -148,6 +155,8 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
 
         On a GPU it pays where a step reads each row many times: the copy is written in every step.
         """
+        if self.table == "bfloat16":
+            return False
         if not self.int8 or not SAMPLERS[self.sampler].scores_candidates or self.asks_both_sides():
             return False
         if not isinstance(self.build_scoring().match, Dot):
@@ -196,6 +205,22 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         for what, wrong in reasons.items():
             if wrong and self.strata > 1:
                 raise UserError(f"Several strata do not go with {what}; set strata to 1.")
+
+    def check_table(self) -> None:
+        """Refuse what does not go with rows of bfloat16."""
+        if self.table == "float32":
+            return
+        reasons = {
+            f"the optimizer {self.optimizer}": ("adagrad", self.optimizer != "adagrad"),
+            "the sampler all, which moves every row in each step": (None, self.sampler == "all"),
+            f"the sampler {self.sampler}": (None, SAMPLERS[self.sampler].has_generator),
+            "several strata": (None, self.strata > 1),
+            "tracing": (None, self.is_traced()),
+        }
+        for what, (remedy, wrong) in reasons.items():
+            if wrong and not (remedy and self.recipe == "auto"):  # a recipe decides that later
+                other = f"set optimizer to {remedy}" if remedy else "set table to float32"
+                raise UserError(f"A table of bfloat16 does not go with {what}; {other}.")
 
     @classmethod
     def from_file(cls, path: Path) -> TrainConfig:

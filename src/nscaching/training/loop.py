@@ -38,6 +38,9 @@ from nscaching.training.validation import Validation
 from nscaching.training.warm_start import warm_start_config
 from nscaching.training.warm_up import warm_up
 
+#: Rows that are looked through at once for what is no number.
+_CHECKED_ROWS = 1 << 22
+
 
 class Trainer:
     """One run: its model, sampler, optimiser and counters, and where they are kept."""
@@ -236,7 +239,8 @@ class Trainer:
         return int(self._agree(stop.signal or 0)) or None
 
     def _check_parameters(self) -> None:
-        broken = not all(bool(table.isfinite().all()) for table in self.model.parameters())
+        parts = (part for t in self.model.parameters() for part in torch.split(t, _CHECKED_ROWS))
+        broken = not all(bool(part.isfinite().all()) for part in parts)
         if self._agree(broken):
             self._diverged("The parameters are not numbers any more")
 

@@ -17,6 +17,7 @@ from nscaching.losses import LOGIT_BYTES
 from nscaching.models import ScoringFunction
 from nscaching.models.match import NO_VIEW
 from nscaching.models.matches import Distance, Dot
+from nscaching.optim.adagrad import LARGE
 from nscaching.sampling import SAMPLERS
 from nscaching.sampling.shared_rows import row_bytes, row_counts
 from nscaching.training.config import TrainConfig
@@ -51,16 +52,21 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
     scoring = config.build_scoring()
     triples, entities = len(graph.train), graph.num_entities
     shapes = config.table_shapes(entities, graph.num_relations)
-    parameters = 4 * sum(rows * width for rows, width in shapes.values())
+    numbers = {name: rows * width for name, (rows, width) in shapes.items()}
+    entity_bytes = 2 if config.table == "bfloat16" else 4
+    parameters = entity_bytes * numbers["entity"] + 4 * numbers["relation"]
     on_gpu = pick_device(config.device).type == "cuda"  # where row gradients are added up
     adagrad = config.optimizer == "adagrad"
     moments, steps = (1, 0) if adagrad else (2, 12)  # Adam counts the steps of each row
+    gradients = 4 * numbers["relation"] if on_gpu else 0
+    if on_gpu and not _is_large(config, numbers["entity"]):
+        gradients += 4 * numbers["entity"]
     rows = sum(row_counts(graph, config))
     parts = {
         "program": _PROGRAM_BYTES,
         "graph": _graph_bytes(graph),
         "parameters": parameters,
-        "optimiser": (moments + on_gpu) * parameters + steps * entities,
+        "optimiser": moments * parameters + gradients + steps * entities,
         "copy": 0,
         "best model": parameters if len(graph.valid) and config.valid_every else 0,
         "caches": 0,
@@ -113,6 +119,13 @@ def peak_bytes() -> int:
         return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _is_large(config: TrainConfig, numbers: int) -> bool:
+    """Tell whether the optimiser adds gradients of entity rows up without a table of them."""
+    on_gpu = pick_device(config.device).type == "cuda"
+    large = config.table == "bfloat16" or (on_gpu and numbers >= LARGE)
+    return large and config.optimizer == "adagrad"
 
 
 def _graph_bytes(graph: KnowledgeGraph) -> int:
@@ -175,7 +188,8 @@ def _batch_bytes(graph: KnowledgeGraph, config: TrainConfig, scoring: ScoringFun
         negatives = 0
     own = 1 + min(negatives, entities)
     rows = questions * own
-    if isinstance(scoring.match, Dot) and own > SUMMED_FROM:
+    large = _is_large(config, entities * scoring.entity_width)
+    if isinstance(scoring.match, Dot) and own > SUMMED_FROM and not large:
         rows = min(rows, entities)  # they are added up by entity
     gradients = 2 * (rows + questions) * width
     shared = config.pool if own == 1 or both_sides else 0

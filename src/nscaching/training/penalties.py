@@ -38,7 +38,7 @@ class N3:
         """Return ids and gradients of the entities, and of the relations, of a batch."""
         model, times = queries.model, 2 if both_sides else 1
         ids = torch.cat([queries.heads, queries.tails])
-        entity = (ids, self.gradient(model.entity[ids], times))
+        entity = (ids, self.gradient(model.rows(ids), times))
         if not self.of_relations:
             return entity, None
         if not model.reciprocal:

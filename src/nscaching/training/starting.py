@@ -14,17 +14,24 @@ from nscaching.training.folder import RunFolder
 def initial_model(
     graph: KnowledgeGraph, config: TrainConfig, device: torch.device
 ) -> EmbeddingModel:
-    """Initialise on the CPU, so that a seed means the same parameters on every device."""
+    """Initialise on the CPU, so that a seed means the same parameters on every device.
+
+    Tables of bfloat16 are made where they stay.
+    """
     if config.init_from is not None:
         model = _parameters_of(RunFolder(config.init_from), graph, config)
     else:
+        compact = config.table == "bfloat16"  # too large, perhaps, to be made on the CPU
+        generator = torch.Generator(device if compact else "cpu")
         model = EmbeddingModel.initialised(
             config.build_scoring(),
             graph.num_entities,
             graph.num_relations,
-            torch.Generator().manual_seed(config.seed),
+            generator.manual_seed(config.seed),
             reciprocal=config.reciprocal,
+            dtype=getattr(torch, config.table),
         )
+    model.entity = model.entity.to(getattr(torch, config.table))
     return model.to(device)
 
 

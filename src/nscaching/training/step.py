@@ -133,7 +133,8 @@ class TrainingStep:
         match, table = self.model.match, self.model.entity
         there = ids[:, 1:] >= 0
         weight = len(table) if isinstance(self.loss, SoftmaxCrossEntropy) else 1
-        _, d_scores = self.loss(match.forward(query, table, ids), weight * there.to(table.dtype))
+        scores = match.forward(query, table, ids)
+        _, d_scores = self.loss(scores, weight * there.to(scores.dtype))
         # Of a question without rejected answers the true entity must not learn twice.
         more = match.backward(query, table, ids, d_scores * there.any(1, keepdim=True))
         rows = torch.where(ids < 0, ids[:, :1], ids).reshape(-1)
@@ -171,7 +172,7 @@ class TrainingStep:
         scores = self._forward(query, candidates.ids)
         if candidates.pool is None:
             return scores, None
-        shared = self.model.entity[candidates.pool]
+        shared = self.model.rows(candidates.pool)
         with fast_products(shared.device):
             return torch.cat([scores, self.model.match.forward_all(query, shared)], dim=1), shared
 
@@ -197,7 +198,7 @@ class TrainingStep:
     ) -> tuple[MatchGradients, list[RowGradients]]:
         """Return the gradients of queries, and of the rows of those entities."""
         match, table = self.model.match, self.model.entity
-        if ids.shape[1] > SUMMED_FROM:
+        if ids.shape[1] > SUMMED_FROM and not self.optimizer.adds_rows_up("entity"):
             into = self._gradient_table()
             summed = match.backward_summed(query, table, ids, d_scores, into)
             if summed is not None:

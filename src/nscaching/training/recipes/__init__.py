@@ -25,7 +25,7 @@ AUTO, PAPER, ALL_ENTITIES, CACHED = "auto", "paper", "all-entities", "cached"
 _NEUTRAL = frozenset(
     (
         *("recipe", "data", "split", "dim", "epochs", "max_seconds", "batch_size", "valid_every"),
-        *("patience", "select", "seed", "device", "eval_memory", "checkpoint_seconds"),
+        *("patience", "select", "seed", "device", "eval_memory", "checkpoint_seconds", "table"),
     )
 )
 #: Additions and products per epoch up to which a device scores all entities.
