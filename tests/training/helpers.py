@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import numpy as np
-from safetensors.numpy import load_file
+import torch
+from safetensors.torch import load_file
 
 import nscaching as ns
 from nscaching.graph import KnowledgeGraph
@@ -120,14 +121,14 @@ def run_command(*arguments, **options):
 
 def bits(run):
     """Return the parameters of a run as bytes."""
-    return {name: table.numpy().tobytes() for name, table in run.model.state().items()}
+    return {name: table.float().numpy().tobytes() for name, table in run.model.state().items()}
 
 
 def kept_bits(folder):
     """Return the model and all of the checkpoint of a run folder, byte for byte."""
     files = (folder / "model.safetensors", folder / "checkpoint" / "state.safetensors")
     return {
-        (file.name, name): tensor.tobytes()
+        (file.name, name): tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         for file in files
         for name, tensor in load_file(file).items()
     }

@@ -144,7 +144,7 @@ class Match(ABC):
         ids = torch.arange(len(table), device=table.device)
         gradients = []
         d_table = torch.zeros_like(table)
-        block = max(1, block_floats(table) // max(1, table.numel()))
+        block = max(1, block_floats(table.device.type) // max(1, table.numel()))
         for start in range(0, len(query.vectors), block):
             part = slice(start, start + block)
             some = query.at(part)
@@ -163,7 +163,7 @@ class Match(ABC):
     def compare_all(self, query: Tensor, views: Tensor) -> Tensor:
         """Compare all pairs, a block of entities at a time. Shapes: (b, q), (n, q) -> (b, n)."""
         scores = query.new_empty(len(query), len(views))
-        block = max(1, block_floats(query) // max(1, query.numel()))
+        block = max(1, block_floats(query.device.type) // max(1, query.numel()))
         for start in range(0, len(views), block):
             part = views[start : start + block]
             scores[:, start : start + block] = self.compare(query.unsqueeze(1), part)
@@ -229,6 +229,6 @@ take_rows = register(
 )
 
 
-def block_floats(tensor: Tensor) -> int:
+def block_floats(device_type: str) -> int:
     """Return how many floats a plain comparison of all pairs may hold at once."""
-    return _BLOCK_FLOATS.get(tensor.device.type, _BLOCK_FLOATS_DEVICE)
+    return _BLOCK_FLOATS.get(device_type, _BLOCK_FLOATS_DEVICE)

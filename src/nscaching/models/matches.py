@@ -235,7 +235,7 @@ def _summed(
 ) -> Tensor:
     """Return minus the sum of ``d_scores * direction(query - view)``, a block at a time."""
     total = torch.zeros_like(query)
-    block = max(1, block_floats(query) // max(1, query.numel()))
+    block = max(1, block_floats(query.device.type) // max(1, query.numel()))
     for start in range(0, len(views), block):
         part = slice(start, start + block)
         total -= torch.einsum(

@@ -187,8 +187,8 @@ class EmbeddingModel:
         if self.entity.dtype != torch.bfloat16:
             return self.match.forward_all(query, self.entity)
         scores = query.vectors.new_empty(len(anchor), self.num_entities)
-        start, size = 0, max(1, block_floats(self.entity) // self.entity.shape[1])
-        for _, rows in self.blocks(size):  # in float32, some at a time
+        size = max(1, block_floats(self.device.type) // self.entity.shape[1])
+        for start in range(0, self.num_entities, size):  # in float32, some at a time
+            rows = self.entity[start : start + size].float()
             scores[:, start : start + size] = self.match.forward_all(query, rows)
-            start += size
         return scores

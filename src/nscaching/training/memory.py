@@ -15,7 +15,7 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.registry import CPU, PLAIN, compiled_for
 from nscaching.losses import LOGIT_BYTES
 from nscaching.models import ScoringFunction
-from nscaching.models.match import NO_VIEW
+from nscaching.models.match import NO_VIEW, block_floats
 from nscaching.models.matches import Distance, Dot
 from nscaching.optim.adagrad import LARGE
 from nscaching.sampling import SAMPLERS
@@ -92,6 +92,10 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         tables = LIVE_TABLES if on_gpu else 1  # the CPU counts in one pass
         parts["evaluation"] = tables * 4 * entities * live + (5 * 8 + 12) * held_out
         parts["evaluation"] += entities * _view_bytes(scoring, on_gpu)
+        if config.table == "bfloat16":  # a block of rows in float32, and its scores
+            block = block_floats(pick_device(config.device).type)
+            parts["evaluation"] += 4 * min(numbers["entity"], block)
+            parts["evaluation"] += 4 * live * min(entities, block // scoring.entity_width)
     return MemoryPlan(parts)
 
 
