@@ -153,6 +153,15 @@ CASES = {
         0.1,
         0.05,
     ),
+    "adagrad_large": lambda c: (
+        *c.adagrad(),
+        c.below(c.n, c.b),
+        c.floats(c.b, c.d),
+        c.seed(),
+        torch.full((), 0.7),
+        0.1,
+        0.05,
+    ),
     "adagrad_dense": lambda c: (*c.adagrad(), c.floats(c.n, c.d), Rate(0.7), 0.1, 0.05, True),
     "hashed_entities": lambda c: (c.seed(), c.rows(), c.k, c.n),
     "first_places": lambda c: (c.below(4, c.b), torch.zeros(4, dtype=torch.int64), 1),
@@ -173,6 +182,7 @@ CASES = {
 WRITES = {
     "int8_write": (1, 2),
     "adagrad_rows": (0, 1),
+    "adagrad_large": (0, 1),
     "adagrad_dense": (0, 1, 2),
     "keep": (0, 1),
 }

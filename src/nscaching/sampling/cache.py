@@ -66,21 +66,26 @@ class Cache:
 
         ``forbidden(rows, ids)`` tells which ids may not enter their row: (b,), (b, k) -> (b, k).
         Rows that a first offer leaves short get a wider one, and in the end all entities: few rows
-        come to that, those whose known positives are most of what there is.
+        come to that, those whose known positives are most of what there is. Uniform draws have no
+        order, so the first that may enter are as good as any.
         """
         rows = torch.arange(len(self), device=self.ids.device)
-        widths = (self.size + _FILL_SLACK, _FILL_WIDTH * (self.size + _FILL_SLACK))
+        wide = self.size + _FILL_SLACK
+        widths = (self.size + 2, wide, _FILL_WIDTH * wide)
         for width in (*widths, self.num_entities):
             for part in torch.split(rows, max(1, _FILL_BLOCK // width)):
                 seed = new_seed(generator)
                 offered = self.fresh(part, width, seed)
+                if width >= self.num_entities:  # all of them, in order
+                    noise = hashed_gumbel(seed, part, self.num_entities)
+                    offered = offered.gather(1, noise.argsort(1))
                 valid = ~repeats(offered)
                 if forbidden is not None:
                     valid &= ~forbidden(part, offered)
-                zeros = torch.zeros(offered.shape, device=offered.device)
-                noise = hashed_gumbel(seed, part, offered.shape[1])
-                place, kept = keep_without_replacement(zeros, valid, 0.0, "none", self.size, noise)
-                self.ids[part] = offered.gather(1, place).masked_fill_(~kept, PADDING).int()
+                place = valid.cumsum(1).sub_(1).masked_fill_(~valid, self.size)
+                held = self.ids.new_full((len(part), self.size + 1), PADDING)
+                held.scatter_(1, place.clamp_max_(self.size), offered.int())
+                self.ids[part] = held[:, :-1]
             rows = rows[self.ids[rows, -1] == PADDING]
 
     def fresh(self, rows: Tensor, count: int, seed: Tensor) -> Tensor:
