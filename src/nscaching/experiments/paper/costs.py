@@ -61,15 +61,15 @@ def _run_seconds(cell: Cell, settings: Mapping[str, Any], sizes: Sizes, device: 
     before = min(epochs, settings.get("pretrain_epochs", 0))
     steps = math.ceil(sizes.train / batch)
 
-    def step(sampler: str) -> float:
+    def epoch(sampler: str) -> float:
         like, weight = costs["samplers"].get(sampler, (sampler, 1.0))
         if device == "cpu" and like == "nscaching":
             weight *= costs["cpu_nscaching"].get(cell.scoring, 1.0)
-        fixed, row, number = of["step"][like]
-        least = min(batch, sizes.train) * width
-        return float(weight * (fixed + row * sizes.entities * width + number * least))
+        always, fixed, row, number = of["training"][like]
+        one = fixed + row * sizes.entities * width + number * min(batch, sizes.train) * width
+        return float(weight * (always + steps * one))
 
-    training = steps * ((epochs - before) * step(cell.sampler) + before * step("bernoulli"))
+    training = (epochs - before) * epoch(cell.sampler) + before * epoch("bernoulli")
     pair = of["ranked_pair"]["dot" if model.usual_loss == "logistic" else "distance"]
     ranking = (epochs / settings["valid_every"] + 1) * 2 * sizes.valid * sizes.entities * pair
     return float(of["start"] + training + ranking)
