@@ -54,7 +54,7 @@ def test_what_is_no_run_is_named(tmp_path):
 
 
 def test_a_report_that_fails_does_not_fail_the_training(data, tmp_path, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise RuntimeError("no map today")
 
     monkeypatch.setattr("nscaching.report.run_page.entity_map", broken)

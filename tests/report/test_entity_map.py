@@ -1,4 +1,4 @@
-"""The map against its definition: singular vectors, degrees, roles counted one by one."""
+"""The map of the entities: which are on it, where, and what is drawn."""
 
 import json
 from collections import Counter
@@ -6,15 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from nscaching.report.entity_map import (
-    HEIGHT,
-    MOST_ROLES,
-    WIDTH,
-    draw_map,
-    entity_map,
-    principal_plane,
-    roles_of,
-)
+from nscaching.report.entity_map import HEIGHT, WIDTH, draw_map, entity_map, entity_types
 from nscaching.runs.run import Run
 from nscaching.training import TrainConfig
 
@@ -27,24 +19,6 @@ def run():
     return Run(TrainConfig(scoring="distmult", dim=5), random_graph(), random_model("distmult"))
 
 
-def test_the_plane_is_that_of_the_first_singular_vectors():
-    table = np.random.default_rng(0).normal(size=(40, 6)) * [3, 2, 1, 1, 0.5, 0.1]
-    places, explained = principal_plane(table)
-    centred = table - table.mean(0)
-    _, values, vectors = np.linalg.svd(centred, full_matrices=False)
-    assert np.allclose(np.abs(places), np.abs(centred @ vectors[:2].T))
-    assert explained == pytest.approx((values[:2] ** 2).sum() / (values**2).sum())
-    again, _ = principal_plane(table[::-1])
-    assert np.allclose(again[::-1], places)  # signs too
-
-
-def test_an_embedding_of_one_number_and_one_without_any_spread():
-    places, explained = principal_plane(np.arange(5.0).reshape(-1, 1))
-    assert places.shape == (5, 2)
-    assert explained == pytest.approx(1)
-    assert principal_plane(np.ones((4, 3)))[1] == 0
-
-
 def test_the_entities_with_most_facts_are_taken(run):
     counts = Counter(run.graph.train[:, [0, 2]].ravel().tolist())
     found = entity_map(run, most=10)
@@ -52,22 +26,17 @@ def test_the_entities_with_most_facts_are_taken(run):
     assert [counts[number] for number in found.ids] == found.degree.tolist()
 
 
-def test_roles_are_those_of_most_facts():
-    graph = random_graph(entities=30, relations=5, train=200)
-    ids = np.arange(30)
-    index, names = roles_of(graph, ids)
-    for entity in range(30):
-        counts = Counter(
-            [f"head of r{r}" for h, r, _ in graph.train if h == entity]
-            + [f"tail of r{r}" for _, r, t in graph.train if t == entity]
-        )
-        if not counts:
-            continue
-        name, most = names[index[entity]], max(counts.values())
-        if index[entity] < MOST_ROLES:
-            assert counts[name] == most
-        else:
-            assert name.endswith(("other roles", "other role"))
+def test_types_of_some_entities_are_named_by_where_they_stand():
+    graph = graph_of([(0, 0, 1), (2, 0, 1), (3, 1, 0), (3, 1, 2)])
+    ids = np.array([3, 1, 0])
+    types, names = entity_types(graph, ids)
+    assert [names[each] for each in types] == ["head of r1", "tail of r0", "head of r0"]
+
+
+def test_places_that_are_known_are_not_computed_again(run):
+    places = np.arange(2 * run.graph.num_entities, dtype=np.uint16).reshape(-1, 2)
+    found = entity_map(run, known_places=places)
+    assert (found.places == places[found.ids]).all()
 
 
 def test_entities_that_training_does_not_have_are_left_out():
@@ -86,4 +55,4 @@ def test_the_drawing_has_every_entity_inside_and_by_name(run):
     at = np.array(data["at"])
     assert ((at > 0) & (at < [WIDTH, HEIGHT])).all()
     assert page.count("b") == 0
-    assert page.count("li") == len(found.roles)
+    assert page.count("li") == len(found.types)

@@ -31,7 +31,7 @@ def data_of(page):
 
 
 def test_a_page_holds_names_facts_and_the_model(clubs_run):
-    data = data_of(explorer_page(clubs_run, "report.html"))
+    data = data_of(explorer_page(ExplorerAnswers(clubs_run), "report.html"))
     graph = clubs_run.graph
     assert data["entities"] == graph.entities
     facts = np.frombuffer(base64.b64decode(data["facts"]), "<i4").reshape(-1, 3)
@@ -47,7 +47,7 @@ def test_a_page_holds_names_facts_and_the_model(clubs_run):
 
 
 def test_no_name_ends_the_element_that_holds_it(nasty_run):
-    page = explorer_page(nasty_run)
+    page = explorer_page(ExplorerAnswers(nasty_run))
     assert page.count("<script") == page.count("</script>") == 2
     assert "<img" not in page
     assert set(NASTY) <= set(data_of(page)["entities"])
@@ -124,7 +124,7 @@ def test_small_graphs_have_places_too(count):
 
 def test_types_tell_what_stands_where():
     graph = clubs()
-    types, names = entity_types(graph)
+    types, names = entity_types(graph, np.arange(graph.num_entities))
     of_club = {int(types[graph.entity_ids[f"club {i}"]]) for i in range(4)}
     assert len(of_club) == 1
     assert names[of_club.pop()] == "tail of member of"

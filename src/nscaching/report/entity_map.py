@@ -1,4 +1,4 @@
-"""Maps of the entities: by principal directions for a page, by t-SNE for the explorer."""
+"""The map of the entities: places by t-SNE, types by where entities stand, and its drawing."""
 
 from __future__ import annotations
 
@@ -13,135 +13,15 @@ from threadpoolctl import threadpool_limits
 
 from nscaching.graph import KnowledgeGraph
 from nscaching.report.charts import Scatter, html_legend
-from nscaching.report.markup import Html, plural, tag
+from nscaching.report.markup import Html, tag
 from nscaching.runs.run import Run
 
-#: Entities on a map, those with the most training facts first.
+#: Entities on the map of a page, those with the most training facts first.
 MOST_ENTITIES = 2000
-#: Roles that have a style of their own; the others share one.
-MOST_ROLES = 5
 WIDTH, HEIGHT = 960, 600
 #: Entities whose names stand on the map, where they do not cover each other; fewer on a phone.
 _NAMED, _NAMED_ON_PHONE = 24, 6
 _NAME_LENGTH = 26
-
-
-@dataclass(frozen=True)
-class EntityMap:
-    """Entities with a place each, the one with the most facts first."""
-
-    ids: np.ndarray  #: (n,)
-    places: np.ndarray  #: (n, 2)
-    degree: np.ndarray  #: (n,) training facts of each
-    role: np.ndarray  #: (n,) index of ``roles``
-    roles: list[str]  #: what most facts of an entity say about it
-    explained: float  #: share of the variance that the two directions have
-
-
-def entity_map(run: Run, most: int = MOST_ENTITIES) -> EntityMap:
-    """Return the map of a run's most frequent entities."""
-    graph = run.graph
-    degree = np.bincount(graph.train[:, [0, 2]].ravel(), minlength=graph.num_entities)
-    ids = np.argsort(-degree, kind="stable")[:most]
-    ids = ids[degree[ids] > 0]
-    table = run.model.entity[torch.from_numpy(ids)].detach().cpu().double().numpy()
-    places, explained = principal_plane(table)
-    role, roles = roles_of(graph, ids)
-    return EntityMap(ids, places, degree[ids], role, roles, explained)
-
-
-def principal_plane(table: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return rows in their two principal directions, and the share of the variance in those.
-
-    A direction points to where its largest entry is positive, so that a map is the same each time.
-    """
-    centred = table - table.mean(0)
-    with threadpool_limits(1):  # small matrices: more threads wait longer than they work
-        variances, directions = np.linalg.eigh(centred.T @ centred)
-    plane = directions[:, ::-1][:, :2]
-    largest = np.abs(plane).argmax(0)
-    plane = plane * np.sign(plane[largest, np.arange(plane.shape[1])])
-    places = centred @ plane
-    if places.shape[1] < 2:  # an embedding of one number
-        places = np.column_stack([places, np.zeros(len(places))])
-    whole = float(variances.sum())
-    return places, float(variances[::-1][:2].sum()) / whole if whole > 0 else 0.0
-
-
-def roles_of(graph: KnowledgeGraph, ids: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Return for each entity the relation and side of most of its facts, as an index of names.
-
-    The most frequent roles have a name of their own; the last one stands for all others.
-    """
-    sides = 2 * graph.num_relations
-    of_fact = np.concatenate([2 * graph.train[:, 1], 2 * graph.train[:, 1] + 1]).astype(np.int64)
-    entity = np.concatenate([graph.train[:, 0], graph.train[:, 2]]).astype(np.int64)
-    pairs, counts = np.unique(entity * sides + of_fact, return_counts=True)
-    order = np.lexsort((pairs, -counts))
-    owners, first = np.unique(pairs[order] // sides, return_index=True)
-    usual = np.full(graph.num_entities, -1)
-    usual[owners] = pairs[order][first] % sides
-    mine = usual[ids]
-    found, frequency = np.unique(mine, return_counts=True)
-    chosen = found[np.argsort(-frequency, kind="stable")][:MOST_ROLES]
-    index = np.full(sides + 1, len(chosen))
-    index[chosen] = np.arange(len(chosen))
-    names = [f"{('head', 'tail')[role % 2]} of {graph.relations[role // 2]}" for role in chosen]
-    left = len(found) - len(chosen)
-    return index[mine], [*names, plural(left, "other role")] if left else names
-
-
-# The figure --------------------------------------------------------------------------------------
-
-
-def draw_map(found: EntityMap, entities: Sequence[str]) -> Html:
-    """Return the figure."""
-    names = [entities[number] for number in found.ids]
-    label = f"Map of {len(names)} entities in two dimensions"
-    dots = Scatter(label, found.places, found.role, found.roles, (WIDTH, HEIGHT))
-    places = dots.places()
-    parts = [*dots.parts(), *_labels(places, names)]
-    parts += [tag("g", class_="found"), tag("g", class_="pointer")]
-    svg = tag("svg", *parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)
-    data = {
-        "names": names,
-        "at": places.tolist(),
-        "roles": found.roles,
-        "role": found.role.tolist(),
-        "degree": found.degree.tolist(),
-    }
-    packed = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-    legend = html_legend(dots, width=12)
-    box = tag("input", type="search", placeholder="part of a name", autocomplete="off")
-    finder = tag("label", "Find", box, tag("output"), class_="find", hidden="hidden")  # by script
-    return tag("figure", finder, svg, legend, class_="map", data_points=packed)
-
-
-def _labels(places: np.ndarray, names: Sequence[str]) -> list[Html]:
-    """Name the entities with the most facts, one after another, where there is room."""
-    taken: list[tuple[float, float, float, float]] = []
-    parts: list[Html] = []
-    for (x, y), name in zip(places.tolist(), names, strict=True):
-        if len(parts) == _NAMED:
-            break
-        short = name if len(name) <= _NAME_LENGTH else f"{name[: _NAME_LENGTH - 1]}…"
-        on_phone = len(parts) < _NAMED_ON_PHONE  # twice as large there
-        half = len(short) * (9.4 if on_phone else 3.7) + 4
-        height = 34 if on_phone else 16
-        middle = min(max(x, half + 4), WIDTH - half - 4)
-        box = (middle - half, y - 6 - height, middle + half, y - 4)
-        if box[1] < 0 or any(_overlap(box, other) for other in taken):
-            continue
-        taken.append(box)
-        style = "label" if on_phone else "label second"
-        parts.append(tag("text", short, x=middle, y=y - 7, text_anchor="middle", class_=style))
-    return parts
-
-
-def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
 #: Entities that t-SNE places itself, those with the most facts; the others go to their neighbours.
 LANDMARKS = 1000
 #: Landmarks that place another entity, entities compared at once, and rounds of t-SNE.
@@ -156,6 +36,33 @@ _OUTLIERS = 0.2
 FULL = 65535
 
 Places = npt.NDArray[np.uint16]
+
+
+@dataclass(frozen=True)
+class EntityMap:
+    """Entities with a place and a type each, the one with the most training facts first."""
+
+    ids: np.ndarray  #: (n,)
+    places: Places  #: (n, 2)
+    degree: np.ndarray  #: (n,) training facts of each
+    type: np.ndarray  #: (n,) index of ``types``
+    types: list[str]
+
+
+def entity_map(
+    run: Run, most: int = MOST_ENTITIES, known_places: Places | None = None
+) -> EntityMap:
+    """Return the map of a run's most frequent entities; ``known_places`` are those of all."""
+    graph = run.graph
+    degree = np.bincount(graph.train[:, [0, 2]].ravel(), minlength=graph.num_entities)
+    ids = np.argsort(-degree, kind="stable")[:most]
+    ids = ids[degree[ids] > 0]
+    if known_places is None:
+        table = run.model.entity[torch.from_numpy(ids)].detach().float().cpu().numpy()
+        places = entity_places(table, degree[ids])
+    else:
+        places = known_places[ids]
+    return EntityMap(ids, places, degree[ids], *entity_types(graph, ids))
 
 
 def entity_degrees(graph: KnowledgeGraph) -> npt.NDArray[np.int64]:
@@ -217,29 +124,33 @@ def _between(
     return made + spread
 
 
-def entity_types(graph: KnowledgeGraph) -> tuple[npt.NDArray[np.uint8], list[str]]:
-    """Return a type per entity and the names of the types. Shape: (n,).
+def entity_types(graph: KnowledgeGraph, ids: np.ndarray) -> tuple[npt.NDArray[np.uint8], list[str]]:
+    """Return the types of some entities and the names of the types. Shapes: (n,) -> (n,).
 
     Entities that stand at the same places, as the head or tail of the same relations, have one
     type: clusters of these places, named by the place that tells a cluster from the others. The
     last type is that of entities without training facts.
     """
     # Where each entity stands: as the head of each relation, then as the tail; (n, 2 m).
-    profile = np.zeros((graph.num_entities, 2 * graph.num_relations), dtype=bool)
-    profile[graph.train[:, 0], graph.train[:, 1]] = True
-    profile[graph.train[:, 2], graph.num_relations + graph.train[:, 1]] = True
-    known = np.flatnonzero(profile.any(1))
-    types = np.full(graph.num_entities, 0, dtype=np.uint8)
+    profile = np.zeros((len(ids), 2 * graph.num_relations), dtype=bool)
+    row = np.full(graph.num_entities, -1)
+    row[ids] = np.arange(len(ids))
+    for column, first in ((0, 0), (2, graph.num_relations)):
+        of_fact = row[graph.train[:, column]]
+        there = of_fact >= 0
+        profile[of_fact[there], first + graph.train[there, 1]] = True
+    known = profile.any(1)
+    types = np.full(len(ids), 0, dtype=np.uint8)
     names: list[str] = []
-    if len(known):
+    if known.any():
         label = _clusters(profile[known])
         by_size = np.argsort(-np.bincount(label), kind="stable")
         place = np.empty(len(by_size), dtype=np.uint8)
         place[by_size] = np.arange(len(by_size))
         types[known] = place[label]
         names = _type_names(graph, profile[known], types[known], len(by_size))
-    if len(known) < graph.num_entities:
-        types[~profile.any(1)] = len(names)
+    if not known.all():
+        types[~known] = len(names)
         names.append("no training facts")
     return types, names
 
@@ -282,3 +193,54 @@ def _type_names(
                 break
         names.append(name)
     return names
+
+
+# The figure --------------------------------------------------------------------------------------
+
+
+def draw_map(found: EntityMap, entities: Sequence[str]) -> Html:
+    """Return the figure."""
+    names = [entities[number] for number in found.ids]
+    label = f"Map of {len(names)} entities in two dimensions"
+    dots = Scatter(label, found.places, found.type, found.types, (WIDTH, HEIGHT))
+    places = dots.places()
+    parts = [*dots.parts(), *_labels(places, names)]
+    parts += [tag("g", class_="found"), tag("g", class_="pointer")]
+    svg = tag("svg", *parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)
+    data = {
+        "names": names,
+        "at": places.tolist(),
+        "types": found.types,
+        "type": found.type.tolist(),
+        "degree": found.degree.tolist(),
+    }
+    packed = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    legend = html_legend(dots, width=12)
+    box = tag("input", type="search", placeholder="part of a name", autocomplete="off")
+    finder = tag("label", "Find", box, tag("output"), class_="find", hidden="hidden")  # by script
+    return tag("figure", finder, svg, legend, class_="map", data_points=packed)
+
+
+def _labels(places: np.ndarray, names: Sequence[str]) -> list[Html]:
+    """Name the entities with the most facts, one after another, where there is room."""
+    taken: list[tuple[float, float, float, float]] = []
+    parts: list[Html] = []
+    for (x, y), name in zip(places.tolist(), names, strict=True):
+        if len(parts) == _NAMED:
+            break
+        short = name if len(name) <= _NAME_LENGTH else f"{name[: _NAME_LENGTH - 1]}…"
+        on_phone = len(parts) < _NAMED_ON_PHONE  # twice as large there
+        half = len(short) * (9.4 if on_phone else 3.7) + 4
+        height = 34 if on_phone else 16
+        middle = min(max(x, half + 4), WIDTH - half - 4)
+        box = (middle - half, y - 6 - height, middle + half, y - 4)
+        if box[1] < 0 or any(_overlap(box, other) for other in taken):
+            continue
+        taken.append(box)
+        style = "label" if on_phone else "label second"
+        parts.append(tag("text", short, x=middle, y=y - 7, text_anchor="middle", class_=style))
+    return parts
+
+
+def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

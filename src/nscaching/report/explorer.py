@@ -31,29 +31,25 @@ _QUEUE_WORK = 1e9
 SCORED_IN_PAGE = frozenset(
     ("transe", "transh", "transd", "distmult", "complex", "simple", "rotate", "quate")
 )
-_SCRIPTS = [
-    "base",
-    "find",
-    "model",
-    "source",
-    "reasons",
-    "views",
-    "help",
-    "draw",
-    "map",
-    "review",
-    "main",
-]
+_SCRIPTS = (
+    *("base", "find", "model", "source", "reasons", "views"),
+    *("help", "draw", "map", "review", "main"),
+)
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
 def write_explorer(
-    run: Run, path: Path | None = None, report: str | None = None, progress: Progress | None = None
+    run: Run,
+    path: Path | None = None,
+    report: str | None = None,
+    progress: Progress | None = None,
+    answers: ExplorerAnswers | None = None,
 ) -> Path:
     """Write the explorer of a run as one file, into its folder unless a path is given.
 
-    ``report`` is the address of the report, for a link to it. A graph that is too large for a file
-    is refused with the command that serves it.
+    ``report`` is the address of the report, for a link to it; ``answers`` are those about this run,
+    where they are at hand. A graph that is too large for a file is refused with the command that
+    serves it.
     """
     if path is None:
         if run.folder is None:
@@ -62,7 +58,7 @@ def write_explorer(
     reason = too_large(run)
     if reason is not None:
         raise UserError(reason)
-    write_text(path, explorer_page(run, report, progress))
+    write_text(path, explorer_page(answers or ExplorerAnswers(run), report, progress))
     return path
 
 
@@ -90,9 +86,10 @@ def estimated_bytes(run: Run) -> int:
     return names + packed * 4 // 3 + 200_000
 
 
-def explorer_page(run: Run, report: str | None = None, progress: Progress | None = None) -> str:
+def explorer_page(
+    answers: ExplorerAnswers, report: str | None = None, progress: Progress | None = None
+) -> str:
     """Return the explorer of a run as HTML that needs no network."""
-    answers = ExplorerAnswers(run)
     data = {**answers.info(), "embedded": True, "report": report, **_contents(answers, progress)}
     return render(data, _POLICY)
 

@@ -47,7 +47,8 @@ class ExplorerAnswers:
     def __init__(self, run: Run) -> None:
         self.run, self.graph = run, run.graph
         self.degree = entity_degrees(run.graph)
-        self.types, self.type_names = entity_types(run.graph)
+        every = np.arange(run.graph.num_entities)
+        self.types, self.type_names = entity_types(run.graph, every)
 
     # What is the same for the whole graph ---------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,9 +13,10 @@ from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph.datasets import known_dataset
 from nscaching.models import SCORING
 from nscaching.report.charts import Chart, Series, row
-from nscaching.report.entity_map import draw_map, entity_map
+from nscaching.report.entity_map import Places, draw_map, entity_map
 from nscaching.report.explorer import FILE_NAME as EXPLORER
 from nscaching.report.explorer import too_large, write_explorer
+from nscaching.report.explorer_answers import ExplorerAnswers
 from nscaching.report.markup import (
     Column,
     Html,
@@ -23,7 +25,6 @@ from nscaching.report.markup import (
     join,
     note,
     paragraph,
-    percent,
     plural,
     rank,
     share,
@@ -58,28 +59,34 @@ def write_run_page(run: Run, path: Path | None = None, progress: Progress | None
     """Write the page of a run, into its folder unless a path is given.
 
     The evaluation of the test split is the one that the run has already made; where it has made
-    none since it was loaded, one is made now.
+    none since it was loaded, one is made now. The explorer is written beside the page, unless it
+    would be too large or take too long.
     """
     if path is None:
         if run.folder is None:
             raise UserError("This run is in no folder; name the file: run.report('report.html').")
         path = run.folder.path / FILE_NAME
-    explorer = _write_explorer(run, path, progress)
-    return write(path, run_page(run, progress, explorer))
-
-
-def _write_explorer(run: Run, path: Path, progress: Progress | None) -> Path | None:
-    """Write the explorer beside the page, unless it would be too large or take too long."""
+    explorer = places = None
     scores = 4 * len(run.graph.valid) * run.graph.num_entities  # that its calibration computes
-    if too_large(run) is not None or scores > _EXPLORER_SCORES:
-        return None
-    name = EXPLORER if path.name == FILE_NAME else f"{path.stem}-{EXPLORER}"
-    shown, beside = progress or Progress("none"), path.with_name(name)
-    return try_to_write(lambda: write_explorer(run, beside, path.name, shown), shown.say)
+    if too_large(run) is None and scores <= _EXPLORER_SCORES:
+        beside = path.with_name(EXPLORER if path.name == FILE_NAME else f"{path.stem}-{EXPLORER}")
+        shown, answers = progress or Progress("none"), ExplorerAnswers(run)
+        written = partial(write_explorer, run, beside, path.name, shown, answers)
+        explorer = try_to_write(written, shown.say)
+        places = answers.places
+    return write(path, run_page(run, progress, explorer, places))
 
 
-def run_page(run: Run, progress: Progress | None = None, explorer: Path | None = None) -> str:
-    """Return the page of a run as HTML; ``explorer`` lies beside it and is linked."""
+def run_page(
+    run: Run,
+    progress: Progress | None = None,
+    explorer: Path | None = None,
+    places: Places | None = None,
+) -> str:
+    """Return the page of a run as HTML; ``explorer`` lies beside it and is linked.
+
+    ``places`` are those of all entities on its map, where they are known.
+    """
     lines = run.folder.read_metrics() if run.folder is not None else []
     split = next((name for name in ("test", "valid") if len(run.graph.split(name))), None)
     headline = Html("")
@@ -99,7 +106,7 @@ def run_page(run: Run, progress: Progress | None = None, explorer: Path | None =
         Section("trained", "What was trained", [_settings(run, lines)]),
         Section("curves", "Learning curves", _curves(lines)),
         Section("quality", "How good it is", evaluated),
-        Section("map", "Map of the entities", _map(run)),
+        Section("map", "Map of the entities", _map(run, places)),
         Section("calibration", "Probabilities", calibration(run)),
         Section("predictions", "New facts", new_facts(run)),
         Section("repeat", "Repeat it", _repeat(run)),
@@ -222,18 +229,17 @@ def _validations(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [x for x in lines if x.get("event") == "evaluation" and x.get("split") == "valid"]
 
 
-def _map(run: Run) -> list[Html]:
-    found = entity_map(run)
-    hidden = run.graph.num_entities - len(found.ids)
+def _map(run: Run, places: Places | None) -> list[Html]:
+    found = entity_map(run, known_places=places)
     which = "All entities"
-    if hidden:
+    if len(found.ids) < run.graph.num_entities:
         which = f"The {count(len(found.ids))} entities with the most training facts"
         which += f" of {count(run.graph.num_entities)}"
     return [
         note(
-            f"{which}, by the two principal directions of their embeddings, which hold "
-            f"{percent(found.explained)} of the variance. The shape and colour of a dot say "
-            "where most facts of the entity have it. Point at a dot to see its name."
+            f"{which}, placed by t-SNE so that entities with similar embeddings lie close "
+            "together. The shape and colour of a dot say its type: entities that are heads and "
+            "tails of the same relations have one. Point at a dot to see its name."
         ),
         draw_map(found, run.graph.entities),
     ]

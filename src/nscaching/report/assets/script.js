@@ -76,7 +76,7 @@
   // The map ----------------------------------------------------------------------------------------
   for (const figure of document.querySelectorAll(".map")) {
     const svg = figure.querySelector("svg");
-    const { names, at, roles, role, degree } = JSON.parse(figure.dataset.points);
+    const { names, at, types, type, degree } = JSON.parse(figure.dataset.points);
     const pointer = figure.querySelector(".pointer"), found = figure.querySelector(".found");
     const forget = () => { pointer.replaceChildren(); tip.hidden = true; };
     onPoint(svg, (event) => {
@@ -87,7 +87,7 @@
       pointer.replaceChildren();
       draw(pointer, "circle", { cx: at[index][0], cy: at[index][1], r: 5 });
       const facts = `${degree[index].toLocaleString("en")} training ${degree[index] === 1 ? "fact" : "facts"}`;
-      showTip(`${names[index]}\n${roles[role[index]]}, ${facts}`, event);
+      showTip(`${names[index]}\n${types[type[index]]}, ${facts}`, event);
     }, forget);
     const input = figure.querySelector("input"), count = figure.querySelector("output");
     figure.querySelector(".find").hidden = false;
