@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 import nscaching as ns
-from nscaching.experiments.tune.result import CurvePoint
+from nscaching.experiments.tune.trials import CurvePoint
 from nscaching.report.pictures import curves_chart, write_svg
 from nscaching.training.benchmarking import describe_machine
 

@@ -26,7 +26,7 @@ def test_it_is_written_with_every_row_and_curve(made):
     assert len(page.encode()) < 150_000
     for row in made.rows:
         assert row["sampler"] in found.words
-        assert f"{row['mrr']:.3f} ± {row['mrr_spread']:.3f}" in found.words
+        assert f"{row['mrr']:.4f} ± {row['mrr_spread']:.4f}" in found.words
     assert page.count('class="chart"') == 4
     assert page.count('class="line s1"') == 8  # a line and its legend in each
     assert "seeds 0, 1" in found.words

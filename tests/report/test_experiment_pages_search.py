@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("smac")
 
 import nscaching as ns
-from nscaching.experiments.tune.result import Effect, Importance
+from nscaching.experiments.tune.optimiser import Effect, Importance
 from nscaching.experiments.tune.trials import SearchFolder
 from nscaching.report.experiment_pages import search_page
 

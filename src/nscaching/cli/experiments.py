@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from rich.table import Table
 
 from nscaching.cli.command import (
     ConfigFile,
@@ -21,8 +24,9 @@ from nscaching.cli.command import (
 )
 from nscaching.experiments.compare import Comparison, compare
 from nscaching.experiments.tune import SearchResult, tune
-from nscaching.experiments.tune.result import Gain
+from nscaching.experiments.tune.api import Gain
 from nscaching.experiments.tune.space import NodeSearchOptions, SearchOptions
+from nscaching.experiments.tune.workers import Workers
 from nscaching.nodes import NodeConfig
 from nscaching.training import TrainConfig
 from nscaching.training.progress import duration
@@ -76,14 +80,12 @@ def compare_command(
 
 def _compared(comparison: Comparison) -> list[Part]:
     rows = comparison.rows
+    first = ("MRR", "Hits@10", "accuracy", "s/epoch", "extra", "best")
     title = f"{comparison.data or 'graph'}, {comparison.scoring}: test, best model on valid"
-    columns = ("sampler", "MRR", "Hits@10", "accuracy", "s/epoch", "extra", "best")
-    tables = [table(title, columns, map(_cells, rows))]
-    if with_interval := [_interval(row) for row in rows if row["mrr_interval"]]:
-        title = "\nMRR: 95 % intervals over test facts"
-        tables.append(table(title, ("sampler", "interval", "to the best"), with_interval))
-    for each in tables:
-        each.columns[0].overflow = "fold"
+    tables = [_columns(comparison, title, first, rows)]
+    if tested := [row for row in rows if row["mrr_interval"]]:
+        title, second = "\nMRR: 95 % intervals over test facts", ("95 % interval", "to the best")
+        tables.append(_columns(comparison, title, second, tested))
     remarks = [f"{row['sampler']} failed, {error}" for row in rows for error in row["errors"]]
     remarks.append("extra: parameters trained besides the model; best: epoch of the best model.")
     if len(comparison.seeds) > 1:
@@ -94,34 +96,17 @@ def _compared(comparison: Comparison) -> list[Part]:
     return [*tables, *remarks, *comparison.remarks, f"Written: {files}"]
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    if not row["runs"]:
-        return [row["sampler"], "failed", *["–"] * 5]
-    return [
-        row["sampler"],
-        _mean(row, "mrr", "{:.4f}"),
-        _mean(row, "hits@10", "{:.4f}"),
-        _mean(row, "accuracy", "{:.1%}"),
-        "–" if row["seconds_per_epoch"] is None else f"{row['seconds_per_epoch']:.3f}",
-        f"{row['extra_parameters']:,}",
-        ", ".join(map(str, row["best_epoch"])),
+def _columns(
+    comparison: Comparison, title: str, columns: Sequence[str], rows: list[dict[str, Any]]
+) -> Table:
+    cells = [
+        (row["sampler"], *(texts[name] for name in columns))
+        for row in rows
+        for texts in [comparison.texts(row)]
     ]
-
-
-def _interval(row: dict[str, Any]) -> list[str]:
-    (low, high), difference = row["mrr_interval"], row["difference"]
-    shown = "best"
-    if difference is not None:
-        noise = ", within noise" if difference["within_noise"] else ""
-        shown = f"{difference['mrr']:+.4f}{noise}"
-    return [row["sampler"], f"{low:.4f} to {high:.4f}", shown]
-
-
-def _mean(row: dict[str, Any], name: str, form: str) -> str:
-    mean, spread = row[name], row[f"{name}_spread"]
-    if mean is None:
-        return "–"
-    return form.format(mean) + ("" if spread is None else f" ± {form.format(spread)}")
+    made = table(title, ("sampler", *columns), cells)
+    made.columns[0].overflow = "fold"
+    return made
 
 
 def _tune(
@@ -137,15 +122,6 @@ def _tune(
     ),
     resume: Resume = False,
     overwrite: Overwrite = False,
-    workers: int = flag(1, "Trials trained at once on this machine."),
-    workers_as: str = flag(
-        "auto", "auto, processes or threads; auto is threads on a GPU, else processes."
-    ),
-    dask: str | None = flag(
-        None,
-        "Train on the workers of this Dask scheduler: its address or scheduler file.",
-        shown=False,
-    ),
     quiet: Quiet = False,
     **options: Any,
 ) -> Output:
@@ -162,9 +138,6 @@ def _tune(
         labels=labels,
         resume=resume,
         overwrite=overwrite,
-        workers=workers,
-        workers_as=workers_as,
-        dask=dask,
         progress="none" if quiet else "auto",
         **options,
     )
@@ -184,8 +157,10 @@ def _tune_nodes(*, resume: bool, **options: Any) -> Output:
 
 
 _tune_nodes.__signature__ = inspect.signature(_tune, eval_str=True)  # type: ignore[attr-defined]
-tune_command = command(SearchOptions, TrainConfig, leave_out=("data",))(_tune)
-tune_nodes_command = command(NodeSearchOptions, NodeConfig, leave_out=("data",))(_tune_nodes)
+tune_command = command(SearchOptions, Workers, TrainConfig, leave_out=("data",))(_tune)
+tune_nodes_command = command(NodeSearchOptions, Workers, NodeConfig, leave_out=("data",))(
+    _tune_nodes
+)
 
 
 def _searched(result: SearchResult) -> list[Part]:

@@ -35,7 +35,7 @@ from nscaching.training.progress import duration
 
 if TYPE_CHECKING:
     from nscaching.experiments.compare import Comparison
-    from nscaching.experiments.tune.result import SearchResult
+    from nscaching.experiments.tune import SearchResult
 
 METRICS = {"mrr": "MRR on valid", "hits@10": "Hits@10 on valid"}
 AXES = {"seconds": "seconds of training", "epochs": "epochs"}
@@ -46,9 +46,9 @@ _COLUMNS = (
     Column("to the best", minor=True),
     Column("Hits@10"),
     Column("accuracy", minor=True),
-    Column("per epoch"),
-    Column("extra parameters", minor=True),
-    Column("best epoch", minor=True),
+    Column("s/epoch"),
+    Column("extra", minor=True),
+    Column("best", minor=True),
 )
 #: Trials in the table of a search, the best ones.
 _MOST_TRIALS = 60
@@ -128,59 +128,30 @@ def _headline(rows: Sequence[dict[str, Any]]) -> Html:
             items.append((title, share(best[name]), best["sampler"]))
     if there := [each for each in rows if each["seconds_per_epoch"] is not None]:
         fastest = min(there, key=lambda each: each["seconds_per_epoch"])
-        seconds = _seconds(fastest["seconds_per_epoch"])
-        items.append(("Fastest epoch", seconds, fastest["sampler"]))
+        items.append(("Fastest epoch", f"{fastest['seconds_per_epoch']:.2f} s", fastest["sampler"]))
     return tiles(items)
 
 
 def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> list[Html]:
     done = any(each["mrr"] is not None for each in rows)
-    lines = [_line(each) for each in rows]
+    lines = []
+    for each in rows:
+        texts = comparison.texts(each)
+        mrr = bar(each["mrr"] or 0.0, texts["MRR"])
+        lines.append([each["sampler"], mrr, *(texts[column.title] for column in _COLUMNS[2:])])
     parts = [table("On test, the best first", _COLUMNS, lines, chosen=0 if done else None)]
     if len(comparison.seeds) > 1:
         seeds = ", ".join(map(str, comparison.seeds))
         parts.append(note(f"Mean ± standard deviation over seeds {seeds}."))
     parts.append(
         note(
-            "Accuracy is that of triplet classification; extra parameters are those trained "
-            "besides the model; the best epoch is that of the model that was kept."
+            "Accuracy is that of triplet classification; s/epoch: seconds per epoch; extra: "
+            "parameters trained besides the model; best: epoch of the model that was kept."
         )
     )
     parts += [paragraph(remark) for remark in comparison.remarks]
     failed = [f"{each['sampler']}, {error}" for each in rows for error in each["errors"]]
     return [*parts, *(paragraph(tag("b", "Failed: "), reason) for reason in failed)]
-
-
-def _line(each: dict[str, Any]) -> list[object]:
-    """Return a sampler's cells: with the interval of its MRR and the difference to the best."""
-    if not each["runs"]:
-        return [each["sampler"], "failed", *["–"] * (len(_COLUMNS) - 2)]
-    interval = told = "–"
-    if each["mrr_interval"] is not None:
-        interval = " to ".join(map(share, each["mrr_interval"]))
-        told = "best"
-        if (difference := each["difference"]) is not None:
-            told = "within noise" if difference["within_noise"] else f"{difference['mrr']:+.3f}"
-    return [
-        each["sampler"],
-        bar(each["mrr"] or 0.0, _mean(each, "mrr")),
-        interval,
-        told,
-        _mean(each, "hits@10"),
-        _mean(each, "accuracy"),
-        _seconds(each["seconds_per_epoch"]),
-        count(each["extra_parameters"]),
-        ", ".join(map(str, each["best_epoch"])),
-    ]
-
-
-def _mean(each: dict[str, Any], name: str) -> str:
-    spread = each[f"{name}_spread"]
-    return share(each[name]) if spread is None else f"{share(each[name])} ± {share(spread)}"
-
-
-def _seconds(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f} s"
 
 
 def _repeat_comparison(comparison: Comparison) -> list[Html]:

@@ -14,7 +14,9 @@ from nscaching.report.markup import Html, asset, percent, share, short, tag
 from nscaching.training.tracing.gradients import GradientNorms
 
 if TYPE_CHECKING:
-    from nscaching.experiments.tune.result import CurvePoint, Importance, SearchResult
+    from nscaching.experiments.tune import SearchResult
+    from nscaching.experiments.tune.optimiser import Importance
+    from nscaching.experiments.tune.trials import CurvePoint
 
 _GAP, _MARGIN, _CAPTION, _LEGEND_LINE = 28, 18, 26, 18
 #: Rules of a picture; a name of style.css in braces stands for its colour.

@@ -160,6 +160,28 @@ class Comparison:
         row["errors"] = [f"seed {r.seed}: {r.error}" for r in mine if r.error is not None]
         return row
 
+    @staticmethod
+    def texts(row: Mapping[str, Any]) -> dict[str, str]:
+        """Return a row as text by the titles of columns, for the terminal and for the page."""
+        interval = told = "–"
+        if row["mrr_interval"] is not None:
+            interval = "{:.4f} to {:.4f}".format(*row["mrr_interval"])
+            told = "best"
+            if (difference := row["difference"]) is not None:
+                noise = ", within noise" if difference["within_noise"] else ""
+                told = f"{difference['mrr']:+.4f}{noise}"
+        seconds, extra = row["seconds_per_epoch"], row["extra_parameters"]
+        return {
+            "MRR": _mean(row, "mrr", "{:.4f}") if row["runs"] else "failed",
+            "95 % interval": interval,
+            "to the best": told,
+            "Hits@10": _mean(row, "hits@10", "{:.4f}"),
+            "accuracy": _mean(row, "accuracy", "{:.1%}"),
+            "s/epoch": "–" if seconds is None else f"{seconds:.3f}",
+            "extra": "–" if extra is None else f"{extra:,}",
+            "best": ", ".join(map(str, row["best_epoch"])) or "–",
+        }
+
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values, as ``compare.json`` holds it."""
         return {
@@ -171,6 +193,13 @@ class Comparison:
             "rows": self.rows,
             "runs": [asdict(result) for result in self.runs],
         }
+
+
+def _mean(row: Mapping[str, Any], name: str, form: str) -> str:
+    mean, spread = row[name], row[f"{name}_spread"]
+    if mean is None:
+        return "–"
+    return form.format(mean) + ("" if spread is None else f" ± {form.format(spread)}")
 
 
 def read_comparison(file: Path) -> Comparison:

@@ -10,7 +10,7 @@ import numpy as np
 
 from nscaching.experiments.paper.definitions import Cell, Definition
 from nscaching.experiments.paper.results import Row, cell_of, is_smoke
-from nscaching.experiments.tune.result import CurvePoint
+from nscaching.experiments.tune.trials import CurvePoint
 from nscaching.report.charts import Chart, Series
 from nscaching.report.pictures import ccdf_chart, curves_chart, write_svg
 

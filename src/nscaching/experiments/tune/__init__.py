@@ -1,6 +1,5 @@
 """Hyperparameter search: spaces, SMAC, random search, workers."""
 
-from nscaching.experiments.tune.api import tune
-from nscaching.experiments.tune.result import SearchResult
+from nscaching.experiments.tune.api import SearchResult, tune
 
 __all__ = ["SearchResult", "tune"]

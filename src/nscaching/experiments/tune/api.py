@@ -1,31 +1,47 @@
-"""The verb: tune a graph."""
+"""The verb ``tune``, and what a search has found: in Python, as files and as JSON."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import importlib.util
+import io
+import json
 import time
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from nscaching.artefacts.files import write_text
 from nscaching.errors import CHOOSE_ANOTHER, UserError
+from nscaching.evaluation.metrics import (
+    Interval,
+    bootstrap_means,
+    interval,
+    paired_difference,
+    within_noise,
+)
 from nscaching.experiments.runner import run_all
-from nscaching.experiments.tune.objective import Config, objective_of
-from nscaching.experiments.tune.result import Gain, Importance, SearchResult, measure
+from nscaching.experiments.tune.objective import Config, Metric, Objective, objective_of
 from nscaching.experiments.tune.search import Search, SearchFailed
 from nscaching.experiments.tune.space import (
     AnyOptions,
+    NodeSearchOptions,
+    SearchOptions,
     SearchSpace,
     read_options,
 )
-from nscaching.experiments.tune.trials import RUNNING, SearchFolder
+from nscaching.experiments.tune.trials import RUNNING, CurvePoint, SearchFolder, Trial, by_metric
 from nscaching.experiments.tune.workers import Workers
+from nscaching.options import Options
 from nscaching.report.experiment_pages import write_search_page
 from nscaching.report.page import try_to_write
 from nscaching.report.pictures import draw_search
 from nscaching.runs.api import refuse_both
 from nscaching.training import Progress
+
+if TYPE_CHECKING:  # needs SMAC
+    from nscaching.experiments.tune.optimiser import Importance
 
 #: What a resumed search may change: its length.
 _MAY_CHANGE = {"trials", "seconds"}
@@ -37,16 +53,6 @@ def tune(
     out: str | Path | None = None,
     base: Config | str | Path | None = None,
     labels: str | Path | None = None,
-    trials: int | None = None,
-    seconds: float | None = None,
-    select: str | None = None,
-    method: str | None = None,
-    space: str | None = None,
-    min_epochs: int | None = None,
-    seeds: int | None = None,
-    workers: int = 1,
-    workers_as: str = "auto",
-    dask: str | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | str = "auto",
@@ -67,22 +73,14 @@ def tune(
         base: A run folder, a YAML file or a configuration that gives the options which are not
             searched; keywords win.
         labels: File of classes of nodes.
-        trials: How many configurations are trained at most.
-        seconds: How long the search lasts at most.
-        select: The metric on valid that trials are compared by, and that decides the best epoch of
-            each: mrr, hits@1, hits@3, hits@10 or accuracy (of classification).
-        method: ``"smac"``, ``"smac-mf"`` (multi-fidelity) or ``"random"``.
-        space: What is searched: recipe, sampler, sampler+, model, nodes or nodes+.
-        min_epochs: Epochs of the shortest trials of multi-fidelity.
-        seeds: Seeds that a configuration of nodes is trained with.
-        workers: Trials that are trained at once on this machine. In a script keep the call below
-            ``if __name__ == "__main__":`` then, since workers import the script.
-        workers_as: ``"processes"``, ``"threads"`` or ``"auto"``.
-        dask: Address of a Dask scheduler whose cluster trains the trials.
         resume: Whether a search that was stopped continues.
         overwrite: Whether a search in that folder is replaced.
         progress: ``"auto"``, ``"bar"``, ``"lines"`` or ``"none"``.
-        **options: Options of every trial; a searched one that is given is fixed.
+        **options: How the search goes (``trials``, ``seconds``, ``method``, ``space``, ... of
+            :class:`SearchOptions`), who trains the trials (``workers``, ``workers_as``, ``dask``),
+            and options of every trial; a searched one that is given is fixed. With ``workers``,
+            keep the call in a script below ``if __name__ == "__main__":``, since workers import
+            the script.
 
     Returns:
         The best configuration, all trials, and which options mattered.
@@ -94,15 +92,12 @@ def tune(
     """
     if importlib.util.find_spec("smac") is None or importlib.util.find_spec("ConfigSpace") is None:
         raise UserError("Tuning needs SMAC. Install it with: pip install 'nscaching[tune]'")
-    crew = Workers(workers, workers_as, dask)
+    options = {name: value for name, value in options.items() if value is not None}
+    crew = Workers.from_mapping(_taken(options, Workers), "options")
+    given = _taken(options, SearchOptions, NodeSearchOptions)
     refuse_both(resume, overwrite)
     started = time.monotonic()
     shown = progress if isinstance(progress, Progress) else Progress(progress)
-    asked = {"trials": trials, "seconds": seconds, "method": method}
-    asked |= {"space": space, "min_epochs": min_epochs, "seeds": seeds}
-    given = {name: value for name, value in asked.items() if value is not None}
-    options = {**options, "select": select}
-    options = {name: value for name, value in options.items() if value is not None}
     with contextlib.ExitStack() as held:
         if resume and graph is not None and not _is_begun(graph, out):
             shown.say("There is no search to resume yet, so one is begun.")
@@ -130,12 +125,20 @@ def tune(
         return _result(search, settings, time.monotonic() - started)
 
 
+def _taken(options: dict[str, Any], *kinds: type[Options]) -> dict[str, Any]:
+    """Take the options of some kinds out of those that were given."""
+    names = {name for kind in kinds for name in kind.names()} & options.keys()
+    return {name: options.pop(name) for name in names}
+
+
 def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResult:
     best = search.best
     trials = sorted(search.trials.values(), key=lambda trial: trial.number)
     trials = [trial for trial in trials if trial.status != RUNNING]
     if best is None:
         raise SearchFailed(f"All {len(trials)} trials failed. The last said: {trials[-1].error}")
+    from nscaching.experiments.tune.optimiser import measure
+
     found = measure(search.space, trials, search.base.seed)
     result = SearchResult(
         folder=search.folder,
@@ -147,7 +150,7 @@ def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResul
         trials=trials,
         best=best,
         curve=search.curve.points,
-        importance=found if isinstance(found, Importance) else None,
+        importance=None if isinstance(found, str) else found,
         importance_note=found if isinstance(found, str) else None,
         gain=Gain.measure(search.objective, best, trials[0]),
         seconds=seconds,
@@ -157,6 +160,120 @@ def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResul
     result = replace(result, report=None if page is None else str(page))
     result.write()
     return result
+
+
+# What was found -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How sure the best score is: bootstrap intervals of 95 % over the valid facts.
+
+    They say what another set of facts would change, not that the best of many trials is partly the
+    luckiest.
+    """
+
+    interval: Interval  #: of the best score
+    over_first: float  #: how much the best is above the first trial, the default
+    over_first_interval: Interval  #: of that difference, paired by fact
+    within_noise: bool  #: whether that difference may be chance
+
+    @classmethod
+    def measure(cls, objective: Objective, best: Trial, first: Trial) -> Gain | None:
+        """Rank the valid facts with the best and with the first trial, where that is possible."""
+        scores = [objective.fact_scores(Path(trial.run)) for trial in (best, first)]
+        if scores[0] is None or scores[1] is None:
+            return None
+        ends = interval(bootstrap_means(scores[0].reshape(-1, 1))[:, 0])
+        above, ends_above = paired_difference(scores[0], scores[1])
+        return cls(ends, above, ends_above, within_noise(ends_above))
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The trials of a search, the best of them, and what can be learnt from all."""
+
+    folder: SearchFolder
+    method: str
+    space: str
+    objective: Objective  #: what was tuned
+    metric: Metric  #: what the trials are compared by
+    base: Config  #: the options the trials have in common
+    trials: list[Trial]
+    best: Trial
+    curve: list[CurvePoint]
+    importance: Importance | None
+    importance_note: str | None  #: why there is none
+    gain: Gain | None  #: how sure the best is; None where the metric has no facts
+    seconds: float  #: of this session of the search, the optimiser's own time with it
+    pictures: list[str] = field(default_factory=list)
+    report: str | None = None  #: the page, where it was written
+
+    @property
+    def epochs(self) -> int:
+        """Epochs trained in all."""
+        return self.curve[-1].epochs
+
+    @property
+    def searched(self) -> list[str]:
+        """Names of the searched options; one that depends on another is not in every trial."""
+        return list(dict.fromkeys(name for trial in self.trials for name in trial.config))
+
+    @property
+    def config(self) -> Config:
+        """The configuration to train with: the base with the best options found."""
+        return replace(self.base, **self.best.config)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, as ``tune --json`` prints it."""
+        key = self.metric.key
+        trials = [by_metric(asdict(trial), key) for trial in self.trials]
+        for trial in trials:
+            del trial["positions"]
+        return {
+            "out": str(self.folder.path),
+            "method": self.method,
+            "space": self.space,
+            "metric": key,
+            "trials": trials,
+            "failed": sum(trial.score is None for trial in self.trials),
+            "best": {
+                "trial": self.best.number,
+                key: self.best.score,
+                "best_epoch": self.best.best_epoch,
+                "config": self.best.config,
+                "file": str(self.folder.best),
+                "run": self.best.run,
+            },
+            "curve": [asdict(point) for point in self.curve],
+            "importance": self.importance.as_dict(key) if self.importance else None,
+            "importance_note": self.importance_note,
+            "gain": asdict(self.gain) if self.gain else None,
+            "epochs": self.epochs,
+            "training_seconds": self.curve[-1].seconds,
+            "seconds": self.seconds,
+            "pictures": self.pictures,
+            "report": self.report,
+        }
+
+    def write(self) -> None:
+        """Write ``best.yaml``, ``trials.csv`` and ``result.json``."""
+        write_text(self.folder.best, self.config.as_yaml())
+        write_text(self.folder.table, self._table())
+        write_text(self.folder.result, json.dumps(self.as_dict(), indent=1) + "\n")
+
+    def _table(self) -> str:
+        names = self.searched
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        score_name = f"valid_{self.metric.key}"
+        writer.writerow(["trial", "status", score_name, "best_epoch", "epochs", "seconds", *names])
+        for trial in self.trials:
+            score = "" if trial.score is None else trial.score
+            numbers = [trial.best_epoch, trial.epochs, round(trial.seconds, 2)]
+            settings = [trial.config.get(name, "") for name in names]
+            writer.writerow([trial.number, trial.status, score, *numbers, *settings])
+        return text.getvalue()
 
 
 # Beginning and resuming --------------------------------------------------------------------------

@@ -20,9 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nscaching.artefacts.files import (
-    explained_writes,
-)
+from nscaching.artefacts.files import explained_writes
 from nscaching.errors import UserError
 from nscaching.evaluation.metrics import METRICS, SELECTABLE, Floats, fact_values
 from nscaching.experiments.runner import TrialLog
@@ -126,25 +124,16 @@ class GraphRuns:
 
         ``seconds`` of training, those of earlier sessions included, are what is left of the search.
         """
-        with RunFolder(out).writing():
-            return self._train(base, out, options, seconds)
-
-    def _train(
-        self, base: Path, out: Path, options: Mapping[str, Any], seconds: float | None
-    ) -> TrialResult:
-        anew = not RunFolder(out).checkpoint.exists()
         config = self.read_config(base)
         limits = [limit for limit in (config.max_seconds, seconds) if limit is not None]
-        trainer = make_trainer(
-            _graph(str(base)),
-            out=out,
-            config=config,
-            resume=not anew,
-            overwrite=anew,
-            progress=Progress("none"),
-            **{**options, "max_seconds": min(limits, default=None)},
-        )
-        trainer.run(resume=not anew)
+        options = {**options, "max_seconds": min(limits, default=None)}
+        with RunFolder(out).writing():
+            anew = not RunFolder(out).checkpoint.exists()
+            how: dict[str, Any] = {"resume": not anew, "overwrite": anew, **options}
+            trainer = make_trainer(
+                _graph(str(base)), out=out, config=config, progress=Progress("none"), **how
+            )
+            trainer.run(resume=not anew)
         counters = trainer.counters
         if counters.best_valid is None:
             raise UserError("Nothing was validated; a search needs valid triples, --valid-every.")

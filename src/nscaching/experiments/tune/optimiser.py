@@ -3,11 +3,20 @@
 Against SMAC's own defaults: the first trial is the configuration being tuned, the surrogate learns
 from every result (not every eighth), and its trees do not reserve a million leaves each, which made
 a proposal take seconds.
+
+Which options mattered is read off SMAC's surrogate. The random forest is fitted to the trials and
+asked about thousands of random points. *Alone* is the share of its variance that an option explains
+by itself, the others averaged out (Sobol's first order, the main effect of functional ANOVA);
+*total* adds what it does together with others (Jansen's estimate). ``fit`` is the cross-validated
+R² of the forest: the share of the variance of scores that forests explain which have not seen them.
+Without any, there is nothing to read off.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +38,16 @@ from smac.main.config_selector import ConfigSelector
 from smac.model.random_forest.random_forest import RandomForest
 from smac.runhistory import StatusType, TrialInfo, TrialValue
 
+from nscaching.evaluation.metrics import Floats
 from nscaching.experiments.tune.space import Hyperparameter, Position, SearchSpace
-from nscaching.experiments.tune.trials import SUCCESS, Event, Proposal, TrialResult
+from nscaching.experiments.tune.trials import (
+    SUCCESS,
+    Event,
+    Proposal,
+    Trial,
+    TrialResult,
+    by_metric,
+)
 
 #: Hyperband keeps one in so many at each step, and gives it so many times the epochs.
 ETA = 3
@@ -41,12 +58,12 @@ _INITIAL_SHARE = 0.25
 _ENOUGH_RESULTS = 6
 #: After so many proposals in a row with known results the space counts as used up.
 _SAME_AGAIN = 200
+#: Fewer trials than this say nothing about importance.
+FEWEST_TRIALS = 8
+#: Random points, levels of a hyperparameter, and folds of the cross-validation.
+_POINTS, _LEVELS, _FOLDS = 2000, 25, 5
 
 logging.getLogger("smac").setLevel(logging.ERROR)
-
-
-class ReplayDiffers(Exception):
-    """The optimiser does not propose again what the log says it proposed."""
 
 
 class Optimiser:
@@ -146,15 +163,12 @@ class Optimiser:
         not, a fresh optimiser is told the results without having asked: nothing that was trained
         is lost, but what follows may differ from an unbroken search.
         """
-        try:
-            for proposal, result in events:
-                if result is not None:
-                    self.tell(proposal, result)
-                elif self.ask() != proposal:
-                    raise ReplayDiffers
-        except ReplayDiffers:
-            self._take_in(events)
-            return False
+        for proposal, result in events:
+            if result is not None:
+                self.tell(proposal, result)
+            elif self.ask() != proposal:
+                self._take_in(events)
+                return False
         return True
 
     def _take_in(self, events: list[Event]) -> None:
@@ -284,3 +298,103 @@ def plain(value: Any) -> Position:
         made: Position = value.item()
         return made
     return value if isinstance(value, str | int) else float(value)
+
+
+# What mattered ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one option does to the score, as the surrogate sees it."""
+
+    name: str
+    alone: float
+    total: float
+    values: list[Any]  #: of the option
+    score: list[float]  #: mean prediction at each of them
+
+
+@dataclass(frozen=True)
+class Importance:
+    """The effects of all options, the most important first."""
+
+    effects: list[Effect]
+    fit: float  #: cross-validated R² of the surrogate
+    trials: int  #: that the surrogate was fitted to
+    epochs: int  #: they were all trained at least so long
+
+    def as_dict(self, metric: str) -> dict[str, Any]:
+        """Return the fields as plain values; scores go by the name of the metric."""
+        options = {effect.name: by_metric(asdict(effect), metric) for effect in self.effects}
+        return {"options": options, "fit": self.fit, "trials": self.trials, "epochs": self.epochs}
+
+
+def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importance | str:
+    """Return the importance of every option, or a sentence on why it cannot be told."""
+    chosen, epochs = _comparable(trials)
+    if len(chosen) < FEWEST_TRIALS:
+        return (
+            "Which options mattered cannot be told: there are fewer than "
+            f"{FEWEST_TRIALS} finished trials of equal length."
+        )
+    configspace = configuration_space(space, seed)
+    points = np.array([Configuration(configspace, trial.positions).get_array() for trial in chosen])
+    scores = np.array([trial.score for trial in chosen], dtype=np.float64)
+
+    def forest(rows: Floats, targets: Floats) -> Any:
+        model = surrogate(configspace, seed, log_cost=False)
+        model.train(rows, targets.reshape(-1, 1))
+        return lambda asked: model.predict(asked)[0].ravel()
+
+    fit = _cross_validated_r2(forest, points, scores)
+    if fit <= 0:
+        return (
+            f"Which options mattered cannot be told: a model of the {len(chosen)} trials predicts "
+            f"others no better than their mean does (cross-validated R² {fit:.2f})."
+        )
+    predict = forest(points, scores)
+    sample, again = (
+        np.array([each.get_array() for each in configspace.sample_configuration(_POINTS)])
+        for _ in range(2)
+    )
+    said = predict(sample)
+    variance = max(float(said.var()), 1e-12)
+    effects = []
+    rows = {row.name: row for row in space.hyperparameters}
+    for column, name in enumerate(configspace.keys()):
+        changed = sample.copy()
+        changed[:, column] = again[:, column]
+        total = float(((said - predict(changed)) ** 2).mean()) / (2 * variance)
+        levels = np.unique(sample[np.isfinite(sample[:, column]), column])
+        if len(levels) > _LEVELS:
+            levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
+        marginal = []
+        for level in levels:
+            changed[:, column] = level
+            marginal.append(float(predict(changed).mean()))
+        values = [rows[name].value(plain(configspace[name].to_value(level))) for level in levels]
+        alone = min(total, float(np.var(marginal)) / variance)  # both are estimates
+        effects.append(Effect(name, alone, total, values, marginal))
+    effects.sort(key=lambda effect: -effect.total)
+    return Importance(effects, fit, len(chosen), epochs)
+
+
+def _comparable(trials: Sequence[Trial]) -> tuple[list[Trial], int]:
+    """Return the trials with the most epochs of which there are enough, and those epochs."""
+    done = [trial for trial in trials if trial.status == SUCCESS]
+    for epochs in sorted({trial.asked_epochs for trial in done}, reverse=True):
+        chosen = [trial for trial in done if trial.asked_epochs >= epochs]
+        if len(chosen) >= FEWEST_TRIALS:
+            return chosen, epochs
+    return [], 0
+
+
+def _cross_validated_r2(forest: Any, points: Floats, scores: Floats) -> float:
+    """Return the R² of predictions by forests that have not seen the trial; 0 for equal scores."""
+    fold = np.arange(len(scores)) % _FOLDS
+    predicted = np.empty_like(scores)
+    for number in range(_FOLDS):
+        held = fold == number
+        predicted[held] = forest(points[~held], scores[~held])(points[held])
+    variance = float(((scores - scores.mean()) ** 2).sum())
+    return 1.0 - float(((scores - predicted) ** 2).sum()) / variance if variance > 0 else 0.0

@@ -15,12 +15,12 @@ from nscaching.artefacts.files import write_text
 from nscaching.errors import NSCachingError, UserError
 from nscaching.experiments.runner import Experiment
 from nscaching.experiments.tune.objective import Config, objective_of
-from nscaching.experiments.tune.result import SearchCurve
 from nscaching.experiments.tune.space import PAPERS_FIRST, AnyOptions, SearchSpace
 from nscaching.experiments.tune.trials import (
     FAILED,
     RUNNING,
     Proposal,
+    SearchCurve,
     SearchFolder,
     Trial,
     TrialResult,

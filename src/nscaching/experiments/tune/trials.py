@@ -12,7 +12,7 @@ stood. Replaying the log is all that resuming a search needs, with any number of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,46 @@ class Trial:
         if result.score is not None and (self.score is None or result.score > self.score):
             self.score, self.best_epoch = result.score, result.best_epoch
         return trained
+
+
+def by_metric(fields: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    """Return fields with the score under the name of the metric."""
+    return {metric if name == "score" else name: value for name, value in fields.items()}
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Where a search stood after a result."""
+
+    trials: int  #: different configurations so far
+    epochs: int  #: trained so far, in all
+    seconds: float  #: spent training so far, over all workers
+    top1: float  #: the best score of a trial
+    top3: float | None  #: the mean of the three best trials, once there are three
+
+
+class SearchCurve:
+    """How the incumbent rises (the paper's figure: top1 and top3); one point per result."""
+
+    def __init__(self) -> None:
+        self.points: list[CurvePoint] = []
+        self._best: dict[int, float] = {}
+        self._seen: set[int] = set()
+        self._epochs, self._seconds = 0, 0.0
+
+    def add(self, proposal: Proposal, result: TrialResult, trained: int) -> None:
+        """Take a result in; failures cost epochs and seconds and raise nothing."""
+        self._seen.add(proposal.trial)
+        self._epochs += trained
+        self._seconds += result.seconds
+        if result.score is not None:
+            before = self._best.get(proposal.trial, result.score)
+            self._best[proposal.trial] = max(before, result.score)
+        if not self._best:
+            return
+        top = sorted(self._best.values(), reverse=True)[:3]
+        top3 = sum(top) / 3 if len(top) == 3 else None
+        self.points.append(CurvePoint(len(self._seen), self._epochs, self._seconds, top[0], top3))
 
 
 class SearchLog(TrialLog):

@@ -20,10 +20,8 @@ from nscaching.experiments.tune.trials import FAILED, Proposal, SearchFolder, Tr
 from nscaching.interrupt import interrupts_ignored
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.cuda_graphs import CAPTURE_LOCK
+from nscaching.options import Options, option
 
-#: How workers of this machine are made; auto is threads on a GPU, which they share from one
-#: process, and processes on the CPU.
-WORKERS_AS = ("auto", "processes", "threads")
 #: How long a scheduler may take to answer.
 _CONNECT_SECONDS = 10.0
 
@@ -172,41 +170,45 @@ class DaskExecutor(Executor[Any, Any]):
                 yield work, self._place.lost(work, error)
 
 
-@dataclass(frozen=True)
-class Workers:
+@dataclass(kw_only=True)
+class Workers(Options):
     """How many trials are trained at once, and by whom."""
 
-    count: int = 1
-    made_as: str = "auto"  #: one of :data:`WORKERS_AS`
-    dask: str | None = None  #: address of a scheduler, or its scheduler file
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be."""
-        if self.count < 1:
-            raise UserError(f"workers must be at least 1, not {self.count}.")
-        if self.made_as not in WORKERS_AS:
-            choices = ", ".join(WORKERS_AS)
-            raise UserError(f"workers_as must be one of {choices}, not '{self.made_as}'.")
+    workers: int = option(1, "Trials trained at once on this machine.", group="Workers", low=1)
+    workers_as: str = option(
+        "auto",
+        "How workers are made; auto is threads on a GPU, which they share from one process, and "
+        "processes on the CPU.",
+        group="Workers",
+        choices=("auto", "processes", "threads"),
+    )
+    dask: str | None = option(
+        None,
+        "Train on the workers of this Dask scheduler: its address or scheduler file.",
+        group="Workers",
+    )
 
     @contextlib.contextmanager
     def executor(self, place: Place, device: str) -> Iterator[DaskExecutor | None]:
         """Yield what trains trials, None for this process; its workers end with it."""
-        if self.dask is None and self.count == 1:
+        if self.dask is None and self.workers == 1:
             yield None
             return
         if self.dask is not None:
             connected = _scheduler(self.dask)
         else:
-            threads = self.made_as == "threads" or (self.made_as == "auto" and device == "cuda")
+            threads = self.workers_as == "threads" or (
+                self.workers_as == "auto" and device == "cuda"
+            )
             if threads and device == "cpu":
                 raise UserError(
                     "Workers as threads need a GPU: the CPU kernels use threads of their own. "
                     "Drop --workers-as."
                 )
-            share = max(1, (os.cpu_count() or 1) // self.count)
+            share = max(1, (os.cpu_count() or 1) // self.workers)
             own = {"threads": 0 if threads else share, "own_stream": threads}
             place = replace(place, **own)  # type: ignore[type-var]
-            connected = _local_client(self.count, threads)
+            connected = _local_client(self.workers, threads)
         with connected as client:
             yield DaskExecutor(client, place)
 
