@@ -408,6 +408,8 @@ def _wrong(attempt: Attempt, code: int | None, sent: signal.Signals | None) -> s
     said = attempt.said()
     if code is None:
         return f"hung for {PATIENCE:.0f} s; {sent}; {said[-300:]}"
+    if sent == signal.SIGINT and "<frozen site>" in said and "<frozen runpy>" not in said:
+        return None  # Python was starting itself, and had not come to the package yet
     if "Traceback" in said:
         return f"traceback after {sent}: {said[-1500:]}"
     if sent is None and code != 0:

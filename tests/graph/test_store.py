@@ -1,11 +1,15 @@
 """A graph on disk behaves as one in memory, and one that is damaged is refused."""
 
+import json
+
 import numpy as np
 import pytest
 
 import nscaching as ns
 from nscaching import KnowledgeGraph, UserError, ingest, load_graph
+from nscaching.graph import store
 from nscaching.graph.pairs import pair_rows
+from nscaching.graph.store import GraphStore
 from nscaching.runs.check import check_folder
 from tests.graph.test_ingest import named, random_lines
 
@@ -154,13 +158,44 @@ def test_pairs_are_found_with_what_completes_them(side):
     ]
 
 
-def test_check_reads_what_is_only_mapped_in_use(copied):
-    assert check_folder(copied).whole
-    file = copied / "train.npy"
+def changed(folder, name):
+    """Change one byte in the middle of a file, which is not in what is always read of it."""
+    file = folder / name
     content = bytearray(file.read_bytes())
-    assert len(content) > 3 * 4096  # the changed byte is in neither end, which are always read
-    content[len(content) // 2] ^= 1
+    content[len(content) // 2 + 3] ^= 0x40
     file.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", [name for name in GraphStore.own if "relations" not in name])
+def test_a_changed_byte_of_any_file_is_refused(copied, monkeypatch, name):
+    """Ids and rows that are out of range crash a kernel."""
+    monkeypatch.setattr(GraphStore, "headers", staticmethod(lambda folder: None))
+    marker = copied / "nscaching.json"
+    told = json.loads(marker.read_text())
+    marker.write_text(json.dumps(told | {"headers": None}))
+    load_graph(copied)
+    changed(copied, name)
+    with pytest.raises(UserError, match=f"{name} was changed since it was written"):
+        load_graph(copied)
+
+
+@pytest.mark.parametrize("name", ["train.npy", "tail.of_triple.npy", "head.answers.npy"])
+def test_what_is_only_mapped_is_read_before_a_training_and_by_check(
+    copied, tmp_path, monkeypatch, name
+):
+    small = {"recipe": "paper", "dim": 4, "device": "cpu", "progress": "none"}
+    ns.train(copied, out=tmp_path / "R", epochs=1, **small)
+    monkeypatch.setattr(store, "_READ_WHOLE", 0)  # as if it were large
+    assert check_folder(copied).whole
+    assert (copied / name).stat().st_size > 2 * 4096  # its ends are always read
+    changed(copied, name)
+    assert (tmp_path / "R" / "graph" / name).samefile(copied / name)
     (part,) = check_folder(copied).parts
     assert part.state == "damaged"
-    assert "was changed since it was written" in part.remark
+    assert f"{name} was changed since it was written" in part.remark
+    load_graph(copied)
+    with pytest.raises(UserError, match=f"{name} was changed since it was written"):
+        ns.train(copied, out=tmp_path / "N", epochs=1, **small)
+    assert not (tmp_path / "N").exists()
+    with pytest.raises(UserError, match=f"{name} was changed since it was written"):
+        ns.train(out=tmp_path / "R", resume=True, epochs=2, progress="none")

@@ -12,6 +12,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.artefacts import MARKER, ArtefactFolder
-from nscaching.artefacts.files import explained_writes, write_atomically
+from nscaching.artefacts.files import explained_writes, file_digest, write_atomically
 from nscaching.errors import UserError
 from nscaching.graph.knowledge_graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS, Ids
@@ -32,6 +33,8 @@ MOST = 2**31 - 1
 SIDES: tuple[SideName, ...] = ("head", "tail")
 PARTS = {"of_triple": "<i4", "anchor": "<i4", "relation": "<i4", "offsets": "<i8", "answers": "<i4"}
 _BLOCK = 1 << 20
+#: Bytes of a graph up to which opening it reads and checks all of it; training always does.
+_READ_WHOLE = 1 << 28
 
 
 class GraphStore(ArtefactFolder):
@@ -67,7 +70,28 @@ class GraphStore(ArtefactFolder):
                 raise self.damaged(file, f"has {found:,} bytes, and {size:,} were written")
         if self.headers(self.path) != told.get("headers"):
             raise self.damaged(self.path, "has files of another graph")
+        if sum(files.values()) <= _READ_WHOLE:
+            self.verify()
         return StoredGraph(self, told)
+
+    def verify(self) -> None:
+        """Read every byte and refuse a file that was changed: kernels take ids as they are."""
+        told = self.read_marker()
+        digests = told.get("digests")
+        if not isinstance(digests, dict):  # of an earlier version, which digested no pairs
+            if fingerprint(self.path) != told.get("fingerprint"):
+                raise self.damaged(self.path, "was changed since it was written")
+            return
+        for name, digest in self.digests(self.path).items():
+            if digests.get(name) != digest:
+                raise self.damaged(self.path / name, "was changed since it was written")
+
+    @classmethod
+    def digests(cls, folder: Path) -> dict[str, str]:
+        """Return the SHA-256 of every file."""
+        with ThreadPoolExecutor(2) as pool:  # hashing lets other threads run
+            found = pool.map(lambda name: file_digest(folder / name), cls.own)
+            return dict(zip(cls.own, found, strict=True))
 
     def damaged(self, what: Path, wrong: str) -> UserError:
         """Return the error for a store that cannot be used."""
@@ -101,7 +125,11 @@ class GraphStore(ArtefactFolder):
         return found.view(np.ndarray)
 
     def link_to(self, folder: Path) -> None:
-        """Put the files into another folder, without a copy where the file system has links."""
+        """Put the files into another folder, without a copy where the file system has links.
+
+        They are verified first: from then on a run relies on them.
+        """
+        self.verify()
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*self.own, MARKER):
             source = self.path / name
@@ -379,4 +407,5 @@ def marker_of(
         "fingerprint": fingerprint(folder),
         "files": {file: (folder / file).stat().st_size for file in GraphStore.own},
         "headers": GraphStore.headers(folder),
+        "digests": GraphStore.digests(folder),
     }

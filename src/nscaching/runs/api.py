@@ -371,6 +371,8 @@ def _resumed_graph(
     folder: RunFolder, graph: KnowledgeGraph | str | Path | None, settings: TrainConfig
 ) -> KnowledgeGraph:
     stored = folder.read_graph()
+    if stored.on_disk:
+        folder.store.verify()
     if graph is None:
         return stored
     if not isinstance(graph, KnowledgeGraph):
