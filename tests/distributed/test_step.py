@@ -1,5 +1,7 @@
 """A step over strata is the step of the contract: same candidates, same gradients."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from nscaching.sampling import Batch, Candidates, Sampler, triple_columns
 from nscaching.training import Progress, Trainer
 from nscaching.training.step import TrainingStep
 from tests.conftest import GPU, device_of, forced, quick_forms
-from tests.distributed.helpers import KINDS, config, small_graph, take_steps
+from tests.distributed.helpers import KINDS, STRATA, config, small_graph, take_steps
 
 GRAPH = small_graph(entities=60, triples=400)
 #: Those that draw; dropout is drawn for other shapes.
@@ -33,9 +35,12 @@ class Given(Sampler):
 
 
 def entities_of(shards, number, ids):
-    """Return the entities of rows of a stratum; -1 stays."""
-    names = torch.from_numpy(shards.strata.entities(number)).to(ids.device)
-    return torch.where(ids < 0, -1, names[ids.clamp_min(0)])
+    """Return the entities of rows, counted from the first of a stratum; -1 stays."""
+    strata = shards.strata
+    names = np.full(strata.count * strata.stride, -1)
+    names[strata.places] = np.arange(strata.num_entities)
+    names = torch.from_numpy(names).to(ids.device)
+    return torch.where(ids < 0, -1, names[ids.clamp_min(0) + number * strata.stride])
 
 
 def as_one(sampler, drawn, batch):
@@ -43,10 +48,10 @@ def as_one(sampler, drawn, batch):
     targets = torch.stack([batch.heads, batch.tails], dim=1).view(-1)[drawn.ids]
     ids, weights, pools, pool_weights = [], [], [], []
     for part, given in zip(sampler.parts, drawn.parts, strict=True):
-        ids.append(entities_of(sampler.shards, part.number, given.negatives))
+        ids.append(entities_of(sampler.shards, part.numbers[0], given.negatives))
         weights.append(given.weights)
         if given.pool is not None:
-            pools.append(entities_of(sampler.shards, part.number, given.pool))
+            pools.append(entities_of(sampler.shards, part.numbers[0], given.pool))
             pool_weights.append(given.pool_weights)
     if sampler.both_sides:
         candidates = torch.cat([targets, *ids], dim=1), torch.cat(weights, dim=1)
@@ -135,18 +140,18 @@ def test_parts_of_a_row_hold_entities_of_their_stratum(kind):
     trainer = take_steps(GRAPH, kind, known_positives="exclude", steps=6)
     before = take_steps(GRAPH, kind, known_positives="exclude", steps=0)
     known = {Side.HEAD: GRAPH.rows.head, Side.TAIL: GRAPH.rows.tail}
-    for part, other in zip(trainer.sampler.parts, before.sampler.parts, strict=True):
-        size = trainer.placement.shards.strata.size(part.number)
-        for side, cache in part.sampler.caches.items():
-            assert cache.ids.shape == (len(known[side]), 3)  # 10 of the row, in 4 strata
-            assert cache.ids.min() >= -1
-            assert cache.ids.max() == size - 1
-            assert not torch.equal(cache.ids, other.sampler.caches[side].ids)
-            for row in range(len(known[side])):
-                pairs = known[side]
-                answers = pairs.answers[pairs.offsets[row] : pairs.offsets[row + 1]]
-                held = entities_of(trainer.placement.shards, part.number, cache.ids[row].long())
-                assert not set(held.tolist()) & set(answers.tolist())
+    for number, side in product(range(STRATA), Side):
+        size = trainer.placement.shards.strata.size(number)
+        name, pairs = f"{number}.{side.name.lower()}_ids", known[side]
+        ids = trainer.sampler.state()[name]
+        assert ids.shape == (len(pairs), 3)  # 10 of the row, in 4 strata
+        assert ids.min() >= -1
+        assert ids.max() == size - 1
+        assert not torch.equal(ids, before.sampler.state()[name])
+        for row in range(len(pairs)):
+            answers = pairs.answers[pairs.offsets[row] : pairs.offsets[row + 1]]
+            held = entities_of(trainer.placement.shards, number, ids[row].long())
+            assert not set(held.tolist()) & set(answers.tolist())
 
 
 @pytest.mark.parametrize("kind", ["transe", "complex"])

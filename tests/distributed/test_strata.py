@@ -26,8 +26,9 @@ def test_the_seed_decides_who_lives_where():
 
 def test_blocks_of_a_batch_cover_it():
     strata = Strata(100, 8, 0)
-    triples = [i for number in range(8) for i in range(77)[strata.block(number, 77)]]
+    triples = [i for number in range(8) for i in range(77)[strata.block(range(number, number + 1), 77)]]
     assert triples == list(range(77))
+    assert strata.block(range(2, 4), 77) == slice(19, 38)
 
 
 def test_more_strata_than_entities_are_refused():
@@ -42,7 +43,7 @@ def test_the_known_positives_of_all_strata_are_those_of_the_graph(side):
     whole = getattr(graph.rows, side)
     found = [set() for _ in range(len(whole))]
     for number in range(4):
-        part = getattr(StratumGraph.of(graph, strata, number).rows, side)
+        part = getattr(StratumGraph.of(graph, strata, [number]).rows, side)
         for row in range(len(whole)):
             answers = part.answers[part.offsets[row] : part.offsets[row + 1]]
             assert (np.diff(answers) > 0).all()

@@ -22,11 +22,11 @@ DIM = 5
 IDS = (
     *("ids", "heads", "relations", "tails", "asked", "anchors", "targets", "order", "batch"),
     *("head_rows", "tail_rows", "head_offsets", "tail_offsets", "offsets", "entities", "seed"),
-    *("candidates", "start", "places"),
+    *("candidates", "start", "places", "sizes"),
 )
 SIZES = (
     *("k", "n1", "n2", "size", "width", "num_entities", "queries", "dim", "first", "stride"),
-    *("second_half", "context_width", "relation_width"),
+    *("second_half", "context_width", "relation_width", "share"),
 )
 TYPES = {
     **dict.fromkeys(IDS, "*i64"),
@@ -112,8 +112,8 @@ def compile_sampling():
     compile_kernel(cache_gpu._sample_rows, counts, BLOCK=64)
     compile_kernel(cache_gpu._claim, counts, BLOCK=256)
     compile_kernel(cache_gpu._hashed_entities, counts, BLOCK=64)
-    for every in (True, False):
-        offered = {"ALL": every, "KNOWN": True, "STEPS": 3, "BLOCK": 64}
+    for every, parts in ((True, False), (False, False), (False, True)):
+        offered = {"ALL": every, "PARTS": parts, "KNOWN": True, "STEPS": 3, "BLOCK": 64}
         compile_kernel(cache_gpu._offer, counts, **offered)
         compile_kernel(cache_gpu._offer, counts, **offered, num_entities=1)
     for weighting in range(4):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from nscaching.distributed.shards import FetchingScorer, Shards
+from nscaching.distributed.stacked import StackedSampler
 from nscaching.distributed.strata import StratumGraph
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import BatchQueries, EmbeddingModel
@@ -34,11 +35,11 @@ class StrataCandidates(Candidates):
 
 @dataclass
 class Stratum:
-    """One of the strata that this process owns."""
+    """One of the strata that this process owns, or all of them where one sampler draws for all."""
 
-    number: int
+    numbers: range
     sampler: Sampler
-    generator: torch.Generator
+    generator: torch.Generator | None  #: None for that of the step, which all processes share
     model: EmbeddingModel  #: its rows of the entity table
 
 
@@ -61,12 +62,15 @@ class StrataSampler(Sampler):
         self.both_sides, self.num_triples = both_sides, len(graph.train)
         shared = _shared(options, shards.strata.count, graph.num_entities, name, both_sides)
         self.parts = []
-        for number in shards.own:
-            seen = cast(KnowledgeGraph, StratumGraph.of(graph, shards.strata, number))
+        if name == NSCachingSampler.name and not both_sides and not shared.pool:
+            stacked = StackedSampler(shards, model, graph, shared)
+            self.parts.append(Stratum(shards.own, stacked, None, model))
+        for number in shards.own if not self.parts else ():
+            seen = cast(KnowledgeGraph, StratumGraph.of(graph, shards.strata, [number]))
             sampler = SAMPLERS[name](seen, shared, self.device, both_sides=both_sides)
             generator = shards.strata.generator(number, self.device)
             rows = model.at(shards.rows(number))
-            self.parts.append(Stratum(number, sampler, generator, rows))
+            self.parts.append(Stratum(range(number, number + 1), sampler, generator, rows))
         first = self.parts[0].sampler
         for part in self.parts[1:]:  # all caches have the same rows
             if isinstance(first, NSCachingSampler) and isinstance(part.sampler, NSCachingSampler):
@@ -79,8 +83,8 @@ class StrataSampler(Sampler):
     def prepare(self, scorer: Scorer, generator: torch.Generator) -> None:
         """Fill the caches of the own strata."""
         for part in self.parts:
-            fetching = FetchingScorer(self.shards, self.model, part.number)
-            part.sampler.prepare(fetching, part.generator)
+            fetching = FetchingScorer(self.shards, self.model, part.numbers[0])
+            part.sampler.prepare(fetching, part.generator or generator)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> Tensor:
         """Return the order of an epoch, which is the same in every process."""
@@ -90,7 +94,7 @@ class StrataSampler(Sampler):
 
     def sample(self, batch: Batch, generator: torch.Generator) -> StrataCandidates:
         """Return the questions of this process with the candidates of its strata."""
-        parts = [self._sample(part, batch) for part in self.parts]
+        parts = [self._sample(part, batch, generator) for part in self.parts]
         asked = parts[:1] if self.both_sides else parts
         ids = torch.cat([part.ids[:, :1] for part in asked])
         replaces_head = torch.cat([part.replaces_head for part in asked])
@@ -98,17 +102,18 @@ class StrataSampler(Sampler):
         everything = parts[0].all_entities
         return StrataCandidates(replaces_head, ids, nothing, all_entities=everything, parts=parts)
 
-    def _sample(self, part: Stratum, batch: Batch) -> Candidates:
+    def _sample(self, part: Stratum, batch: Batch, generator: torch.Generator) -> Candidates:
         """Let a stratum draw for its block of the batch, or for all of it."""
-        first = 0
+        block = slice(0, len(batch))
         if not self.both_sides:
-            block = self.shards.strata.block(part.number, len(batch))
-            first, batch = block.start, batch.at(block)
-        heads, tails = (
-            self.shards.local(places, part.number) for places in (batch.heads, batch.tails)
-        )
-        drawn = part.sampler.sample(replace(batch, heads=heads, tails=tails), part.generator)
-        triples = torch.arange(first, first + len(batch), device=self.device)
+            block = self.shards.strata.block(part.numbers, len(batch))
+        if part.generator is None:
+            drawn = part.sampler.sample(batch, generator)
+        else:
+            some, number = batch.at(block), part.numbers[0]
+            heads, tails = (self.shards.local(each, number) for each in (some.heads, some.tails))
+            drawn = part.sampler.sample(replace(some, heads=heads, tails=tails), part.generator)
+        triples = torch.arange(block.start, block.stop, device=self.device)
         triples = triples.repeat(2) if self.both_sides else triples
         slots = 2 * triples + (~drawn.replaces_head).long()
         return replace(drawn, ids=torch.cat([slots.unsqueeze(1), drawn.ids[:, 1:]], dim=1))
@@ -120,7 +125,8 @@ class StrataSampler(Sampler):
         assert isinstance(queries, BatchQueries)
         jobs = []
         for part in self.parts:
-            jobs += part.sampler.update_jobs(batch, queries.over(part.model), part.generator)
+            own = part.generator or generator
+            jobs += part.sampler.update_jobs(batch, queries.over(part.model), own)
         return jobs
 
     def phase(self) -> bool:
@@ -138,17 +144,23 @@ class StrataSampler(Sampler):
         """Return what every own stratum keeps, under its number, and its random numbers."""
         found = {}
         for part in self.parts:
+            if part.generator is None:
+                return part.sampler.state()
+            number = part.numbers[0]
             for name, tensor in part.sampler.state().items():
-                found[f"{part.number}.{name}"] = tensor
-            found[f"{part.number}.random"] = part.generator.get_state()
+                found[f"{number}.{name}"] = tensor
+            found[f"{number}.random"] = part.generator.get_state()
         return found
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take back what :meth:`state` returned."""
         for part in self.parts:
-            names = part.sampler.state()
-            part.sampler.load_state({name: state[f"{part.number}.{name}"] for name in names})
-            part.generator.set_state(state[f"{part.number}.random"].cpu())
+            if part.generator is None:
+                part.sampler.load_state(state)
+                return
+            names, number = part.sampler.state(), part.numbers[0]
+            part.sampler.load_state({name: state[f"{number}.{name}"] for name in names})
+            part.generator.set_state(state[f"{number}.random"].cpu())
 
 
 def _shared(

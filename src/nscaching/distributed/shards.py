@@ -51,8 +51,12 @@ class Shards:
 
     def block(self, batch: int) -> slice:
         """Return the triples of a batch whose questions this process answers, or adds up."""
-        first, last = self.own[0], self.own[-1]
-        return slice(self.strata.block(first, batch).start, self.strata.block(last, batch).stop)
+        return self.strata.block(self.own, batch)
+
+    def ends(self, batch: int) -> Tensor:
+        """Return where the blocks of the own strata end in a batch. Shape: (strata,)."""
+        ends = [self.strata.block(self.own[: i + 1], batch).stop for i in range(len(self.own))]
+        return torch.tensor(ends)
 
     # Tables --------------------------------------------------------------------------------------
 
@@ -163,8 +167,7 @@ class Shards:
         """
         assert gradients.ids is not None
         width, share = gradients.rows.shape[1], len(self.own)
-        cuts = torch.tensor([self.strata.block(number, batch).stop for number in self.own])
-        group = torch.searchsorted(cuts.to(triples.device), triples, right=True)
+        group = torch.searchsorted(self.ends(batch).to(triples.device), triples, right=True)
         place = group * len(distinct) + torch.searchsorted(distinct, gradients.ids)
         parts = gradients.rows.new_zeros(share * len(distinct), width)
         parts.index_add_(0, place, gradients.rows)

@@ -19,7 +19,7 @@ from nscaching.models import BatchQueries
 from nscaching.models.match import MatchGradients, Query
 from nscaching.optim import Gradients, RowGradients
 from nscaching.sampling import Batch, Candidates
-from nscaching.training.step import TrainingStep
+from nscaching.training.step import SUMMED_FROM, TrainingStep
 
 _Learnt = tuple[Tensor, Tensor, MatchGradients, list[RowGradients]]
 
@@ -31,8 +31,11 @@ class StratumStep(TrainingStep):
     """
 
     def __init__(self, step: ShardedStep, part: Stratum, first_row: int) -> None:
-        super().__init__(part.model, part.sampler, step.loss, step.optimizer, part.generator)
-        self.number, self.first_row = part.number, first_row
+        generator = part.generator or step.generator
+        super().__init__(part.model, part.sampler, step.loss, step.optimizer, generator)
+        self.numbers, self.first_row = part.numbers, first_row
+        if step.sampler.both_sides:  # a question has candidates in every stratum
+            self.summed_from = SUMMED_FROM // step.shards.strata.count
         self.positive = part.model.entity[:0, :1]  #: scores of the true entities, (q, 1)
         self.d_positive = self.positive  #: and their gradient
 
@@ -78,7 +81,8 @@ class ShardedStep(TrainingStep):
         super().__init__(*arguments, **options)
         self.shards = shards
         self.parts = [
-            StratumStep(self, part, shards.rows(part.number).start) for part in self.sampler.parts
+            StratumStep(self, part, shards.rows(part.numbers[0]).start)
+            for part in self.sampler.parts
         ]
         # Of the step at hand: places of heads and tails, their relations, their rows as they came,
         # and the gradients of those that are the true entities of questions.
@@ -89,7 +93,8 @@ class ShardedStep(TrainingStep):
     @property
     def generators(self) -> list[torch.Generator]:
         """All that random numbers come from."""
-        return [self.generator, *(part.generator for part in self.parts)]
+        own = [part.generator for part in self.sampler.parts if part.generator is not None]
+        return [self.generator, *own]
 
     @property
     def may_be_captured(self) -> bool:
@@ -158,7 +163,7 @@ class ShardedStep(TrainingStep):
         batch = len(self._relations)
         start, learnt = self.shards.block(batch).start, []
         for part, drawn in zip(self.parts, candidates.parts, strict=True):
-            block = self.shards.strata.block(part.number, batch)
+            block = self.shards.strata.block(part.numbers, batch)
             inside = slice(block.start - start, block.stop - start)
             part.positive = positive[inside]
             learnt.append(part._learn(query.at(inside), drawn))
@@ -224,7 +229,7 @@ class ShardedStep(TrainingStep):
         rows = torch.zeros_like(self.model.entity)
         found = []
         for part, each in zip(self.parts, over, strict=True):
-            found.append(each.gradients(total, self.shards.local(places, part.number)))
+            found.append(each.gradients(total, self.shards.local(places, part.numbers[0])))
             rows[part.first_row :][: len(found[-1].rows)] = found[-1].rows
         smoothed = torch.stack([each.smoothed.squeeze(1) for each in over])
         if loss.smoothing:

@@ -7,6 +7,7 @@ on how many processes there are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,9 +52,9 @@ class Strata:
         """Return how many entities a stratum has."""
         return int(self._starts[number + 1] - self._starts[number])
 
-    def block(self, number: int, batch: int) -> slice:
-        """Return the triples of a batch whose questions a stratum answers, or adds up."""
-        return slice(number * batch // self.count, (number + 1) * batch // self.count)
+    def block(self, numbers: range, batch: int) -> slice:
+        """Return the triples of a batch whose questions some strata answer, or add up."""
+        return slice(numbers.start * batch // self.count, numbers.stop * batch // self.count)
 
     def generator(self, number: int, device: torch.device) -> torch.Generator:
         """Return the random numbers of a stratum."""
@@ -63,7 +64,7 @@ class Strata:
 
 @dataclass(frozen=True)
 class StratumGraph:
-    """What a sampler sees of a graph where it draws from one stratum; ids are rows of it."""
+    """What a sampler sees of a graph where it draws from strata; ids are rows of a stratum."""
 
     num_entities: int
     num_relations: int
@@ -72,24 +73,31 @@ class StratumGraph:
     rows: TrainingRows
 
     @classmethod
-    def of(cls, graph: KnowledgeGraph, strata: Strata, number: int) -> StratumGraph:
-        """Return the graph of one stratum: every pair, with those of its answers that are there."""
-        sides = (_known(side, strata, number) for side in (graph.rows.head, graph.rows.tail))
-        rows, size = TrainingRows(*sides), strata.size(number)
+    def of(cls, graph: KnowledgeGraph, strata: Strata, numbers: Sequence[int]) -> StratumGraph:
+        """Return the graph of some strata: every pair, with those of its answers that are there.
+
+        The answers of all pairs in the first stratum come first, and so on: there are as many
+        lists of answers as pairs and strata. The number of entities is that of the largest.
+        """
+        sides = (_known(side, strata, numbers) for side in (graph.rows.head, graph.rows.tail))
+        rows, size = TrainingRows(*sides), max(strata.size(number) for number in numbers)
         return cls(size, graph.num_relations, graph.train, graph.statistics, rows)
 
 
-def _known(pairs: PairRows, strata: Strata, number: int) -> PairRows:
+def _known(pairs: PairRows, strata: Strata, numbers: Sequence[int]) -> PairRows:
     places = strata.places[pairs.answers]
-    inside = places // strata.stride == number
-    rows = np.repeat(np.arange(len(pairs)), np.diff(pairs.offsets))[inside]
-    counts = np.bincount(rows, minlength=len(pairs))
-    keys = rows * strata.stride + places[inside] % strata.stride
-    keys.sort(kind="stable")  # rows are in order already
+    stratum, pair = places // strata.stride, np.repeat(np.arange(len(pairs)), np.diff(pairs.offsets))
+    counts, answers = [], []
+    for number in numbers:
+        inside = stratum == number
+        counts.append(np.bincount(pair[inside], minlength=len(pairs)))
+        keys = pair[inside] * strata.stride + places[inside] % strata.stride
+        keys.sort(kind="stable")  # pairs are in order already
+        answers.append((keys % strata.stride).astype(np.int32))
     return PairRows(
         of_triple=pairs.of_triple,
         anchor=pairs.anchor,
         relation=pairs.relation,
-        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        answers=(keys % strata.stride).astype(np.int32),
+        offsets=np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64),
+        answers=np.concatenate(answers),
     )

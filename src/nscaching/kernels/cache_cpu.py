@@ -113,7 +113,7 @@ def offer_row(
             fresh[j] = np.int64((bits * np.uint64(num_entities)) >> np.uint64(31))
     else:
         for j in range(fresh.shape[0]):
-            fresh[j] = j
+            fresh[j] = j if j < num_entities else -1
     if stop - start <= _FEW_ANSWERS:
         for place in range(start, stop):
             known = answers[place]
@@ -132,19 +132,20 @@ def _offer_rows(
     offered: Array,
     offsets: Array,
     answers: Array,
-    num_entities: int,
+    sizes: Array,
     seed: np.uint64,
 ) -> None:
     """Do :func:`offer_row` for many rows.
 
     Shapes: ids (all rows, N1); rows (b,); offered (b, N1 + N2); offsets (all rows + 1,) into
-    answers, or (0,) for none.
+    answers, or (0,) for none; sizes (parts,), entities of each of the parts of the rows.
     """
+    share = max(1, ids.shape[0] // sizes.shape[0])
     for i in prange(rows.shape[0]):
         row = rows[i]
         start, stop = (offsets[row], offsets[row + 1]) if offsets.shape[0] > 0 else (0, 0)
         stream = stream_of(seed, row)
-        offer_row(ids[row], answers, start, stop, num_entities, stream, offered[i])
+        offer_row(ids[row], answers, start, stop, sizes[row // share], stream, offered[i])
 
 
 @exact_inline
@@ -190,14 +191,16 @@ def offer(
     num_entities: int,
     seed: Tensor,
     known: Any,
+    sizes: Tensor | None = None,
 ) -> Tensor:
     """Return what rows hold, then fresh entities; -1 for known positives. Shape: (b, N1 + N2)."""
     width = ids.shape[1] + min(count, num_entities)
     offered = torch.empty(len(rows), width, dtype=torch.int64)
     offsets = torch.empty(0, dtype=torch.int64) if known is None else known.offsets
     answers = torch.empty(0, dtype=torch.int32) if known is None else known.answers
-    tensors = arrays(ids, rows, offered, offsets, answers)
-    _offer_rows(*tensors, num_entities, unsigned(seed))
+    entities = torch.tensor([num_entities]) if sizes is None else sizes
+    tensors = arrays(ids, rows, offered, offsets, answers, entities)
+    _offer_rows(*tensors, unsigned(seed))
     return offered
 
 

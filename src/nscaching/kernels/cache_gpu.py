@@ -113,8 +113,11 @@ def _offer(
     answers,
     candidates,
     num_entities,
+    sizes,
+    share,
     n1,
     n2,
+    PARTS: tl.constexpr,
     ALL: tl.constexpr,
     KNOWN: tl.constexpr,
     STEPS: tl.constexpr,
@@ -129,8 +132,14 @@ def _offer(
     if ALL:
         fresh = position.to(tl.int64)
     else:
+        entities = tl.cast(num_entities, tl.int64)
+        if PARTS:
+            entities = tl.load(sizes + row // share)
         bits = hashed(stream_of(seed, row), position)
-        fresh = (((bits >> 33) * tl.cast(num_entities, tl.uint64)) >> 31).to(tl.int64)
+        fresh = (((bits >> 33) * tl.cast(entities, tl.uint64)) >> 31).to(tl.int64)
+        if PARTS:
+            every = tl.where(position < entities, position, -1).to(tl.int64)
+            fresh = tl.where(n2 < entities, fresh, every)
     if KNOWN:
         stop = tl.load(offsets + row + 1)
         low = tl.zeros([BLOCK], dtype=tl.int64) + tl.load(offsets + row)
@@ -305,6 +314,7 @@ def offer(
     num_entities: int,
     seed: Tensor,
     known: Any,
+    sizes: Tensor | None = None,
 ) -> Tensor:
     """Return what rows hold and are offered: (b, N1 + N2).
 
@@ -325,9 +335,12 @@ def offer(
         rows if known is None else known.answers,
         candidates,
         num_entities,
+        rows if sizes is None else sizes,
+        len(cache) if sizes is None else len(cache) // len(sizes),
         n1,
         n2,
-        count >= num_entities,
+        sizes is not None,
+        sizes is None and count >= num_entities,
         known is not None,
         0 if known is None else known.longest.bit_length(),
         triton.next_power_of_2(n1 + n2),

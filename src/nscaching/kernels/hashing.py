@@ -42,7 +42,7 @@ def hashed_entities(seed: Tensor, rows: Tensor, count: int, num_entities: int) -
     return to_entities(hashed_bits(seed, rows, 0, count), num_entities)
 
 
-def to_entities(bits: Tensor, num_entities: int) -> Tensor:
+def to_entities(bits: Tensor, num_entities: int | Tensor) -> Tensor:
     """Turn 64 random bits each into uniform entity ids."""
     return (_shifted(bits, 33) * num_entities) >> 31
 

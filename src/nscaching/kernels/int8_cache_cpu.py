@@ -48,6 +48,7 @@ def update_from_int8(
     seeds: Array,
     values: Array,
     scale: Array,
+    parts: Array,
     candidates: int,
     alpha: float,
     weighting: int,
@@ -58,6 +59,10 @@ def update_from_int8(
     queries (b, q); ids, scores (all rows, N1), scores as the bits of float16; offsets (all rows +
     1,) into answers, or (0,) for none; seeds (2,); values (n, q); scale (n,). ``candidates`` is N2
     or the number of entities, ``weighting`` one of those of :mod:`nscaching.sampling.cache`.
+
+    The rows are in as many equal parts as ``parts`` (parts, 2) says: the entities of a part begin
+    at a row of the table, and there are so many. Places and rows may then stand for a batch once
+    per part, whose queries are there once.
     """
     temperature = np.float32(alpha)
     heads = (places[0].shape[0] + BLOCK - 1) // BLOCK
@@ -76,6 +81,8 @@ def update_from_int8(
         memory = working_memory(width)
         offers = np.empty((2, width), dtype=np.int32)
         candidate_scores = np.empty(width, dtype=np.float32)
+        share = max(1, side_ids.shape[0] // parts.shape[0])
+        count = query_of.shape[0]
         first = np.int64(block - heads if tail else block) * BLOCK
         stop = min(place.shape[0], first + BLOCK)
         for i in range(first - 1, stop):
@@ -84,19 +91,20 @@ def update_from_int8(
                 at = place[i]
                 row = row_of[at]
                 offered = offers[i & 1]
-                dot_rows(query_of[at], values, offered, candidate_scores)
+                start = parts[row // share, 0]
+                dot_rows(query_of[at % count], values[start:], offered, candidate_scores)
+                scales = scale[start:]
                 for j in range(width):
-                    candidate_scores[j] *= scale[max(offered[j], 0)]
+                    candidate_scores[j] *= scales[max(offered[j], 0)]
             if i + 1 < stop:
                 following = row_of[place[i + 1]]
-                _offer(
-                    side_ids, side_offsets, side_answers, following, values.shape[0], seed, coming
-                )
+                begin, size = parts[following // share]
+                _offer(side_ids, side_offsets, side_answers, following, size, seed, coming)
                 later = place[min(i + 2, stop - 1)]
                 fetch_row(side_ids, row_of[later])
                 fetch_row(side_scores, row_of[later])
-                fetch_row(query_of, later)
-                fetch_rows(values, coming)
+                fetch_row(query_of, later % count)
+                fetch_rows(values[begin:], coming)
             if i >= first:
                 stream = stream_of(seed, row)
                 keep_row(

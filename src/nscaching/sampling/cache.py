@@ -14,7 +14,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nscaching.kernels.hashing import hashed_entities, hashed_gumbel, new_seed
+from nscaching.kernels.hashing import (
+    hashed_bits,
+    hashed_entities,
+    hashed_gumbel,
+    new_seed,
+    to_entities,
+)
 from nscaching.kernels.registry import GPU, compiled_for, register
 from nscaching.sampling.known import KnownPositives
 from nscaching.sampling.softmax import LARGEST_SCORE, draw_at, keep_without_replacement
@@ -46,6 +52,9 @@ class Cache:
     ) -> None:
         self.size = min(size, num_entities)
         self.num_entities = num_entities
+        #: Where rows are in equal parts of which each draws from entities of its own, how many each
+        #: part has, (parts,); none has more than ``num_entities``.
+        self.sizes: Tensor | None = None
         self.rescaling = rescaling
         self.ids = torch.full((rows, self.size), PADDING, dtype=torch.int32, device=device)
         self.scores = torch.zeros(rows, self.size, dtype=torch.float16, device=device)
@@ -133,11 +142,12 @@ class Cache:
         ``count`` fresh entities per row that are no known positives. The seed and the row decide
         what is offered and the noise: a row that stands twice is updated once. Shape: (b,).
         """
+        given = (self.ids, self.owner, rows, count, self.num_entities, seed, known, self.sizes)
         if self.has_kernels and self.size + count <= GPU_WIDTH:
-            offered = _offer(self.ids, self.owner, rows, count, self.num_entities, seed, known)
+            offered = _offer(*given)
             self.keep(rows, offered, score(offered), alpha, seed, owned=True)
             return
-        offered = _plain_offer(self.ids, self.owner, rows, count, self.num_entities, seed, known)
+        offered = _plain_offer(*given)
         self.keep(rows, offered, score(offered), alpha, seed)
 
     def keep(
@@ -256,9 +266,20 @@ def _plain_offer(
     num_entities: int,
     seed: Tensor,
     known: KnownPositives | None,
+    sizes: Tensor | None = None,
 ) -> Tensor:
-    """Return what rows hold, then fresh entities; -1 for known positives. Shape: (b, N1 + N2)."""
-    fresh = fresh_entities(rows, count, num_entities, seed)
+    """Return what rows hold, then fresh entities; -1 for known positives. Shape: (b, N1 + N2).
+
+    ``sizes`` (parts,) are the entities of each of the equal parts of the rows, where they differ.
+    """
+    if sizes is None:
+        fresh = fresh_entities(rows, count, num_entities, seed)
+    else:
+        size = sizes[rows // (len(ids) // len(sizes))].unsqueeze(1)
+        width = min(count, num_entities)
+        every = torch.arange(width, device=rows.device).expand(len(rows), -1)
+        drawn = to_entities(hashed_bits(seed, rows, 0, width), size)
+        fresh = torch.where(size > width, drawn, every.masked_fill(every >= size, PADDING))
     if known is not None:
         fresh = fresh.masked_fill(known.contains(rows, fresh), PADDING)
     return torch.cat([ids[rows].long(), fresh], dim=1)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from nscaching.kernels.hashing import unsigned
 from nscaching.models import BatchQueries, Int8Table, Side
-from nscaching.sampling.base import Batch
 from nscaching.sampling.cache import Cache
 from nscaching.sampling.known import KnownPositives
 
@@ -27,12 +26,15 @@ class Int8Update:
         self._offsets, self._answers = (
             tuple(lists[side][part].numpy() for side in Side) for part in (0, 1)
         )
-        self.candidates = min(candidates, caches[Side.HEAD].num_entities)
+        entities = caches[Side.HEAD].num_entities
+        self.candidates = min(candidates, entities)
+        #: Where the entities of each part of the rows begin in the table, and how many there are.
+        self.parts = np.array([[0, entities]])
 
     def __call__(
         self,
         places: dict[Side, Tensor],
-        batch: Batch,
+        rows: dict[Side, Tensor],
         queries: BatchQueries,
         table: Int8Table,
         alpha: float,
@@ -40,13 +42,13 @@ class Int8Update:
     ) -> None:
         """Offer each row of the batch fresh entities, and keep N1 of them and of what it holds.
 
-        ``places`` are those of the batch at which a row stands for the first time.
+        ``rows`` (b,) are those of the batch, ``places`` where one stands for the first time.
         """
         from nscaching.kernels.int8_cache_cpu import update_from_int8
 
         update_from_int8(
             tuple(places[side].numpy() for side in Side),
-            tuple(batch.rows(side).numpy() for side in Side),
+            tuple(rows[side].numpy() for side in Side),
             tuple(queries.query(side).vectors.numpy() for side in Side),
             tuple(self.caches[side].ids.numpy() for side in Side),
             tuple(self.caches[side].scores.numpy().view(np.uint16) for side in Side),
@@ -55,6 +57,7 @@ class Int8Update:
             np.array([unsigned(seeds[side]) for side in Side]),
             table.values.numpy(),
             table.scale.numpy(),
+            self.parts,
             self.candidates,
             *self.caches[Side.HEAD].weighting(alpha),
         )

@@ -74,7 +74,7 @@ class NSCachingSampler(Sampler):
         pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
         self._pairs = pairs
         self.caches = {
-            side: self._make_cache(len(pair.anchor), graph.num_entities)
+            side: self._make_cache(len(pair.offsets) - 1, graph.num_entities)
             for side, pair in pairs.items()
         }
         self._updating = torch.tensor(True)  # on the host, and part of the state
@@ -176,6 +176,10 @@ class NSCachingSampler(Sampler):
     def _draw(self, batch: Batch, generator: torch.Generator) -> Candidates:
         shape = (len(batch), 1 + self.negatives)
         uniform = torch.rand(shape, generator=generator, device=self.device)
+        return self._draw_at(batch, uniform)
+
+    def _draw_at(self, batch: Batch, uniform: Tensor) -> Candidates:
+        """Draw a side and entities with given random numbers in [0, 1), (b, 1 + k)."""
         if self.options.alpha2 == 0:
             caches = tuple(self.caches[side].ids for side in Side)
             both = ((batch.head_rows, batch.tail_rows), (batch.heads, batch.tails))
@@ -230,12 +234,13 @@ class NSCachingSampler(Sampler):
         if not self._updating or self.both_sides:  # those are updated from the scores of the loss
             return []
         seeds = {side: new_seed(generator) for side in Side}
-        table = _int8_of(queries)
+        table = int8_of(queries)
         if self._int8_update is not None and table is not None:
             assert isinstance(queries, BatchQueries)
-            places = {side: self.caches[side].first_places(batch.rows(side)) for side in Side}
+            rows = {side: batch.rows(side) for side in Side}
+            places = {side: self.caches[side].first_places(rows[side]) for side in Side}
             alpha = self.options.alpha3
-            return [partial(self._int8_update, places, batch, queries, table, alpha, seeds)]
+            return [partial(self._int8_update, places, rows, queries, table, alpha, seeds)]
         return [partial(self._update, side, batch, queries, seeds[side]) for side in Side]
 
     def _update(self, side: Side, batch: Batch, queries: Queries, seed: Tensor) -> None:
@@ -308,7 +313,8 @@ class NSCachingSampler(Sampler):
             mine.copy_(state[name])
 
 
-def _int8_of(queries: Queries) -> Int8Table | None:
+def int8_of(queries: Queries) -> Int8Table | None:
+    """Return the int8 copy that candidates are scored from, if there is one."""
     return queries.model.int8 if isinstance(queries, BatchQueries) else None
 
 

@@ -63,6 +63,7 @@ class TrainingStep:
         self.dropout = dropout
         self.rejected = rejected
         self.observer: Observer | None = None
+        self.summed_from = SUMMED_FROM
 
     def __call__(
         self,
@@ -198,7 +199,7 @@ class TrainingStep:
     ) -> tuple[MatchGradients, list[RowGradients]]:
         """Return the gradients of queries, and of the rows of those entities."""
         match, table = self.model.match, self.model.entity
-        if ids.shape[1] > SUMMED_FROM and not self.optimizer.adds_rows_up("entity"):
+        if ids.shape[1] > self.summed_from and not self.optimizer.adds_rows_up("entity"):
             into = self._gradient_table()
             summed = match.backward_summed(query, table, ids, d_scores, into)
             if summed is not None:
