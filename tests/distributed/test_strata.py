@@ -26,7 +26,9 @@ def test_the_seed_decides_who_lives_where():
 
 def test_blocks_of_a_batch_cover_it():
     strata = Strata(100, 8, 0)
-    triples = [i for number in range(8) for i in range(77)[strata.block(range(number, number + 1), 77)]]
+    triples = [
+        i for number in range(8) for i in range(77)[strata.block(range(number, number + 1), 77)]
+    ]
     assert triples == list(range(77))
     assert strata.block(range(2, 4), 77) == slice(19, 38)
 

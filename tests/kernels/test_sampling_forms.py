@@ -263,6 +263,22 @@ def test_an_offer_is_the_row_and_fresh_entities_without_known_positives(form, co
 
 
 @pytest.mark.parametrize("form", kernel_forms())
+@pytest.mark.parametrize("count", [3, 6, 7, 9])
+def test_parts_of_the_rows_are_offered_entities_of_their_own_number(form, count):
+    rows = Rows(form, 9, 2, 7, "uniform")
+    batch, device, sizes = torch.tensor([0, 2, 3, 5, 6, 8]), rows.device, torch.tensor([7, 6, 5])
+    given = (rows.cache.ids, rows.cache.owner, batch.to(device), count, 7, SEEDS[1].to(device))
+    with forced(form):
+        offered = _offer(*given, None, sizes.to(device)).cpu()[:, 2:]
+    assert offered.shape[1] == min(count, 7)
+    for row, fresh in zip(batch, offered, strict=True):
+        size, width = int(sizes[row // 3]), min(count, 7)
+        every = [entity if entity < size else PADDING for entity in range(width)]
+        drawn = hashed_entities(SEEDS[1], row.view(1), width, size)[0].tolist()
+        assert fresh.tolist() == (every if width >= size else drawn)
+
+
+@pytest.mark.parametrize("form", kernel_forms())
 @pytest.mark.parametrize("length", [0, 1, 40])
 def test_first_places_are_where_a_row_stands_first(form, length):
     stamps = torch.zeros(9, dtype=torch.int64)

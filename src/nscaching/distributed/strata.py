@@ -86,7 +86,10 @@ class StratumGraph:
 
 def _known(pairs: PairRows, strata: Strata, numbers: Sequence[int]) -> PairRows:
     places = strata.places[pairs.answers]
-    stratum, pair = places // strata.stride, np.repeat(np.arange(len(pairs)), np.diff(pairs.offsets))
+    stratum, pair = (
+        places // strata.stride,
+        np.repeat(np.arange(len(pairs)), np.diff(pairs.offsets)),
+    )
     counts, answers = [], []
     for number in numbers:
         inside = stratum == number
