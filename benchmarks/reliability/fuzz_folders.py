@@ -92,7 +92,7 @@ def read_nodes(folder: Path) -> Any:
 
 def read_comparison(folder: Path) -> Any:
     """Read what a resumed comparison takes from an earlier session."""
-    from nscaching.experiments.compare.api import _earlier
+    from nscaching.experiments.compare import _earlier
 
     before = _earlier(folder)
     return [] if before is None else [vars(result) for result in before.runs]

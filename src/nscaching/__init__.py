@@ -19,7 +19,8 @@ from nscaching.kernels import availability  # noqa: F401  (first: it sets up thr
 if TYPE_CHECKING:
     from nscaching.evaluation import ClassificationReport, RankingMetrics, RankingReport, Verdicts
     from nscaching.evaluation.reliability import CalibrationReport
-    from nscaching.experiments.compare import Comparison, compare
+    from nscaching.experiments.compare import compare
+    from nscaching.experiments.comparison import Comparison
     from nscaching.experiments.tune import SearchResult, tune
     from nscaching.graph import KnowledgeGraph, load_graph
     from nscaching.graph.ingest import ingest
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 #: Where each public name is defined: it is loaded when it is first used, torch with it.
 _DEFINED_IN = {
     "evaluation": ("ClassificationReport", "RankingMetrics", "RankingReport", "Verdicts"),
-    "experiments.compare": ("Comparison", "compare"),
+    "experiments.compare": ("compare",),
+    "experiments.comparison": ("Comparison",),
     "experiments.tune": ("SearchResult", "tune"),
     "graph": ("KnowledgeGraph", "load_graph"),
     "graph.ingest": ("ingest",),

@@ -15,6 +15,7 @@ from nscaching.experiments.runner import (
     TrialLog,
     failure,
     run_all,
+    seconds_per_epoch,
     state_of,
 )
 from nscaching.training import Progress
@@ -200,3 +201,26 @@ def test_an_executor_is_kept_busy(log):
     run_all(sweep, executor)
     assert executor.most == 2
     assert sorted(sweep.records) == list("abcde")
+
+
+def epoch(number, seconds):
+    return {"event": "epoch", "epoch": number, "loss": 1.0, "seconds": seconds}
+
+
+#: The first epoch takes 10 s, the others 2 s; a validation takes 5 s.
+LINES = [
+    epoch(1, 10.0),
+    epoch(2, 12.0),
+    {"event": "evaluation", "epoch": 2, "split": "valid", "seconds": 5.0},
+    epoch(3, 19.0),
+    epoch(4, 21.0),
+]
+
+
+def test_an_epoch_is_one_of_the_sampler_itself_and_not_its_first():
+    assert seconds_per_epoch(LINES, 0) == 2
+    pretrained = [epoch(n, 100.0 * n) for n in (1, 2, 3)]
+    pretrained += [epoch(4, 350.0), epoch(5, 360.0), epoch(6, 370.0)]
+    assert seconds_per_epoch(pretrained, 3) == 10
+    assert seconds_per_epoch([epoch(1, 3.0)], 0) == 3
+    assert seconds_per_epoch([], 0) is None

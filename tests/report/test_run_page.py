@@ -7,7 +7,7 @@ import pytest
 import nscaching as ns
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.report.page import try_to_write
+from nscaching.report.markup import try_to_write
 from nscaching.report.run_page import run_page
 
 from ..conftest import counting_steps, random_graph

@@ -22,7 +22,8 @@ from nscaching.cli.command import (
     table,
     whole_numbers,
 )
-from nscaching.experiments.compare import Comparison, compare
+from nscaching.experiments.compare import compare
+from nscaching.experiments.comparison import Comparison
 from nscaching.experiments.tune import SearchResult, tune
 from nscaching.experiments.tune.api import Gain
 from nscaching.experiments.tune.space import NodeSearchOptions, SearchOptions

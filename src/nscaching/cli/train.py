@@ -32,8 +32,7 @@ from nscaching.distributed.launch import is_main, is_worker, launch
 from nscaching.errors import TrainingInterrupted, UserError, stop_signal
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph import reading_progress
-from nscaching.report.markup import thinned
-from nscaching.report.page import try_to_write
+from nscaching.report.markup import thinned, try_to_write
 from nscaching.runs.api import make_config, make_trainer, merged_options, recipe_config, train
 from nscaching.runs.run import Run
 from nscaching.sampling.shared_rows import row_counts

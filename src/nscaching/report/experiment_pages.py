@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,28 +13,34 @@ import numpy as np
 from nscaching.models import SCORING
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.markup import (
+    FILE_NAME,
     Column,
     Html,
+    Section,
     bar,
     command,
+    command_line,
     count,
     facts,
     note,
     paragraph,
     plural,
+    render,
+    repeating,
     share,
     short,
     table,
     tag,
     tiles,
+    write,
 )
-from nscaching.report.page import FILE_NAME, Section, command_line, render, repeating, write
 from nscaching.report.pictures import curves_chart, effect_charts
 from nscaching.training import TrainConfig
+from nscaching.training.diagnostics import training_seconds
 from nscaching.training.progress import duration
 
 if TYPE_CHECKING:
-    from nscaching.experiments.compare import Comparison
+    from nscaching.experiments.comparison import Comparison
     from nscaching.experiments.tune import SearchResult
 
 METRICS = {"mrr": "MRR on valid", "hits@10": "Hits@10 on valid"}
@@ -58,6 +64,27 @@ _MOST_TRIALS = 60
 
 
 @dataclass(frozen=True)
+class Curve:
+    """Validations of one run in order, each array of shape (n,)."""
+
+    epochs: np.ndarray
+    seconds: np.ndarray  #: of training until then, validations not counted
+    mrr: np.ndarray
+    hits_at_10: np.ndarray
+
+
+def read_curve(lines: Iterable[Mapping[str, Any]]) -> Curve:
+    """Read the validations of a run from the lines of its ``metrics.jsonl``."""
+    trained = dict(training_seconds(lines := list(lines)))
+    points = [
+        (line["epoch"], trained.get(line["epoch"], 0.0), line["mrr"], line["hits@10"])
+        for line in lines
+        if line.get("event") == "evaluation" and line.get("split") == "valid"
+    ]
+    return Curve(*np.array(points, dtype=np.float64).reshape(-1, 4).T)
+
+
+@dataclass(frozen=True)
 class Band:
     """Several runs as one line: the mean, and the lowest and highest. Shapes: (n,)."""
 
@@ -72,6 +99,24 @@ class Band:
         """Return the line of a metric over seconds or epochs."""
         parts = (getattr(self, axis), self.mean[metric], self.low[metric], self.high[metric])
         return Series(self.label, *(part.tolist() for part in parts))
+
+
+def band(label: str, curves: Sequence[Curve]) -> Band | None:
+    """Bring the runs of several seeds together, at the epochs that all of them validated."""
+    curves = [curve for curve in curves if len(curve.epochs)]
+    common = [set(curve.epochs.tolist()) for curve in curves]
+    if not common or not (shared := sorted(set.intersection(*common))):
+        return None
+    stacked = {
+        name: np.stack([getattr(each, field)[np.isin(each.epochs, shared)] for each in curves])
+        for name, field in {"mrr": "mrr", "hits@10": "hits_at_10", "seconds": "seconds"}.items()
+    }
+    seconds = stacked.pop("seconds").mean(0)
+    mean, low, high = (
+        {name: over(values, axis=0) for name, values in stacked.items()}
+        for over in (np.mean, np.min, np.max)
+    )
+    return Band(label, np.array(shared), seconds, mean, low, high)
 
 
 def comparison_charts(bands: Sequence[Band]) -> list[Chart]:

@@ -18,8 +18,11 @@ from nscaching.report.explorer import FILE_NAME as EXPLORER
 from nscaching.report.explorer import too_large, write_explorer
 from nscaching.report.explorer_answers import ExplorerAnswers
 from nscaching.report.markup import (
+    FILE_NAME,
     Column,
     Html,
+    Section,
+    command_line,
     count,
     facts,
     join,
@@ -27,19 +30,14 @@ from nscaching.report.markup import (
     paragraph,
     plural,
     rank,
+    render,
+    repeating,
     share,
     short,
     table,
     tag,
     thinned,
     tiles,
-)
-from nscaching.report.page import (
-    FILE_NAME,
-    Section,
-    command_line,
-    render,
-    repeating,
     try_to_write,
     write,
 )

@@ -22,7 +22,7 @@ from nscaching.evaluation import score_triples
 from nscaching.evaluation.metrics import METRICS, fact_values
 from nscaching.experiments.paper.definitions import Cell, decided_by_search
 from nscaching.experiments.paper.results import Row
-from nscaching.experiments.runs import RunResult, make_run, measured, read_curve
+from nscaching.experiments.runner import RunResult, make_run, measured
 from nscaching.experiments.tune import SearchResult, tune
 from nscaching.experiments.tune.space import PAPERS_FIRST
 from nscaching.experiments.tune.trials import SearchFolder
@@ -32,6 +32,7 @@ from nscaching.models import Side
 from nscaching.nodes import NodeGraph
 from nscaching.nodes.api import method_scores
 from nscaching.nodes.tasks import SHARES
+from nscaching.report.experiment_pages import read_curve
 from nscaching.report.markup import thinned
 from nscaching.runs.api import decided, make_config, make_trainer
 from nscaching.sampling.cache import PADDING

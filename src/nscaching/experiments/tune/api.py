@@ -35,7 +35,7 @@ from nscaching.experiments.tune.trials import RUNNING, CurvePoint, SearchFolder,
 from nscaching.experiments.tune.workers import Workers
 from nscaching.options import Options
 from nscaching.report.experiment_pages import write_search_page
-from nscaching.report.page import try_to_write
+from nscaching.report.markup import try_to_write
 from nscaching.report.pictures import draw_search
 from nscaching.runs.api import refuse_both
 from nscaching.training import Progress

@@ -19,7 +19,7 @@ import numpy as np
 from nscaching.artefacts.files import write_atomically, write_text
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.evaluation import find_leakage
-from nscaching.experiments.compare.comparison import (
+from nscaching.experiments.comparison import (
     CompareFolder,
     Comparison,
     Variant,
@@ -27,20 +27,27 @@ from nscaching.experiments.compare.comparison import (
     read_comparison,
     read_variants,
 )
-from nscaching.experiments.runner import Record, Sweep, TrialLog, run_all
-from nscaching.experiments.runs import (
+from nscaching.experiments.runner import (
+    Record,
     RunResult,
-    band,
+    Sweep,
+    TrialLog,
     changes,
     finished,
     make_run,
     measured,
-    read_curve,
+    run_all,
 )
 from nscaching.graph import GraphSource, KnowledgeGraph, load_graph
 from nscaching.graph.datasets import known_dataset
-from nscaching.report.experiment_pages import Band, comparison_charts, write_comparison_page
-from nscaching.report.page import try_to_write
+from nscaching.report.experiment_pages import (
+    Band,
+    band,
+    comparison_charts,
+    read_curve,
+    write_comparison_page,
+)
+from nscaching.report.markup import try_to_write
 from nscaching.report.pictures import write_svg
 from nscaching.runs.api import load_run, make_config, merged_options, refuse_both, resumed_config
 from nscaching.sampling import SAMPLERS

@@ -8,12 +8,12 @@ import pytest
 
 import nscaching as ns
 from nscaching.artefacts import FolderLock
-from nscaching.experiments import runs
-from nscaching.experiments.compare import api
+from nscaching.experiments import compare as api
+from nscaching.experiments import runner
 from nscaching.training import RunFolder
 
-from ...conftest import graph_of
-from ...training.helpers import kept_bits, ring, train, write_folder
+from ..conftest import graph_of
+from ..training.helpers import kept_bits, ring, train, write_folder
 
 SMALL = {
     "dim": 4,
@@ -44,8 +44,8 @@ def trained(monkeypatch):
         calls.append(options["out"].name)
         return train_itself(*args, **options)
 
-    train_itself = runs.train
-    monkeypatch.setattr(runs, "train", counted)
+    train_itself = runner.train
+    monkeypatch.setattr(runner, "train", counted)
     return calls
 
 
@@ -168,7 +168,7 @@ def test_resuming_skips_what_is_finished_and_does_the_rest(data, tmp_path, train
 
 def test_a_stopped_comparison_goes_on_to_the_same_end(data, tmp_path, monkeypatch):
     whole = compare(data, "uniform,nscaching,bernoulli", out=tmp_path / "whole")
-    train_itself = runs.train
+    train_itself = runner.train
 
     def stopped(*args, **options):
         if options["out"].name == "nscaching-seed0":
@@ -176,7 +176,7 @@ def test_a_stopped_comparison_goes_on_to_the_same_end(data, tmp_path, monkeypatc
             raise ns.TrainingInterrupted("Stopped by SIGINT")
         return train_itself(*args, **options)
 
-    monkeypatch.setattr(runs, "train", stopped)
+    monkeypatch.setattr(runner, "train", stopped)
     with pytest.raises(ns.TrainingInterrupted, match="1 of 3 runs") as error:
         compare(data, "uniform,nscaching,bernoulli", out=tmp_path / "C")
     assert f"nscaching compare --resume --out {tmp_path / 'C'}" in str(error.value)

@@ -3,7 +3,7 @@
 import pytest
 
 from nscaching import UserError
-from nscaching.experiments.compare.comparison import read_variants
+from nscaching.experiments.comparison import read_variants
 
 
 def options_of(given):

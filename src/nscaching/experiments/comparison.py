@@ -28,7 +28,7 @@ from nscaching.evaluation.metrics import (
     paired_difference,
     within_noise,
 )
-from nscaching.experiments.runs import RunResult
+from nscaching.experiments.runner import RunResult
 from nscaching.sampling import SAMPLERS
 
 #: The numbers of a row: the mean over seeds, and under ``NAME_spread`` the standard deviation.
