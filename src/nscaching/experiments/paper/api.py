@@ -365,14 +365,15 @@ class CellSweep(Sweep[Planned]):
 def _found(row: Row) -> str:
     if row["error"]:
         return f"failed: {row['error'].splitlines()[0]}"
-    split = "test" if row.get("test") else "valid"
+    split = "test" if row.get("test") or row.get("f1") else "valid"
     numbers = [
         f"{name} {row[split][name]:.4f}"
         for name in ("mrr", "hits@10", "accuracy", "micro_f1")
         if name in (row.get(split) or {})
     ]
-    epochs = f"best of {row['epochs']} epochs at {row.get('best_epoch')}"
-    return f"{split} {', '.join(numbers) or 'diverged'}, {epochs}, {row['wall']:.1f} s"
+    numbers += [f"{name} {value:.4f}" for name, value in row.get("f1", {}).items()]
+    best = f", best of {row['epochs']} epochs at {row['best_epoch']}" if "best_epoch" in row else ""
+    return f"{split} {', '.join(numbers) or 'diverged'}{best}, {row['wall']:.1f} s"
 
 
 def _chosen_for(planned: Planned) -> tuple[str, ...]:
