@@ -64,7 +64,7 @@ def test_a_picture_is_drawn(traced, tmp_path):
     assert invoke("trace", traced, "--plot", picture).code == 0
     drawn = picture.read_text()
     assert drawn.startswith("<svg")
-    assert "Negatives that have a loss" in drawn
+    assert "Negatives with non-zero loss" in drawn
     assert "end trace.png in .svg" in complaint("trace", traced, "--plot", tmp_path / "trace.png")
 
 

@@ -52,7 +52,7 @@ def test_numbers_are_those_of_the_evaluation(page, nasty_run):
 
 def test_the_trace_is_shown_and_held_out_facts_are_marked(page, nasty_run):
     words = read(page).words
-    assert "Negatives that have a loss" in words
+    assert "Negatives with non-zero loss" in words
     assert "False negatives" in words
     rows = [line for line in nasty_run.trace if line["event"] == "row"]
     for line in rows[-3:]:

@@ -20,7 +20,7 @@ from nscaching.runs.run import Run
 from nscaching.training import Progress
 
 AnswerFile = Annotated[
-    Path | None, typer.Option(help="Write them to a .csv, .tsv, .parquet or .json file.")
+    Path | None, typer.Option(help="Write the answers to a .csv, .tsv, .parquet or .json file.")
 ]
 _COLUMNS = {"mrr": "MRR", "mr": "MR", "amri": "AMRI"} | {
     f"hits@{k}": f"Hits@{k}" for k in (1, 3, 10)
@@ -78,11 +78,13 @@ def classify_command(
     file: Path | None = flag(
         None, "Instead: a file of triples to label, of any kind that train reads."
     ),
-    seed: int = flag(0, "Which negatives are drawn, where the data has none.", min=0),
-    replaced: str = flag("tail", "Side that drawn negatives replace: tail, head or either."),
+    seed: int = flag(0, "Seed for drawing negatives, where the data set has none.", min=0),
+    replaced: str = flag(
+        "tail", "Side that is corrupted in drawn negatives: tail, head or either."
+    ),
     device: Device = "auto",
 ) -> Output:
-    """Tell true triples from false ones, by a threshold for each relation learnt on valid."""
+    """Classify triples as true or false, by a threshold per relation learnt on valid."""
     if file is not None and split is not None:
         raise UserError("Give --split or --file, not both.")
     loaded = load_run(run, device)
@@ -155,13 +157,13 @@ def predict_command(
     k: int = flag(10, "Answers per question.", "-k", "--count", min=1),
     known: bool = flag(False, "Show facts of the graph among the answers, marked.", "--known"),
     contradictions: bool = flag(
-        False, "Show second answers where the relation has one, marked.", "--contradictions"
+        False, "Show answers that contradict a fact of the graph, marked.", "--contradictions"
     ),
     unlikely: bool = flag(
         False, "Show answers never seen with the relation and below 1 %, marked.", "--unlikely"
     ),
     by: str = flag("probability", "What answers are ordered by: probability or score."),
-    explain: bool = flag(False, "Say what speaks for each answer and against it.", "--explain"),
+    explain: bool = flag(False, "List the evidence for and against each answer.", "--explain"),
     out: AnswerFile = None,
     device: Device = "auto",
 ) -> Output:
@@ -251,15 +253,15 @@ def _neighbours(run: Run, entity: str, k: int) -> Output:
 @command()
 def discover_command(
     run: RunPath,
-    n: int = flag(20, "Facts wanted.", "-n", "--count", min=1),
+    n: int = flag(20, "Number of facts.", "-n", "--count", min=1),
     relation: list[str] | None = flag(
         None, "Only facts of this relation; may be given several times."
     ),
     head: list[str] | None = flag(None, "Only facts with this head; may be given several times."),
     tail: list[str] | None = flag(None, "Only facts with this tail; may be given several times."),
-    per_question: int = flag(3, "Answers to one question (head, relation, ?) at most.", min=1),
-    per_answer: int | None = flag(None, "Facts with the same relation and tail at most.", min=1),
-    per_relation: int | None = flag(None, "Facts of one relation at most.", min=1),
+    per_question: int = flag(3, "Most answers per question (head, relation, ?).", min=1),
+    per_answer: int | None = flag(None, "Most facts with the same relation and tail.", min=1),
+    per_relation: int | None = flag(None, "Most facts per relation.", min=1),
     contradictions: bool = flag(
         False, "Keep facts that contradict the graph, marked as such.", "--contradictions"
     ),

@@ -177,7 +177,9 @@ def _searched(result: SearchResult) -> list[Part]:
     if (found := result.importance) is not None:
         effects = ((each.name, f"{each.alone:.2f}", f"{each.total:.2f}") for each in found.effects)
         fit = f"surrogate of {found.trials} trials, cross-validated R² {found.fit:.2f}"
-        parts.append(table(f"\nWhat mattered ({fit})", ("", "alone", "total"), effects))
+        parts.append(
+            table(f"\nImportance of the hyperparameters ({fit})", ("", "alone", "total"), effects)
+        )
     else:
         parts.append(f"\n{result.importance_note}")
     settings = ", ".join(f"{name} {_cell(value)}" for name, value in best.config.items())

@@ -21,7 +21,7 @@ COMMANDS = {
     "train": "Train embeddings of a knowledge graph and keep the best model.",
     "compare": "Train several samplers with the same options and budget, side by side.",
     "evaluate": "Rank the held-out facts of a run: filtered link prediction.",
-    "classify": "Tell true triples from false ones, by a threshold per relation.",
+    "classify": "Classify triples as true or false, by a threshold per relation.",
     "predict": "Ask a run for heads, tails, scores or neighbours.",
     "discover": "List the most probable facts that a graph lacks.",
     "update": "Learn from new facts, and from facts accepted and rejected.",

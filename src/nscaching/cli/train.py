@@ -47,7 +47,7 @@ from nscaching.training.tracing.snapshots import Line
 
 #: Counters of a traced epoch, with the head of their column and how a number is shown.
 _COUNTERS = {
-    "nonzero_loss": ("with loss", "{:.1%}"),
+    "nonzero_loss": ("non-zero loss", "{:.1%}"),
     "repeated": ("repeated", "{:.2%}"),
     "gradient_norm": ("gradient", "{:.3g}"),
     "false_sampled": ("false, sampled", "{:.4%}"),
@@ -78,11 +78,9 @@ def train_command(
     report: bool = flag(True, "Write report.html into the run folder.", "--report/--no-report"),
     dry_run: bool = flag(False, "Show sizes and memory of the run, without training.", "--dry-run"),
     processes: int = flag(
-        1, "Train on so many processes of this machine, with sharded tables.", min=1
+        1, "Processes on this machine that train together, with sharded tables.", min=1
     ),
-    max_restarts: int = flag(
-        3, "How often --processes starts again after a process is lost.", min=0
-    ),
+    max_restarts: int = flag(3, "How often --processes are restarted after one is lost.", min=0),
     hosts: int = flag(
         1, "With --dry-run: hosts that --processes are spread over by torchrun.", min=1
     ),
@@ -90,7 +88,7 @@ def train_command(
     quiet: Quiet = False,
     **options: Any,
 ) -> Output | None:
-    """Train embeddings of a graph, keep the best, and look at the test split once."""
+    """Train embeddings of a graph, keep the best model, and evaluate it once on test."""
     asked = merged_options(config, options)
     if dry_run:
         return _plan(data, asked, processes, Network(hosts, bandwidth))
@@ -203,7 +201,9 @@ def trace_command(
         None, "Show gradient norms over all negatives of 'HEAD|RELATION|TAIL'."
     ),
     plot: Path | None = flag(None, "Draw the counters and gradient norms into this SVG file."),
-    out: Path | None = flag(None, "Where a run trained here goes.", shown="runs/...-trace"),
+    out: Path | None = flag(
+        None, "Folder of the run that is trained first.", shown="runs/...-trace"
+    ),
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     **options: Any,

@@ -149,8 +149,8 @@ def comparison_page(comparison: Comparison, bands: Sequence[Band]) -> str:
     options = [(name.replace("_", " "), short(value)) for name, value in {**own, **given}.items()]
     sections = [
         Section("result", "The result", _result(comparison, rows)),
-        Section("curves", "How each got there", [curves]),
-        Section("same", "What was the same for all", [facts(options)]),
+        Section("curves", "Learning curves", [curves]),
+        Section("same", "Common options", [facts(options)]),
         Section("repeat", "Repeat it", _repeat_comparison(comparison)),
     ]
     data = Path(comparison.data).name if comparison.data else "a graph"
@@ -235,7 +235,7 @@ def search_page(result: SearchResult) -> str:
     sections = [
         Section("best", "The best settings", best),
         Section("curve", "How the search went", [note(said), row(charts)]),
-        Section("importance", "What mattered", _importance(result)),
+        Section("importance", "Importance of the hyperparameters", _importance(result)),
         Section("trials", "The trials", [_trials(result)]),
         Section("repeat", "Repeat it", _repeat_search(result)),
     ]
@@ -268,8 +268,8 @@ def _importance(result: SearchResult) -> list[Html]:
         note(
             f"A model of the {found.trials} longest trials was asked about thousands of settings. "
             "Alone is the share of its variance that an option explains by itself, total adds what "
-            "it does together with others. Believe it as far as it fits: on trials it had not seen "
-            f"it explains a share of {found.fit:.2f} of the variance (cross-validated R²)."
+            "it does together with others. Trust it as far as the model fits: on trials it had not "
+            f"seen it explains a share of {found.fit:.2f} of the variance (cross-validated R²)."
         ),
         tag("div", table("Share of the variance", columns, rows), class_="narrow"),
         row(effect_charts(found, result.metric.name)),

@@ -197,8 +197,8 @@ def effect_charts(importance: Importance, metric: str) -> list[Chart]:
 
 #: Title of a chart, and the counters in it with their labels.
 _CHARTS: dict[str, dict[str, str]] = {
-    "Negatives that have a loss": {"nonzero_loss": "share"},
-    "Negatives seen before": {"repeated": "share"},
+    "Negatives with non-zero loss": {"nonzero_loss": "share"},
+    "Repeated negatives": {"repeated": "share"},
     "False negatives": {"false_cached": "in the cache", "false_sampled": "sampled"},
     "Recall of the hardest": {"recall": "share"},
     "Norm of the batch gradient": {"gradient_norm": "l2"},

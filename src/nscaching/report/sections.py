@@ -61,8 +61,8 @@ def quality(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
     parts = [
         note(
             f"Every fact of {report.split} was asked twice, once for its head and once for its "
-            "tail; the true entity was ranked among all entities that do not make another fact of "
-            "the graph. MRR is the mean of 1/rank, Hits@k the share of ranks up to k."
+            "tail; the true entity was ranked among all entities, filtered: without those that "
+            "make another known fact. MRR is the mean of 1/rank, Hits@k the share of ranks up to k."
         ),
         _metrics("By side", "asked for", sides),
         _metrics("By cardinality, heads to tails", "class", report.per_cardinality),
@@ -170,7 +170,7 @@ def new_facts(run: Run) -> list[Html]:
     return [
         note(
             "The most probable facts that the graph does not contain, of "
-            f"{asked} with the most facts: one answer per question, two per answer. They are "
+            f"{asked} with the most facts: one tail per question, each at most twice. They are "
             "predictions, not facts. More of them:"
         ),
         _later(run),
@@ -213,11 +213,11 @@ def inside_the_cache(trace: Sequence[Line], window: int) -> list[Html]:
             snapshots.setdefault(line["row"], []).append(line)
     parts = [
         note(
-            "A negative teaches something only while it has a loss (one that is never zero counts "
-            f"from {LEAST_LOSS} on). It was seen before if its triple had it in the {window} "
-            "epochs before, and is false if valid or test hold it as a fact, which training cannot "
-            "know. The recall is the share of a cache row that is among the entities which score "
-            "highest of all; it tells whether the cache keeps up with the model."
+            "A negative has a gradient only while its loss is not zero (above "
+            f"{LEAST_LOSS} for losses that never reach zero). It is repeated if its triple had it "
+            f"in the {window} epochs before, and a false negative if it is a fact of valid or "
+            "test, which training cannot know. The recall is the share of a cache row that is "
+            "among the highest-scoring entities of all: whether the cache keeps up with the model."
         ),
         row(counter_charts(trace)),
     ]

@@ -334,7 +334,7 @@ def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importanc
     chosen, epochs = _comparable(trials)
     if len(chosen) < FEWEST_TRIALS:
         return (
-            "Which options mattered cannot be told: there are fewer than "
+            "There is no importance of hyperparameters: there are fewer than "
             f"{FEWEST_TRIALS} finished trials of equal length."
         )
     configspace = configuration_space(space, seed)
@@ -349,8 +349,8 @@ def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importanc
     fit = _cross_validated_r2(forest, points, scores)
     if fit <= 0:
         return (
-            f"Which options mattered cannot be told: a model of the {len(chosen)} trials predicts "
-            f"others no better than their mean does (cross-validated R² {fit:.2f})."
+            f"There is no importance of hyperparameters: a model of the {len(chosen)} trials "
+            f"predicts others no better than their mean does (cross-validated R² {fit:.2f})."
         )
     predict = forest(points, scores)
     sample, again = (
