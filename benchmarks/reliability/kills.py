@@ -214,7 +214,7 @@ def _first(one: Any, other: Any) -> str:
 def damage(folder: Path) -> str | None:
     """Say what is not whole in a folder that a killed process left."""
     from nscaching.errors import UserError
-    from nscaching.runs.check import check_folder
+    from nscaching.runs.checks import check_folder
 
     if not (folder / "nscaching.json").exists():
         return None

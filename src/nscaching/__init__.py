@@ -18,7 +18,7 @@ from nscaching.kernels import availability  # noqa: F401  (first: it sets up thr
 
 if TYPE_CHECKING:
     from nscaching.evaluation import ClassificationReport, RankingMetrics, RankingReport, Verdicts
-    from nscaching.evaluation.reliability import CalibrationReport
+    from nscaching.evaluation.calibration import CalibrationReport
     from nscaching.experiments.compare import compare
     from nscaching.experiments.comparison import Comparison
     from nscaching.experiments.tune import SearchResult, tune
@@ -54,7 +54,7 @@ _DEFINED_IN = {
         "load_node_graph",
         "load_nodes",
     ),
-    "evaluation.reliability": ("CalibrationReport",),
+    "evaluation.calibration": ("CalibrationReport",),
     "runs.api": ("load_run", "train"),
     "runs.explain": ("Explanation",),
     "runs.predictions": ("Predictions",),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nscaching.runs.check import check_folder
+from nscaching.runs.checks import check_folder
 
 OPTIONS = ["world", "--recipe", "paper", "--dim", "8", "--device", "cpu", "--strata", "4"]
 OPTIONS += ["--epochs", "6", "--valid-every", "3", "--checkpoint-seconds", "0", "--no-report"]

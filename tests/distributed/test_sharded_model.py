@@ -12,7 +12,7 @@ from nscaching.distributed.launch import ALONE
 from nscaching.distributed.sharded_model import INDEX, ShardedModel, write_shards
 from nscaching.errors import UserError
 from nscaching.models import Side
-from nscaching.runs.check import check_folder
+from nscaching.runs.checks import check_folder
 from nscaching.runs.run import Run
 from nscaching.training import RunFolder
 

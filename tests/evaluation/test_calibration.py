@@ -8,8 +8,14 @@ import torch
 
 from nscaching import KnowledgeGraph, UserError
 from nscaching.evaluation import calibration
-from nscaching.evaluation.calibration import Calibration, claims_of, fit_calibration
+from nscaching.evaluation.calibration import (
+    Calibration,
+    expected_calibration_error,
+    fit_calibration,
+    reliability_bins,
+)
 from nscaching.evaluation.evidence import Evidence
+from nscaching.evaluation.negatives import claims_of
 from nscaching.evaluation.regression import _newton, expit, fit_curve
 from nscaching.models import SCORING, Side
 
@@ -189,3 +195,11 @@ def test_many_relations_are_looked_at_in_part():
     assert np.mean([len(kept) for kept, _ in drawn]) < 110
     assert all(0 in kept for kept, _ in drawn)  # it has many facts
     assert np.mean([(1 / share).sum() for _, share in drawn]) == pytest.approx(200, rel=0.1)
+
+
+def test_the_error_of_probabilities():
+    chances = np.array([0.05, 0.05, 0.95, 0.95])
+    bins = reliability_bins(chances, np.array([False, True, True, True]), bins=10)
+    assert [part.count for part in bins] == [2, 0, 0, 0, 0, 0, 0, 0, 0, 2]
+    assert bins[0].true == 0.5
+    assert expected_calibration_error(bins) == pytest.approx((2 * 0.45 + 2 * 0.05) / 4)

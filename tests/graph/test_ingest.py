@@ -78,8 +78,7 @@ def test_many_files_and_blocks_give_one_graph(tmp_path, monkeypatch):
     parts.mkdir()
     for number in range(3):
         (parts / f"part-{number}.tsv").write_text("".join(lines[number::3]))
-    original = files.text_blocks
-    monkeypatch.setattr("nscaching.graph.ingest.text_blocks", lambda path: original(path, 700))
+    monkeypatch.setattr(files, "BLOCK", 700)
     graph, loaded = ingest(parts, tmp_path / "store"), load_graph(tmp_path / "all.tsv")
     assert named(graph) == named(loaded)
     assert graph.duplicates == loaded.duplicates
@@ -155,8 +154,7 @@ def test_a_graph_that_can_spare_nothing_says_so(tmp_path):
     ],
 )
 def test_bad_input_is_named_and_leaves_nothing(tmp_path, monkeypatch, name, content, said):
-    original = files.text_blocks
-    monkeypatch.setattr("nscaching.graph.ingest.text_blocks", lambda path: original(path, 500))
+    monkeypatch.setattr(files, "BLOCK", 500)
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UserError) as raised:

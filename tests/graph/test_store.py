@@ -10,7 +10,7 @@ from nscaching import KnowledgeGraph, UserError, ingest, load_graph
 from nscaching.graph import store
 from nscaching.graph.pairs import pair_rows
 from nscaching.graph.store import GraphStore
-from nscaching.runs.check import check_folder
+from nscaching.runs.checks import check_folder
 from tests.graph.test_ingest import named, random_lines
 
 pytest.importorskip("duckdb")

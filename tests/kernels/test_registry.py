@@ -7,7 +7,7 @@ for bit where it chooses entities. A kernel without a case here fails the last t
 import pytest
 import torch
 
-from nscaching import losses, optim, sampling  # noqa: F401  (they register kernels)
+from nscaching import evaluation, losses, optim, sampling  # noqa: F401  (they register kernels)
 from nscaching.kernels.registry import CPU, GPU, KERNELS, PLAIN, forced, form_for
 from nscaching.models.match import NO_VIEW, PROJECTION, UNIT
 from nscaching.sampling.cache import QUANTILE
@@ -50,6 +50,13 @@ class Case:
 
     def asked(self):
         return torch.arange(self.b) + self.b * self.below(2, self.b)
+
+    def ranked(self):
+        """Return scores with ties, those of true entities, and what is known, the true one too."""
+        scores, true = self.below(5, self.b, self.n).float(), self.below(self.n, self.b)
+        known = self.below(3, self.b, self.n) == 0
+        known[torch.arange(self.b), true] = True
+        return scores, scores.gather(1, true.unsqueeze(1))[:, 0], *known.nonzero(as_tuple=True)
 
     def bilinear(self):
         """ComplEx's terms, with reciprocal rows from 2 on."""
@@ -120,6 +127,7 @@ CASES = {
         c.floats(c.n, 2 * c.d),
         c.floats(c.b, c.n),
     ),
+    "count_better": lambda c: c.ranked(),
     "bilinear_forward": lambda c: c.bilinear(),
     "bilinear_backward": lambda c: (*c.bilinear(), c.asked(), c.floats(c.b, 2 * c.d)),
     "translation_forward": lambda c: (*c.translation(NO_VIEW), c.floats(c.b, c.d)),

@@ -11,12 +11,12 @@ import torch
 from nscaching.kernels import availability
 from nscaching.nodes import embed_nodes, plain
 from nscaching.nodes.training import SkipGram, SkipGramStep
-from nscaching.nodes.walks import Noise, Walker, WalkWindows
+from nscaching.nodes.windows import Noise, Walker, WalkWindows
 
 from ..conftest import seeded
 from .helpers import graph_from, random_edges, two_cliques
-from .test_samplers import setting
 from .test_training import some_windows
+from .test_windows import setting
 
 
 @pytest.fixture

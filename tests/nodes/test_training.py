@@ -5,7 +5,7 @@ from torch.nn.functional import softplus
 
 from nscaching.nodes.plain import LOSS_EVERY
 from nscaching.nodes.training import SkipGram, SkipGramStep
-from nscaching.nodes.walks import Windows
+from nscaching.nodes.windows import Windows
 
 from ..conftest import seeded
 

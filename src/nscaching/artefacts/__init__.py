@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nscaching.artefacts.folder import MARKER, ArtefactFolder, artefact_id
-from nscaching.artefacts.lock import FolderLock
+from nscaching.artefacts.folder import MARKER, ArtefactFolder, FolderLock, artefact_id
 
 __all__ = ["MARKER", "ArtefactFolder", "FolderLock", "artefact_id"]

@@ -25,8 +25,7 @@ from nscaching.cli.command import (
 )
 from nscaching.errors import shown
 from nscaching.runs.api import load_run, make_config
-from nscaching.runs.check import check_folder
-from nscaching.runs.doctor import Examination, examine, missing_extras
+from nscaching.runs.checks import Examination, check_folder, examine, missing_extras
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.benchmarking import describe_machine, time_run
 from nscaching.training.devices import pick_device

@@ -14,8 +14,7 @@ from nscaching.evaluation.classification import (
     learn_thresholds,
     score_triples,
 )
-from nscaching.evaluation.leakage import Leakage, find_leakage
-from nscaching.evaluation.metrics import RankingMetrics, RankingReport
+from nscaching.evaluation.metrics import Leakage, RankingMetrics, RankingReport, find_leakage
 from nscaching.evaluation.negatives import Drawing, SeededNegatives, seeded_negatives
 from nscaching.evaluation.ranking import Ranks, rank_triples
 

@@ -25,12 +25,13 @@ import numpy.typing as npt
 import torch
 
 from nscaching.errors import UserError
+from nscaching.evaluation.classification import score_triples
 from nscaching.evaluation.evidence import Evidence, Features, Positions
+from nscaching.evaluation.negatives import claims_of
 from nscaching.evaluation.ranking import KnownAnswers, known_positives
 from nscaching.evaluation.regression import Curve, expit, fit_curve
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.names import REJECTED, SPLITS
-from nscaching.graph.pairs import contained
+from nscaching.graph.names import REJECTED, Bools, Floats, Integers, Longs
 from nscaching.models import EmbeddingModel, Side
 
 FORMAT = 3
@@ -49,8 +50,6 @@ _OWN_OF_CLAIMS, _OWN_OF_ANSWERS = (0, 2, 4, 8), (0, 2, 6)
 #: What the weights are where facts are too few to tell: about those of graphs with many.
 _EXPECTED_OF_CLAIMS = (0.5, 0.2, 0.3, 0.2, *(0.5, 0.0, 0.3, -1.0), *(0.0, 0.0, 0.3, -1.0))
 _EXPECTED_OF_ANSWERS = (1.0, 0.2, *(1.0, 0.0, 0.2, -2.0), *(0.0, 0.0, 1.0, -4.0))
-
-Ids = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True)
@@ -123,46 +122,9 @@ def digest_of(model: EmbeddingModel) -> str:
     return digest.hexdigest()
 
 
-def claims_of(
-    graph: KnowledgeGraph, facts: Ids, *, seed: int = 0
-) -> tuple[Ids, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return facts with a negative of the right type and one of any type for each.
-
-    Either side of a fact is replaced, by a fair coin. Returns triples (n, 3), whether each is true,
-    and whether each is a negative of any type. Negatives that the graph holds as facts are left
-    out.
-    """
-    random = np.random.default_rng([seed, 1])
-    known = np.concatenate([graph.split(split) for split in SPLITS])
-    typed, free = facts.copy(), facts.copy()
-    for negatives in (typed, free):
-        column = np.where(random.random(len(facts)) < 0.5, 0, 2)
-        drawn: Ids = random.integers(graph.num_entities, size=len(facts))
-        if negatives is typed:
-            drawn = _of_right_type(graph, facts[:, 1], column, random.random(len(facts)), drawn)
-        negatives[np.arange(len(facts)), column] = drawn
-    made = np.concatenate([typed, free])
-    new = ~contained(made, known, graph.num_entities, graph.num_relations)
-    kept = np.concatenate([np.ones(len(facts), dtype=bool), new])
-    kind = np.repeat(["fact", "typed", "any"], len(facts))[kept]
-    return np.concatenate([facts, made[new]]), kind == "fact", kind == "any"
-
-
-def _of_right_type(
-    graph: KnowledgeGraph, relations: Ids, column: Ids, share: Features, otherwise: Ids
-) -> Ids:
-    """Draw, for each relation and column, an entity that stands there in training."""
-    drawn = otherwise.copy()
-    for place in (0, 2):
-        pairs = np.unique(graph.train[:, [1, place]].astype(np.int64), axis=0)
-        first = np.searchsorted(pairs[:, 0], relations, side="left")
-        count = np.searchsorted(pairs[:, 0], relations, side="right") - first
-        mine = (column == place) & (count > 0)
-        drawn[mine] = pairs[first[mine] + (share[mine] * count[mine]).astype(np.int64), 1]
-    return drawn
-
-
-def _fit_answers(evidence: Evidence, facts: Ids, refused: Ids, side: Side, seed: int) -> Curve:
+def _fit_answers(
+    evidence: Evidence, facts: Integers, refused: Integers, side: Side, seed: int
+) -> Curve:
     """Fit the probability that an answer to a question for this side is a missing fact.
 
     A rejected fact weighs as much as a fact of valid.
@@ -194,7 +156,7 @@ def _fit_answers(evidence: Evidence, facts: Ids, refused: Ids, side: Side, seed:
 
 def _question_sample(
     evidence: Evidence, side: Side, random: np.random.Generator
-) -> tuple[Ids, Ids, npt.NDArray[np.float64]]:
+) -> tuple[Integers, Integers, Floats]:
     """Return anchors, relations and weights of questions: plausible ones, and some others.
 
     Half of the plausible ones are drawn evenly and half as often as the anchor has answers: most
@@ -232,9 +194,7 @@ def _question_sample(
     )
 
 
-def _some_relations(
-    graph: KnowledgeGraph, random: np.random.Generator
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def _some_relations(graph: KnowledgeGraph, random: np.random.Generator) -> tuple[Longs, Floats]:
     """Return relations whose questions are looked at, and the probability of each to be among them.
 
     All, unless entities and relations are many: then as likely as they have facts.
@@ -254,7 +214,7 @@ def _candidates(
     side: Side,
     questions: tuple[npt.NDArray[Any], ...],
     random: np.random.Generator,
-) -> tuple[Ids, npt.NDArray[np.float64], Features]:
+) -> tuple[Integers, Floats, Features]:
     """Return negatives of questions, how many each stands for, and their features of the score.
 
     The best ones, some of the right type and some others. Questions are anchors, relations and
@@ -303,7 +263,7 @@ def _sample_size(graph: KnowledgeGraph) -> int:
     return int(np.clip(_SCORES / max(1, graph.num_entities), _FEWEST_FACTS, _MOST_FACTS))
 
 
-def _some(triples: Ids, count: int, random: np.random.Generator) -> Ids:
+def _some(triples: Integers, count: int, random: np.random.Generator) -> Integers:
     """Return at most so many triples, drawn without replacement, in their order."""
     if len(triples) <= count:
         return triples.astype(np.int64)
@@ -313,13 +273,101 @@ def _some(triples: Ids, count: int, random: np.random.Generator) -> Ids:
 def claim_probabilities(
     evidence: Evidence,
     calibration: Calibration,
-    triples: Ids,
+    triples: Integers,
     prior: float = 0.5,
     positions: Positions | None = None,
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """Return the probability of claims, each true with probability ``prior`` before it is seen.
 
     ``positions`` are those of the training triples, unless others are given.
     """
     logits = calibration.claims.logits(evidence.of_triples(triples, positions), triples[:, 1])
     return expit(logits + np.log(prior / (1 - prior)))
+
+
+# How good they are: reliability diagrams and expected calibration error --------------------------
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """Triples whose probability lies between two bounds."""
+
+    low: float
+    high: float
+    count: int
+    predicted: float  #: mean probability; NaN for no triple
+    true: float  #: share that is true; NaN for no triple
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """How probabilities compare with how many triples are true, before and after calibration.
+
+    Before: the logistic function of the raw score. ECE is the expected calibration error, the mean
+    distance of probability and share over the bins.
+    """
+
+    split: str
+    count: int
+    facts: int
+    ece: float
+    ece_before: float
+    brier: float
+    brier_before: float
+    bins: tuple[ReliabilityBin, ...]
+    bins_before: tuple[ReliabilityBin, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain values; NaN becomes None."""
+        plain = dict(self.__dict__)
+        for name in ("bins", "bins_before"):
+            plain[name] = [
+                {key: None if value != value else value for key, value in part.__dict__.items()}
+                for part in plain[name]
+            ]
+        return plain
+
+    def __repr__(self) -> str:
+        return (
+            f"<CalibrationReport of {self.split}: ECE {self.ece:.4f} "
+            f"(before {self.ece_before:.4f}), {self.count:,} triples>"
+        )
+
+
+def calibration_report(
+    evidence: Evidence, calibration: Calibration, *, split: str, seed: int = 0, bins: int = 15
+) -> CalibrationReport:
+    """Compare probabilities with truth on a split's facts and negatives of both kinds."""
+    graph = evidence.graph
+    triples, true, _ = claims_of(graph, graph.split(split).astype(np.int64), seed=seed + 1)
+    after = claim_probabilities(evidence, calibration, triples, float(true.mean()))
+    before = expit(score_triples(evidence.model, triples).astype(np.float64))
+    reliability = [reliability_bins(chances, true, bins) for chances in (after, before)]
+    errors = [expected_calibration_error(part) for part in reliability]
+    return CalibrationReport(
+        split=split,
+        count=len(triples),
+        facts=int(true.sum()),
+        ece=errors[0],
+        ece_before=errors[1],
+        brier=float(((after - true) ** 2).mean()),
+        brier_before=float(((before - true) ** 2).mean()),
+        bins=reliability[0],
+        bins_before=reliability[1],
+    )
+
+
+def reliability_bins(chances: Floats, true: Bools, bins: int = 15) -> tuple[ReliabilityBin, ...]:
+    """Return what a reliability diagram draws: bins of equal width. Shapes: (n,), (n,)."""
+    place = np.minimum((chances * bins).astype(np.int64), bins - 1)
+    count = np.bincount(place, minlength=bins)
+    with np.errstate(invalid="ignore"):  # NaN for an empty bin
+        means = [np.bincount(place, each, bins) / count for each in (chances, true)]
+    parts = zip(count.tolist(), *(mean.tolist() for mean in means), strict=True)
+    return tuple(ReliabilityBin(n / bins, (n + 1) / bins, *part) for n, part in enumerate(parts))
+
+
+def expected_calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
+    """Return the distance of probability and share, averaged over triples."""
+    off = sum(part.count * abs(part.predicted - part.true) for part in bins if part.count)
+    return off / max(1, sum(part.count for part in bins))

@@ -11,11 +11,11 @@ import torch
 
 from nscaching.artefacts.showing import frame, html_table
 from nscaching.errors import UserError
-from nscaching.evaluation.negatives import Drawing, seeded_negatives
+from nscaching.evaluation.negatives import Drawing, claims_of, seeded_negatives
 from nscaching.graph import KnowledgeGraph
+from nscaching.graph.names import Bools, Floats, Ids, Integers
 from nscaching.models import EmbeddingModel
 
-_Floats = npt.NDArray[np.float64]
 _Limits = np.finfo(np.float32)
 
 
@@ -23,21 +23,18 @@ _Limits = np.finfo(np.float32)
 class Thresholds:
     """One threshold per relation; a triple is taken as true from its threshold on."""
 
-    values: _Floats  #: (relations,), ``overall`` for a relation that had nothing to learn from
-    own: npt.NDArray[np.bool_]  #: (relations,), whether the relation has a threshold of its own
+    values: Floats  #: (relations,), ``overall`` for a relation that had nothing to learn from
+    own: Bools  #: (relations,), whether the relation has a threshold of its own
     overall: float  #: the best single threshold for all relations
 
-    def margins(self, scores: npt.ArrayLike, relations: npt.NDArray[np.integer]) -> _Floats:
+    def margins(self, scores: npt.ArrayLike, relations: Integers) -> Floats:
         """Return how far each score is above the threshold of its relation; from 0 on: true."""
-        above: _Floats = _finite(scores) - self.values[relations]
+        above: Floats = _finite(scores) - self.values[relations]
         return above
 
 
 def fit_thresholds(
-    scores: npt.ArrayLike,
-    relations: npt.NDArray[np.integer],
-    true: npt.NDArray[np.bool_],
-    num_relations: int,
+    scores: npt.ArrayLike, relations: Integers, true: Bools, num_relations: int
 ) -> Thresholds:
     """Return the thresholds of highest accuracy on labelled triples. Shapes: (n,) three times.
 
@@ -57,9 +54,7 @@ def fit_thresholds(
     return Thresholds(values, own, overall)
 
 
-def _best_cuts(
-    scores: _Floats, groups: npt.NDArray[np.integer], true: npt.NDArray[np.bool_], prefer: float
-) -> _Floats:
+def _best_cuts(scores: Floats, groups: Integers, true: Bools, prefer: float) -> Floats:
     """Return the best threshold of each group that occurs, in the order of the groups.
 
     There is a cut before each triple of a group in the order of scores, and one after the last.
@@ -86,11 +81,11 @@ def _best_cuts(
     possible = np.concatenate([below < scores, np.ones(len(first), dtype=bool)])
     cut, gain, owner = cut[possible], gain[possible], owner[possible]
     ranked = np.lexsort((cut, np.abs(cut - prefer), -gain, owner))
-    best: _Floats = cut[ranked][np.flatnonzero(np.diff(owner[ranked], prepend=-1))]
+    best: Floats = cut[ranked][np.flatnonzero(np.diff(owner[ranked], prepend=-1))]
     return best
 
 
-def _finite(scores: npt.ArrayLike) -> _Floats:
+def _finite(scores: npt.ArrayLike) -> Floats:
     """Return scores as float64; one that is not a number is the lowest there is."""
     given = np.asarray(scores, dtype=np.float64)
     lowest, highest = float(_Limits.min), float(_Limits.max)
@@ -104,16 +99,16 @@ _BLOCK = 1 << 15
 class Verdicts(NamedTuple):
     """Whether each triple is true by its threshold, and by how much."""
 
-    labels: npt.NDArray[np.bool_]  #: (n,)
-    margins: npt.NDArray[np.float64]  #: (n,) score minus threshold; true from 0 on
+    labels: Bools  #: (n,)
+    margins: Floats  #: (n,) score minus threshold; true from 0 on
 
 
 @dataclass(frozen=True)
 class LabelledTriples:
     """Facts and negatives of a split."""
 
-    triples: npt.NDArray[np.int32]  #: (n, 3)
-    true: npt.NDArray[np.bool_]  #: (n,)
+    triples: Ids  #: (n, 3)
+    true: Bools  #: (n,)
     seeded: bool  #: whether the negatives were drawn, and are not the data set's own
     notes: tuple[str, ...] = ()  #: sentences on negatives that break the rule
 
@@ -206,7 +201,7 @@ def labelled_triples(
 
 
 @torch.no_grad()
-def score_triples(model: EmbeddingModel, triples: npt.NDArray[np.integer]) -> np.ndarray:
+def score_triples(model: EmbeddingModel, triples: Integers) -> np.ndarray:
     """Score triples of ids: higher is more plausible. Shapes: (n, 3) -> (n,)."""
     scores = np.empty(len(triples), dtype=np.float32)
     for start in range(0, len(triples), _BLOCK):
@@ -236,8 +231,6 @@ def learn_thresholds(
         )
     triples, true = valid.triples, valid.true
     if any_type and valid.seeded:
-        from nscaching.evaluation.calibration import claims_of
-
         seed = drawing.seed if drawing is not None else 0
         made, _, of_any_type = claims_of(graph, graph.valid, seed=seed)
         triples = np.concatenate([triples, made[of_any_type].astype(triples.dtype)])
@@ -254,9 +247,7 @@ def best_accuracy(model: EmbeddingModel, given: LabelledTriples, num_relations: 
     return float(((thresholds.margins(scores, relations) >= 0) == given.true).mean())
 
 
-def classify_triples(
-    model: EmbeddingModel, thresholds: Thresholds, triples: npt.NDArray[np.integer]
-) -> Verdicts:
+def classify_triples(model: EmbeddingModel, thresholds: Thresholds, triples: Integers) -> Verdicts:
     """Say of triples of ids whether each is true. Shape: (n, 3)."""
     margins = thresholds.margins(score_triples(model, triples), triples[:, 1])
     return Verdicts(margins >= 0, margins)

@@ -24,9 +24,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, KnownBySide, chunk_rows
+from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, chunk_rows, known_answers
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.names import SPLITS
+from nscaching.graph.names import SPLITS, Bools, Floats, Integers, Longs
 from nscaching.graph.pairs import pair_keys, ranges
 from nscaching.models import EmbeddingModel, Side
 
@@ -39,23 +39,22 @@ _FLOOR = 1e-3
 #: Bytes of columns that are kept once they have been computed.
 _KEPT_BYTES = 1 << 27
 
-Floats = npt.NDArray[np.float32]
-
 
 @dataclass(frozen=True)
 class Column:
     """All entities in one position."""
 
-    counts: Floats  #: (entities,) training facts in which each stands there
-    fit: Floats  #: (entities,) log of the mean share of its other positions' entities found there
+    counts: npt.NDArray[np.float32]  #: (entities,) training facts in which each stands there
+    #: (entities,) log of the mean share of its other positions' entities found there
+    fit: npt.NDArray[np.float32]
 
     @property
-    def seen(self) -> npt.NDArray[np.bool_]:
+    def seen(self) -> Bools:
         """Whether each entity stands there in training; shape: (entities,)."""
         return np.asarray(self.counts > 0)
 
     @property
-    def plausible(self) -> npt.NDArray[np.bool_]:
+    def plausible(self) -> Bools:
         """Whether each entity was seen there or fits; shape: (entities,)."""
         return np.asarray(self.seen | (self.fit >= np.log(PLAUSIBLE)))
 
@@ -115,7 +114,7 @@ class Positions:
             self._columns[place] = self._compute(place)
         return self._columns[place]
 
-    def rows(self, side: Side, relation: int, entities: npt.NDArray[np.integer]) -> Column:
+    def rows(self, side: Side, relation: int, entities: Integers) -> Column:
         """Return some entities in the position ``side`` of a relation, at the cost of those."""
         place = int(side) * self.num_relations + relation
         if place in self._columns:
@@ -123,11 +122,11 @@ class Positions:
             return Column(whole.counts[entities], whole.fit[entities])
         return self._compute(place, np.asarray(entities, dtype=np.int64))
 
-    def entities_at(self, side: Side, relation: int) -> npt.NDArray[np.int64]:
+    def entities_at(self, side: Side, relation: int) -> Longs:
         """Return the entities that were seen in the position ``side`` of a relation, ascending."""
         return self._entity[self._lines_at[int(side) * self.num_relations + relation]]
 
-    def _compute(self, place: int, entities: npt.NDArray[np.int64] | None = None) -> Column:
+    def _compute(self, place: int, entities: Longs | None = None) -> Column:
         """Return a column, or its rows of some entities."""
         lines = self._lines_at[place]
         here = self._entity[lines]
@@ -170,7 +169,7 @@ _SHARPNESS = 8
 #: whole entity table.
 _CACHE_BYTES, _FEWEST_ROWS = 1 << 23, 24
 
-Features = npt.NDArray[np.float64]
+Features = Floats
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ class Evidence:
     ) -> None:
         self.model, self.graph, self.memory_mb = model, graph, memory_mb
         self.positions = Positions.of(graph)
-        self.known = KnownBySide(graph, graph.train[:0])
+        self.known = known_answers(graph, graph.train[:0])
         #: What scores are multiplied with before the softmax.
         self.temperature = 1.0 if temperature is None else temperature
         if temperature is None:
@@ -223,8 +222,8 @@ class Evidence:
     def ask(
         self,
         side: Side,
-        anchors: npt.NDArray[np.integer],
-        relations: npt.NDArray[np.integer],
+        anchors: Integers,
+        relations: Integers,
         worth: Callable[[Tensor], Tensor] | None = None,
     ) -> Questions:
         """Score all entities for each question; training answers do not count. (b,), (b,).
@@ -235,8 +234,8 @@ class Evidence:
         device = self.model.device
         scores = self.model.score_all(
             side,
-            torch.from_numpy(np.asarray(anchors, dtype=np.int64)).to(device),
-            torch.from_numpy(np.asarray(relations, dtype=np.int64)).to(device),
+            torch.as_tensor(anchors, device=device).long(),
+            torch.as_tensor(relations, device=device).long(),
         ).float()
         mean = scores.mean(dim=1)
         if not bool(mean.isfinite().all()):  # a score that is no number is the worst
@@ -286,14 +285,14 @@ class Evidence:
         return norms
 
     def known_answers(
-        self, side: Side, anchors: npt.NDArray[np.integer], relations: npt.NDArray[np.integer]
+        self, side: Side, anchors: Integers, relations: Integers
     ) -> tuple[Tensor, Tensor]:
         """Return the training answers of questions as (row, entity) lists."""
         row, entity = self.known[side].of(anchors, relations)
         device = self.model.device
         return torch.from_numpy(row).to(device), torch.from_numpy(entity).to(device)
 
-    def score_features(self, triples: npt.NDArray[np.integer], side: Side) -> Features:
+    def score_features(self, triples: Integers, side: Side) -> Features:
         """Return the features of the score within the question that asks for one side; (n, 2)."""
         anchor, target = (2, 0) if side is Side.HEAD else (0, 2)
         found = np.empty((len(triples), len(SCORE_FEATURES)))
@@ -313,7 +312,7 @@ class Evidence:
         return found
 
     def entity_features(
-        self, triples: npt.NDArray[np.integer], side: Side, positions: Positions | None = None
+        self, triples: Integers, side: Side, positions: Positions | None = None
     ) -> Features:
         """Return the features of the entity on one side of each triple; (n, 4)."""
         found = np.empty((len(triples), len(ENTITY_FEATURES)))
@@ -328,7 +327,7 @@ class Evidence:
         side: Side,
         relation: int,
         positions: Positions | None = None,
-        entities: npt.NDArray[np.integer] | None = None,
+        entities: Integers | None = None,
     ) -> Features:
         """Return the features of all entities on one side of a relation, or of some; (n, 4).
 
@@ -346,7 +345,7 @@ class Evidence:
         return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
 
     def of_answers(
-        self, triples: npt.NDArray[np.integer], side: Side, positions: Positions | None = None
+        self, triples: Integers, side: Side, positions: Positions | None = None
     ) -> Features:
         """Return the features of triples as answers to the question for one side; (n, 10)."""
         other = Side(1 - side)
@@ -357,9 +356,7 @@ class Evidence:
         ]
         return np.concatenate(parts, axis=1)
 
-    def of_triples(
-        self, triples: npt.NDArray[np.integer], positions: Positions | None = None
-    ) -> Features:
+    def of_triples(self, triples: Integers, positions: Positions | None = None) -> Features:
         """Return the features of triples, as answers to both of their questions; (n, 12)."""
         sides = (Side.TAIL, Side.HEAD)
         scores = [self.score_features(triples, side) for side in sides]
@@ -392,7 +389,7 @@ class Evidence:
         return float(unit * tried[int(likelihood.argmax())])
 
 
-def _groups(relations: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+def _groups(relations: Integers) -> Iterator[tuple[int, Longs]]:
     """Yield each relation that occurs with the places where it does."""
     order = np.argsort(relations, kind="stable")
     values, first = np.unique(relations[order], return_index=True)

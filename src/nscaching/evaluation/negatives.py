@@ -1,4 +1,4 @@
-"""One fixed negative per fact of a split, for data sets that come without any.
+"""Negatives of the facts of a split, for data sets that come without any: fixed by a seed.
 
 They are made like the negatives that FB13 comes with (Socher et al. 2013), which the paper's source
 (Wang et al. 2014) follows: the tail is replaced by another entity that the relation has as a tail
@@ -12,17 +12,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, PairRows, pair_rows
-from nscaching.graph.names import SPLITS
-from nscaching.graph.pairs import SideName
+from nscaching.graph.names import SPLITS, Bools, Floats, Ids, Integers, Longs
+from nscaching.graph.pairs import SideName, contained
 
 #: Which entity of a fact a negative may replace.
 REPLACED = ("tail", "head", "either")
 
-_Longs = npt.NDArray[np.int64]
 _COLUMNS: dict[SideName, int] = {"head": 0, "tail": 2}
 
 
@@ -46,7 +44,7 @@ class Drawing:
 class SeededNegatives:
     """Negatives of a split, and for how many facts the rule could not be kept."""
 
-    triples: npt.NDArray[np.int32]  #: (n, 3), in the order of the split; some facts have none
+    triples: Ids  #: (n, 3), in the order of the split; some facts have none
     out_of_place: int  #: negatives whose entity the relation never has on that side
     missing: int  #: facts for which every other entity makes a known fact
 
@@ -101,17 +99,17 @@ class _Pool:
 
     pairs: PairRows
     column: int
-    entities: _Longs
-    start: _Longs
-    size: _Longs
-    places: _Longs
+    entities: Longs
+    start: Longs
+    size: Longs
+    places: Longs
 
     @cached_property
-    def free(self) -> _Longs:
+    def free(self) -> Longs:
         """How many entities of the pool complete a pair to no known fact; shape: (rows,)."""
         return self.size[self.pairs.relation] - np.diff(self.pairs.offsets)
 
-    def draw(self, rows: _Longs, share: npt.NDArray[np.float64]) -> _Longs:
+    def draw(self, rows: Longs, share: Floats) -> Longs:
         """Return one free entity per row: the one at this share, in [0, 1), of the free ones."""
         nth = (share * self.free[rows]).astype(np.int64)
         # An answer comes before the nth free entity if at most n free ones come before it.
@@ -124,14 +122,14 @@ class _Pool:
         return int(self.size.max(initial=0)) + 1
 
     @cached_property
-    def _keys(self) -> _Longs:
+    def _keys(self) -> Longs:
         """For every answer its row and the number of free entities before it, as one number."""
         row = np.repeat(np.arange(len(self.pairs)), np.diff(self.pairs.offsets))
         free_before = self.places - (np.arange(len(row)) - self.pairs.offsets[row])
         return row * self._width + free_before
 
 
-def _among_seen(graph: KnowledgeGraph, facts: npt.NDArray[np.int32], side: SideName) -> _Pool:
+def _among_seen(graph: KnowledgeGraph, facts: Ids, side: SideName) -> _Pool:
     """Return the entities that a relation has on this side of its facts."""
     pairs = pair_rows(facts, side, graph.num_entities, graph.num_relations)
     relation = np.repeat(pairs.relation, np.diff(pairs.offsets)).astype(np.int64)
@@ -157,3 +155,45 @@ def _among_all(graph: KnowledgeGraph, seen: _Pool) -> _Pool:
         size=np.full(graph.num_relations, graph.num_entities),
         places=seen.pairs.answers.astype(np.int64),
     )
+
+
+# Claims -------------------------------------------------------------------------------------------
+
+
+def claims_of(
+    graph: KnowledgeGraph, facts: Integers, *, seed: int = 0
+) -> tuple[Integers, Bools, Bools]:
+    """Return facts with a negative of the right type and one of any type for each.
+
+    Either side of a fact is replaced, by a fair coin. Returns triples (n, 3), whether each is true,
+    and whether each is a negative of any type. Negatives that the graph holds as facts are left
+    out.
+    """
+    random = np.random.default_rng([seed, 1])
+    known = np.concatenate([graph.split(split) for split in SPLITS])
+    typed, free = facts.copy(), facts.copy()
+    for negatives in (typed, free):
+        column = np.where(random.random(len(facts)) < 0.5, 0, 2)
+        drawn: Integers = random.integers(graph.num_entities, size=len(facts))
+        if negatives is typed:
+            drawn = _of_right_type(graph, facts[:, 1], column, random.random(len(facts)), drawn)
+        negatives[np.arange(len(facts)), column] = drawn
+    made = np.concatenate([typed, free])
+    new = ~contained(made, known, graph.num_entities, graph.num_relations)
+    kept = np.concatenate([np.ones(len(facts), dtype=bool), new])
+    kind = np.repeat(["fact", "typed", "any"], len(facts))[kept]
+    return np.concatenate([facts, made[new]]), kind == "fact", kind == "any"
+
+
+def _of_right_type(
+    graph: KnowledgeGraph, relations: Integers, column: Integers, share: Floats, otherwise: Integers
+) -> Integers:
+    """Draw, for each relation and column, an entity that stands there in training."""
+    drawn = otherwise.copy()
+    for place in (0, 2):
+        pairs = np.unique(graph.train[:, [1, place]].astype(np.int64), axis=0)
+        first = np.searchsorted(pairs[:, 0], relations, side="left")
+        count = np.searchsorted(pairs[:, 0], relations, side="right") - first
+        mine = (column == place) & (count > 0)
+        drawn[mine] = pairs[first[mine] + (share[mine] * count[mine]).astype(np.int64), 1]
+    return drawn

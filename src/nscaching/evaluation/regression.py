@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.evaluation.evidence import SCORE_FEATURES, Features
+from nscaching.graph.names import Bools, Floats, Integers
 
 #: Ridge penalties of what all relations share and of what one relation adds.
 _SHARED_PENALTY, _OWN_PENALTY = 1.0, 10.0
@@ -17,28 +18,26 @@ _NEWTON_STEPS = 60
 _LEAST_SLOPE = 1e-3
 _LEAST_SPREAD = 0.1
 
-Ids = npt.NDArray[np.integer]
-
 
 @dataclass(frozen=True)
 class Curve:
     """A logistic regression: shared weights, and for each relation what it adds to some of them."""
 
-    weights: npt.NDArray[np.float64]  #: (features,)
-    intercepts: npt.NDArray[np.float64]  #: (relations,)
-    own: npt.NDArray[np.float64]  #: (relations, features), added to the weights
+    weights: Floats  #: (features,)
+    intercepts: Floats  #: (relations,)
+    own: Floats  #: (relations, features), added to the weights
 
-    def of_relation(self, relation: int) -> npt.NDArray[np.float64]:
+    def of_relation(self, relation: int) -> Floats:
         """Return the weights of one relation; positive for the score. Shape: (features,)."""
         return self._sound(self.weights + self.own[relation])
 
-    def logits(self, features: Features, relations: Ids) -> npt.NDArray[np.float64]:
+    def logits(self, features: Features, relations: Integers) -> Floats:
         """Return the log-odds of triples. Shapes: (n, features), (n,) -> (n,)."""
         weights = self._sound(self.weights + self.own)[relations]
-        made: npt.NDArray[np.float64] = (features * weights).sum(axis=1)
+        made: Floats = (features * weights).sum(axis=1)
         return made + self.intercepts[relations]
 
-    def _sound(self, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _sound(self, weights: Floats) -> Floats:
         first = weights[..., : len(SCORE_FEATURES)]
         np.maximum(first, _LEAST_SLOPE, out=first)  # a better score is always a better answer
         return weights
@@ -61,9 +60,9 @@ class Curve:
 
 def fit_curve(
     features: Features,
-    relations: Ids,
-    true: npt.NDArray[np.bool_],
-    weights: npt.NDArray[np.float64],
+    relations: Integers,
+    true: Bools,
+    weights: Floats,
     num_relations: int,
     own: tuple[int, ...],
     expected: npt.ArrayLike = 0.0,
@@ -87,9 +86,9 @@ def fit_curve(
 
 def _fitted(
     features: Features,
-    relations: Ids,
-    true: npt.NDArray[np.bool_],
-    weights: npt.NDArray[np.float64],
+    relations: Integers,
+    true: Bools,
+    weights: Floats,
     num_relations: int,
     own: tuple[int, ...],
     expected: npt.ArrayLike,
@@ -118,12 +117,12 @@ def _fitted(
 def _newton(
     shared: Features,
     own: Features,
-    relations: Ids,
-    true: npt.NDArray[np.float64],
-    weights: npt.NDArray[np.float64],
-    expected: npt.NDArray[np.float64],
+    relations: Integers,
+    true: Floats,
+    weights: Floats,
+    expected: Floats,
     num_relations: int,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Minimise the weighted logistic loss with ridge penalties; rows in the order of relations.
 
     Newton's method, exact: what relations add is independent given what they share, so that each
@@ -183,13 +182,13 @@ def _newton(
     return beta, everyone
 
 
-def expit(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def expit(logits: Floats) -> Floats:
     """Return the probabilities of log-odds."""
-    chances: npt.NDArray[np.float64] = 1 / (1 + np.exp(-np.clip(logits, -500, 500)))
+    chances: Floats = 1 / (1 + np.exp(-np.clip(logits, -500, 500)))
     return chances
 
 
-def _rounded(values: npt.NDArray[np.float64]) -> Any:
+def _rounded(values: Floats) -> Any:
     """Return nested lists of numbers with six digits; additions that are zero stay short."""
     if values.ndim > 1:
         return [_rounded(row) for row in values]

@@ -10,8 +10,9 @@ from nscaching.graph.datasets import (
 )
 from nscaching.graph.files import reading_progress
 from nscaching.graph.knowledge_graph import KnowledgeGraph
-from nscaching.graph.loading import GraphSource, as_graph, load_graph, read_triples, split_triples
+from nscaching.graph.loading import GraphSource, as_graph, load_graph, read_triples
 from nscaching.graph.pairs import PairRows, RelationStatistics, TrainingRows, pair_rows
+from nscaching.graph.splitting import split_triples
 
 __all__ = [
     "DatasetInfo",

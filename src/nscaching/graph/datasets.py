@@ -6,7 +6,6 @@ the checksum of every file is checked.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
@@ -126,11 +125,9 @@ class _Bar:
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file as hexadecimal digits."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    import pooch
+
+    return str(pooch.file_hash(str(path)))
 
 
 def extract(archive: Path, wanted: Mapping[str, str], folder: Path) -> None:

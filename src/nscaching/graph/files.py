@@ -7,7 +7,6 @@ import gzip
 import io
 import lzma
 import os
-import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,8 @@ Progress = Callable[[int, int | None, str], None]
 _PROGRESS: ContextVar[Progress | None] = ContextVar("nscaching_progress", default=None)
 #: Files from this size on report their progress.
 _LARGE = 64 << 20
+#: Bytes that are read at once.
+BLOCK = 1 << 24
 
 BOM = b"\xef\xbb\xbf"
 _OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -52,149 +53,87 @@ def stem_of(path: Path) -> str:
 
 
 class Source:
-    """The bytes of a file, unpacked: a plain file stays on disk, any other is held in memory."""
+    """Some lines of a file, or all of it, in memory; ``first_line`` is the number of the first.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._held: Any = None
-        try:
-            packed = path.suffix.lower() in _OPENERS
-            if packed or not path.is_file():
-                self._held = _held(path, _OPENERS[path.suffix.lower()] if packed else _open)
-            else:
-                _open(path).close()
-        except OSError as error:
-            raise unreadable(path, error) from error
+    The memory is Arrow's own. Arrow's threads may outlive a failed parse: if they held Python's
+    memory they would need the interpreter to let go of it, and crash a process that is about to
+    exit.
+    """
 
-    #: The number of its first line in the file.
-    first_line = 1
-
-    def arrow(self) -> Any:
-        """Return a reader for Arrow that holds no memory of Python.
-
-        Arrow's threads may outlive a failed parse. If they held Python's memory they would need
-        the interpreter to let go of it, and crash a process that is about to exit.
-        """
-        if self._held is not None:
-            return pa.BufferReader(self._held)
-        return pa.OSFile(os.fsencode(self.path))  # Arrow takes names that are no UTF-8 as bytes
-
-    def open(self) -> IO[bytes]:
-        """Return a stream of the bytes after a byte order mark."""
-        stream: Any = _open(self.path) if self._held is None else io.BytesIO(self._held)
-        if stream.read(len(BOM)) != BOM:
-            stream.seek(0)
-        return stream  # type: ignore[no-any-return]
-
-    def read(self, most: int = -1) -> bytes:
-        """Return the bytes after a byte order mark, at most so many."""
-        with self.open() as stream:
-            return stream.read(most)
-
-
-class Block(Source):
-    """Some lines of a file, held in memory: a file of any size is read block by block."""
-
-    def __init__(self, path: Path, content: bytes, first_line: int) -> None:
-        self.path, self.first_line, self.size = path, first_line, len(content)
-        kept = pa.BufferOutputStream()  # Arrow's own memory, see :meth:`Source.arrow`
+    def __init__(self, path: Path, content: bytes, first_line: int = 1) -> None:
+        self.path, self.first_line = path, first_line
+        kept = pa.BufferOutputStream()
         kept.write(content)
         self._held = kept.getvalue()
 
+    def arrow(self) -> Any:
+        """Return a reader for Arrow."""
+        return pa.BufferReader(self._held)
 
-def text_blocks(path: Path, size: int = 1 << 24) -> Iterator[Block]:
-    """Yield a file, packed or not, in blocks of whole lines of about so many bytes."""
-    try:
-        packed = path.suffix.lower() in _OPENERS
-        with (_OPENERS[path.suffix.lower()] if packed else _open)(path) as stream:
-            first_line, rest = 1, b""
-            while block := _next_block(stream, path, 0, size):
-                end = block.rfind(b"\n")
-                if end < 0:  # old files end lines by \r; the last one may be half of \r\n
-                    end = block.rfind(b"\r", 0, len(block) - 1)
-                if end < 0:
-                    rest += block
-                    continue
-                content, rest = rest + block[: end + 1], block[end + 1 :]
-                yield Block(path, content, first_line)
-                ends = content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n")
-                first_line += ends
-            if rest:
-                yield Block(path, rest, first_line)
-    except OSError as error:
-        raise unreadable(path, error) from error
+    def open(self) -> IO[bytes]:
+        """Return a stream of the bytes."""
+        return io.BytesIO(self._held)
+
+    def read(self) -> bytes:
+        """Return the bytes."""
+        content: bytes = self._held.to_pybytes()
+        return content
+
+
+def text_blocks(path: Path, progress: Progress | None = None) -> Iterator[Source]:
+    """Yield a file, packed or not, in blocks of whole lines; a small file is one block."""
+    first_line, held = 1, b""
+    for block in _unpacked(path, progress):
+        end = held.rfind(b"\n") + 1
+        if end == 0:  # old files end lines by \r; the last one may be half of \r\n
+            end = held.rfind(b"\r", 0, max(len(held) - 1, 0)) + 1
+        content, held = held[:end], held[end:] + block
+        if content:
+            yield Source(path, content, first_line)
+            ends = content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n")
+            first_line += ends
+    if held:
+        yield Source(path, held, first_line)
 
 
 def read_bytes(path: Path) -> bytes:
     """Return the whole file, unpacked and without a byte order mark."""
-    return Source(path).read()
+    return b"".join(_unpacked(path))
 
 
-@contextmanager
-def reading_progress(progress: Progress | None) -> Iterator[None]:
-    """Report the reading of large files inside this context."""
-    token = _PROGRESS.set(progress)
+def _unpacked(path: Path, progress: Progress | None = None) -> Iterator[bytes]:
+    """Yield the bytes of a file, unpacked, after a byte order mark.
+
+    One that unpacks to too much is refused. Progress is reported, without ``progress`` that of
+    large files as :func:`reading_progress` says.
+    """
+    opener = _OPENERS.get(path.suffix.lower())
+    report, least = (_PROGRESS.get(), _LARGE) if progress is None else (progress, 0)
     try:
-        yield
-    finally:
-        _PROGRESS.reset(token)
-
-
-@contextmanager
-def reported(reader: Any, name: str) -> Iterator[None]:
-    """Report how far Arrow has read, from a thread of our own."""
-    progress, size = _PROGRESS.get(), reader.size()
-    if progress is None or size < _LARGE:
-        yield
-        return
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.2):
-            progress(reader.tell(), size, name)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-        progress(size, size, name)
-
-
-def arrow_reader(data: bytes) -> Any:
-    """Return a reader over a copy of the data in Arrow's own memory; see :meth:`Source.arrow`."""
-    copy = pa.BufferOutputStream()
-    copy.write(data)
-    return pa.BufferReader(copy.getvalue())
-
-
-def _open(path: Path) -> IO[bytes]:
-    return path.open("rb")
-
-
-def _held(path: Path, opener: Callable[[Path], Any]) -> Any:
-    """Read a packed file, or a pipe, into Arrow's memory, and stop when it unpacks to too much."""
-    size = path.stat().st_size
-    limit = max(_ALWAYS_ALLOWED, _LARGEST_RATIO * size) if path.is_file() else None
-    kept = pa.BufferOutputStream()
-    with opener(path) as stream:
+        size = path.stat().st_size
+        total = None if opener else size
+        limit = max(_ALWAYS_ALLOWED, _LARGEST_RATIO * size) if opener and path.is_file() else None
         done = 0
-        while block := _next_block(stream, path, done):
-            done += len(block)
-            if limit is not None and done > limit:
-                raise UserError(
-                    f"{path} has {size:,} bytes and unpacks to more than {limit:,}, which no file "
-                    "of triples does; unpack it yourself if you trust it."
-                )
-            kept.write(block)
-    return kept.getvalue()
+        with opener(path) if opener else path.open("rb") as stream:
+            while block := _next_block(stream, path, done):
+                yield block if done else block.removeprefix(BOM)
+                done += len(block)
+                if limit is not None and done > limit:
+                    raise UserError(
+                        f"{path} has {size:,} bytes and unpacks to more than {limit:,}, which no "
+                        "file of triples does; unpack it yourself if you trust it."
+                    )
+                if report is not None and max(size, done) >= least:
+                    report(done, total, path.name)
+        if report is not None and max(size, done) >= least:
+            report(done, done, path.name)
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
-def _next_block(stream: Any, path: Path, done: int, size: int = 1 << 20) -> bytes:
+def _next_block(stream: Any, path: Path, done: int) -> bytes:
     try:
-        block: bytes = stream.read(size)
+        block: bytes = stream.read(BLOCK)
         return block
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -205,6 +144,16 @@ def _next_block(stream: Any, path: Path, done: int, size: int = 1 << 20) -> byte
             f"{path} is not a whole {name} file ({place}{error}); get it again, or unpack it and "
             "give the plain file."
         ) from error
+
+
+@contextmanager
+def reading_progress(progress: Progress | None) -> Iterator[None]:
+    """Report the reading of large files inside this context."""
+    token = _PROGRESS.set(progress)
+    try:
+        yield
+    finally:
+        _PROGRESS.reset(token)
 
 
 def unreadable(path: Path, error: OSError) -> UserError:

@@ -21,32 +21,22 @@ import pyarrow as pa
 
 from nscaching.errors import CannotWrite, UserError
 from nscaching.extras import need
-from nscaching.graph.columns import parquet_blocks
-from nscaching.graph.files import (
-    ENDINGS,
-    Progress,
-    folder_files,
-    kind_of,
-    no_triples,
-    stem_of,
-    text_blocks,
-    unreadable,
-)
-from nscaching.graph.hold_out import blocks_of, hold_out
-from nscaching.graph.loading import remarks
-from nscaching.graph.names import SPLITS, NamedTriples
-from nscaching.graph.rdf import RDF_KINDS, literals_dropped, ntriples_block, only_literals
+from nscaching.graph.files import ENDINGS, Progress, folder_files, kind_of, stem_of, unreadable
+from nscaching.graph.loading import triple_blocks
+from nscaching.graph.names import SPLITS
+from nscaching.graph.rdf import RDF_KINDS
+from nscaching.graph.splitting import blocks_of, count_unseen, hold_out_on_disk, remarks
 from nscaching.graph.store import (
     MOST,
     ArrayWriter,
     GraphStore,
     NameWriter,
     StoredGraph,
+    mapped_bytes,
     marker_of,
     read_pairs,
     write_pairs,
 )
-from nscaching.graph.tables import Delimited
 from nscaching.interrupt import interruption
 
 _BLOCK = 1 << 20
@@ -118,7 +108,7 @@ def ingest(
             if split:
                 (new / "train.npy").replace(spill / "all.npy")
                 sizes = work.counts["entities"], work.counts["relations"]
-                work.notes += hold_out(spill / "all.npy", new, *sizes, split, seed)
+                work.notes += hold_out_on_disk(spill / "all.npy", new, *sizes, split, seed)
             work.finish()
             shutil.rmtree(spill)
             called = name or (stem_of(first) if first.is_file() else first.resolve().name)
@@ -202,34 +192,6 @@ def _explained(duckdb: Any, memory: str, out: Path) -> Iterator[None]:
         raise CannotWrite(f"Cannot write {out} ({reason}); free some space.") from error
 
 
-# Reading ------------------------------------------------------------------------------------------
-
-
-def _blocks(path: Path, notes: list[str], progress: Progress) -> Iterator[NamedTriples]:
-    """Yield the triples of a file in blocks; add remarks to the notes."""
-    kind, count, literals, done = kind_of(path), 0, 0, 0
-    total = path.stat().st_size if path.suffix.lower() == kind and kind != ".parquet" else None
-    reader = Delimited(path, coded=False)
-    for block in parquet_blocks(path) if kind == ".parquet" else text_blocks(path):
-        if isinstance(block, NamedTriples):
-            triples = block
-        elif kind == ".nt":
-            triples, dropped = ntriples_block(block)
-            literals += dropped
-        else:
-            reading = reader.read(block)
-            triples = reading.triples
-            notes.extend(reading.notes)
-        count += len(triples)
-        done += 0 if isinstance(block, NamedTriples) else block.size
-        progress(done, total, f"reading {path.name}")
-        yield triples
-    if count == 0:
-        raise only_literals(path) if literals else no_triples(path)
-    if literals:
-        notes.append(literals_dropped(literals, path.name))
-
-
 @dataclass
 class _Ingestion:
     """The steps, in order; each leaves what it made in the folder."""
@@ -275,11 +237,17 @@ class _Ingestion:
     def _read(self, base: Any, path: Path, split: int) -> None:
         """Append the triples of a file to the table of names."""
         failed: list[BaseException] = []
+        told = f"reading {path.name}"
+        self.progress(0, None, told)
+
+        def report(done: int, total: int | None, name: str) -> None:
+            self.progress(done, total, told)
 
         def batches() -> Iterator[Any]:
             try:
-                for triples in _blocks(path, self.notes, self.progress):
-                    columns = (triples.head, triples.relation, triples.tail)
+                for block in triple_blocks(path, self.notes, report, coded=False):
+                    named = block.triples
+                    columns = (named.head, named.relation, named.tail)
                     table = pa.table([c.cast(pa.string()) for c in columns], schema=_SCHEMA)
                     yield from table.to_batches()
             except BaseException as error:  # DuckDB would tell of it in words of its own
@@ -295,7 +263,7 @@ class _Ingestion:
                 raise failed[0] from None
             raise
         base.unregister("source")
-        self.progress(1, 1, f"reading {path.name}")
+        self.progress(1, 1, told)
 
     def _number(self, base: Any, kind: str, names: str) -> None:
         """Write the distinct names, sorted, and make a table of their ids."""
@@ -351,14 +319,7 @@ class _Ingestion:
             self.progress(done, total, "pairing")
         self.progress(total, total, "pairing")
         train, *held = (np.load(self.folder / f"{split}.npy", mmap_mode="r") for split in SPLITS)
-        unseen = []
-        for count, columns in zip(sizes, ((0, 2), (1,)), strict=True):
-            missing = np.zeros(count, dtype=bool)
-            for triples in held:
-                missing[triples[:, columns]] = True
-            for block in blocks_of(train):
-                missing[block[:, columns]] = False
-            unseen.append(int(missing.sum()))
+        unseen = count_unseen(train, held, *sizes)
         known = read_pairs(self.folder, "tail")
         leaked = sum(
             int(known.contains(block[:, 0], block[:, 1], block[:, 2]).sum())
@@ -377,9 +338,7 @@ def _batches(result: Any) -> Iterator[Any]:
 def _numbered(folder: Path, kind: str, schema: Any) -> Iterator[Any]:
     """Yield the names of a folder with their ids, as Arrow batches."""
     ends = np.load(folder / f"{kind}.ends.npy", mmap_mode="r")
-    if len(ends) == 1:
-        return
-    text = np.memmap(folder / f"{kind}.names", dtype=np.uint8, mode="r")
+    text = mapped_bytes(folder / f"{kind}.names")
     for start in range(0, len(ends) - 1, _BLOCK):
         part = np.array(ends[start : start + _BLOCK + 1])
         content = text[part[0] : part[-1]].tobytes()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nscaching.errors import UserError, nearest_names, shown
-from nscaching.graph.names import SPLITS, Ids, NamedTriples, checked_names, encode
+from nscaching.graph.names import SPLITS, Ids, NamedTriples, checked_id, checked_names, encode
 from nscaching.graph.pairs import (
     RelationStatistics,
     SideName,
@@ -21,6 +21,9 @@ from nscaching.graph.pairs import (
     pair_rows,
     relation_statistics,
 )
+
+#: Names whose lengths are hashed at once.
+_BLOCK = 1 << 20
 
 
 class KnowledgeGraph:
@@ -249,13 +252,13 @@ class KnowledgeGraph:
         triples: Ids = getattr(self, name)
         return triples
 
-    def entity_id(self, name: str) -> int:
-        """Return the id of an entity by its exact name."""
-        return self._look_up(name, self.entity_ids, self.entities, "entity")
+    def entity_id(self, entity: str | int) -> int:
+        """Return the id of an entity by its exact name; one that is given is checked."""
+        return self._look_up(entity, self.entity_ids, self.entities, "entity")
 
-    def relation_id(self, name: str) -> int:
-        """Return the id of a relation by its exact name."""
-        return self._look_up(name, self.relation_ids, self.relations, "relation")
+    def relation_id(self, relation: str | int) -> int:
+        """Return the id of a relation by its exact name; one that is given is checked."""
+        return self._look_up(relation, self.relation_ids, self.relations, "relation")
 
     def answers(self, side: SideName, anchor: int, relation: int) -> dict[int, str]:
         """Return what answers (anchor, relation, ?), or (?, relation, anchor) for the side "head".
@@ -296,18 +299,11 @@ class KnowledgeGraph:
     @cached_property
     def fingerprint(self) -> str:
         """A SHA-256 over names and splits: equal for equal graphs, whatever they are called."""
-        digest = hashlib.sha256()
+        parts = []
         for names in (self.entities, self.relations):
-            # The count and the lengths go in too, so that no two lists of names read alike.
-            text = pa.array(names, pa.large_string()).buffers()
-            ends = np.frombuffer(text[1], dtype="<i8")[: len(names) + 1]
-            digest.update(np.concatenate([[len(names)], np.diff(ends)]).astype("<i8").tobytes())
-            digest.update(text[2] or b"")
-        for split in SPLITS:
-            triples = self.split(split)
-            digest.update(np.array([len(triples)], dtype="<i8").tobytes())
-            digest.update(triples.astype("<i4", copy=False).tobytes())
-        return digest.hexdigest()
+            _, ends, text = pa.array(names, pa.large_string()).buffers()
+            parts.append((np.frombuffer(ends, dtype="<i8")[: len(names) + 1], text or b""))
+        return fingerprint_of(parts, [self.split(split) for split in SPLITS])
 
     @cached_property
     def entity_ids(self) -> Mapping[str, int]:
@@ -319,7 +315,11 @@ class KnowledgeGraph:
         """The id of each relation, by its name."""
         return {name: number for number, name in enumerate(self.relations)}
 
-    def _look_up(self, name: str, ids: Mapping[str, int], names: Sequence[str], kind: str) -> int:
+    def _look_up(
+        self, name: str | int, ids: Mapping[str, int], names: Sequence[str], kind: str
+    ) -> int:
+        if not isinstance(name, str):
+            return checked_id(name, names, ids, kind)
         found = ids.get(name)
         if found is None:
             near = nearest_names(name, self._near(name, names)) or "."
@@ -359,3 +359,20 @@ class KnowledgeGraph:
             f"{self.num_relations:,} relations, {len(self.train):,} train, "
             f"{len(self.valid):,} valid, {len(self.test):,} test)"
         )
+
+
+def fingerprint_of(
+    names: Iterable[tuple[npt.NDArray[np.int64], Any]], splits: Iterable[Ids]
+) -> str:
+    """Return a SHA-256 over lists of names, each by where they end and their bytes, and splits."""
+    digest = hashlib.sha256()
+    for ends, text in names:
+        # The count and the lengths go in too, so that no two lists of names read alike.
+        digest.update(np.array([len(ends) - 1], dtype="<i8").data)
+        for start in range(0, len(ends) - 1, _BLOCK):
+            digest.update(np.diff(ends[start : start + _BLOCK + 1]).astype("<i8").data)
+        digest.update(text)
+    for triples in splits:
+        digest.update(np.array([len(triples)], dtype="<i8").data)
+        digest.update(np.ascontiguousarray(triples, dtype="<i4").data)
+    return digest.hexdigest()

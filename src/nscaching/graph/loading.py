@@ -1,8 +1,9 @@
-"""Graphs from every kind of source, and valid and test held out so that the test is fair."""
+"""Graphs from every kind of source."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,15 +13,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nscaching.errors import NSCachingError, UserError, nearest_names, shown
-from nscaching.graph.columns import read_parquet
 from nscaching.graph.datasets import fetch_dataset, known_dataset, list_datasets
-from nscaching.graph.files import Source, folder_files, kind_of, stem_of, unreadable
+from nscaching.graph.files import (
+    Progress,
+    Source,
+    folder_files,
+    kind_of,
+    no_triples,
+    not_utf8,
+    read_bytes,
+    stem_of,
+    text_blocks,
+    unreadable,
+)
 from nscaching.graph.knowledge_graph import KnowledgeGraph
-from nscaching.graph.names import SPLITS, Ids, NamedTriples, Reading, encode
-from nscaching.graph.openke import load_openke
-from nscaching.graph.pairs import contained, pair_keys
-from nscaching.graph.rdf import RDF_KINDS, read_ntriples, read_rdf
-from nscaching.graph.tables import fast_columns, read_delimited
+from nscaching.graph.names import (
+    CODED,
+    SPLITS,
+    Ids,
+    NamedTriples,
+    Reading,
+    coded_chunks,
+    encode,
+    parquet_blocks,
+)
+from nscaching.graph.rdf import (
+    RDF_KINDS,
+    literals_dropped,
+    ntriples_block,
+    only_literals,
+    read_rdf,
+)
+from nscaching.graph.splitting import hold_out, with_remarks
+from nscaching.graph.tables import Delimited, fast_columns
 
 
 class Frame(Protocol):
@@ -61,7 +86,7 @@ def load_graph(source: GraphSource, *, split: float = 0.0, seed: int = 0) -> Kno
             "for valid and again for test."
         )
     graph = _load(source) if isinstance(source, str | Path) else as_graph(source)
-    return _held_out(graph, split, seed) if split > 0 else graph
+    return hold_out(graph, split, seed) if split > 0 else graph
 
 
 def as_graph(source: Any) -> KnowledgeGraph:
@@ -140,16 +165,51 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _read(path: Path) -> Reading:
-    """Read one file of triples with the reader its extension asks for."""
-    kind = kind_of(path)
-    if kind == ".parquet":
-        return read_parquet(path)
-    if kind == ".nt":
-        return read_ntriples(path)
+def triple_blocks(
+    path: Path,
+    notes: list[str],
+    progress: Progress | None = None,
+    *,
+    labelled: bool = False,
+    coded: bool = True,
+) -> Iterator[Reading]:
+    """Yield the triples of a file, of whichever kind, in blocks; remarks are added to the notes."""
+    kind, count, literals = kind_of(path), 0, 0
     if kind in RDF_KINDS:
-        return read_rdf(path)
-    return read_delimited(path)
+        reading = read_rdf(path)
+        notes.extend(reading.notes)
+        yield reading
+        return
+    delimited = Delimited(path, labelled=labelled, coded=coded)
+    for block in parquet_blocks(path) if kind == ".parquet" else text_blocks(path, progress):
+        if isinstance(block, NamedTriples):
+            reading = Reading(block)
+        elif kind == ".nt":
+            triples, dropped = ntriples_block(block)
+            reading, literals = Reading(triples), literals + dropped
+        else:
+            reading = delimited.read(block)
+            notes.extend(reading.notes)
+        count += len(reading.triples)
+        yield reading
+    if count == 0:
+        raise only_literals(path) if literals else no_triples(path)
+    if literals:
+        notes.append(literals_dropped(literals, path.name))
+
+
+def _read(path: Path, *, labelled: bool = False) -> Reading:
+    """Read all triples of one file, coded block by block to save memory."""
+    notes: list[str] = []
+    columns: list[list[Any]] = [[], [], []]
+    labels: list[Any] = []
+    for block in triple_blocks(path, notes, labelled=labelled):
+        named = block.triples
+        for chunks, column in zip(columns, (named.head, named.relation, named.tail), strict=True):
+            chunks.extend(coded_chunks(column))
+        labels += block.labels.chunks if labelled else []
+    triples = NamedTriples(*(pa.chunked_array(chunks, CODED) for chunks in columns))
+    return Reading(triples, pa.chunked_array(labels, pa.string()) if labelled else None, notes)
 
 
 def read_triples(path: str | Path) -> list[tuple[str, str, str]]:
@@ -165,15 +225,13 @@ def _load_folder(folder: Path, name: str) -> KnowledgeGraph:
     if files.openke:
         return load_openke(folder, name)
     plain = {split: _read(path) for split, path in files.splits.items()}
-    labelled = {
-        split: read_delimited(path, labelled=True) for split, path in files.labelled.items()
-    }
+    labelled = {split: _read(path, labelled=True) for split, path in files.labelled.items()}
     return assemble(plain, labelled, name)
 
 
 def _load_world(path: Path) -> KnowledgeGraph:
     """Read the bundled file of four tab-separated columns: split, head, relation, tail."""
-    columns = fast_columns(Source(path), "\t", 4)
+    columns = fast_columns(Source(path, read_bytes(path)), "\t", 4)
     if columns is None:
         raise NSCachingError(f"{path} is damaged; install the package again.")
     split, *names = columns
@@ -197,170 +255,131 @@ def assemble(plain: dict[str, Reading], labelled: dict[str, Reading], name: str)
     return KnowledgeGraph(entities, relations, *ids[:3], name=name, labelled=signed, notes=notes)
 
 
-def _held_out(graph: KnowledgeGraph, share: float, seed: int) -> KnowledgeGraph:
-    """Return the graph with valid and test taken out of its training triples; ids stay."""
-    if graph.on_disk:
-        raise UserError(f"'{graph.name}' is on disk; give --split to 'nscaching ingest' instead.")
-    if len(graph.valid) or len(graph.test) or graph.labelled:
-        raise UserError(f"'{graph.name}' has valid or test triples of its own; use split 0.")
-    train, valid, test = split_triples(
-        graph.train, graph.num_entities, graph.num_relations, share, seed
-    )
-    notes = list(graph.notes)
-    wanted = round(share * len(graph.train))
-    if len(valid) == 0 and len(test) == 0:
-        notes.append(
-            "No triple was held out for valid and test: the graph is too small, or every triple is "
-            "the only one of an entity. Nothing will be validated or tested."
+# OpenKE folders: triples as ids, with the names in files of their own -----------------------------
+#
+# Every file starts with a line that counts the rest. ``entity2id.txt`` and ``relation2id.txt`` hold
+# a name and its id; ``train2id.txt``, ``valid2id.txt`` and ``test2id.txt`` hold head, tail and
+# relation, in that order.
+
+_NUMBER = re.compile(rb"\s*(-?[0-9]{1,18})\s*")
+
+
+def load_openke(folder: Path, name: str) -> KnowledgeGraph:
+    """Load the graph; a missing valid2id.txt or test2id.txt means no such triples."""
+    entities = _read_names(folder / "entity2id.txt")
+    relations = _read_names(folder / "relation2id.txt")
+    limits = (len(entities), len(entities), len(relations))
+    splits = []
+    for split in SPLITS:
+        path = folder / f"{split}2id.txt"
+        if path.exists() or split == "train":
+            splits.append(_read_ids(path, limits))
+        else:
+            splits.append(np.zeros((0, 3), dtype=np.int32))
+    if len(splits[0]) == 0:
+        raise UserError(f"{folder / 'train2id.txt'} holds no triples; expected at least one.")
+    return KnowledgeGraph(entities, relations, *splits, name=name)
+
+
+def _number(text: bytes) -> int | None:
+    """Return a whole number of at most 18 digits, or None."""
+    found = _NUMBER.fullmatch(text)
+    return int(found[1]) if found else None
+
+
+def _quoted(line: bytes) -> str:
+    return f"'{shown(line.decode('utf-8', errors='replace'), 60)}'"
+
+
+def _lines(path: Path) -> tuple[int, bytes]:
+    """Return the count of the first line and the bytes after it."""
+    first, _, rest = read_bytes(path).replace(b"\r\n", b"\n").partition(b"\n")
+    count = _number(first)
+    if count is None or count < 0:
+        raise UserError(
+            f"Line 1 of {path} is {_quoted(first)}; expected the number of lines that follow."
         )
-    elif min(len(valid), len(test)) < max(wanted, 1):
-        notes.append(
-            f"{len(valid):,} triples were held out for valid and {len(test):,} for test, where "
-            f"{wanted:,} each were asked for: every entity keeps a training triple, and triples "
-            "over the same two entities stay together."
+    return count, rest
+
+
+def _check_count(path: Path, promised: int, found: int) -> None:
+    """Raise unless the file holds as many lines as it promised."""
+    if promised != found:
+        raise UserError(
+            f"Line 1 of {path} promises {promised:,} lines but {found:,} follow; the file may be "
+            "truncated, or the number is wrong."
         )
-    return KnowledgeGraph(
-        graph.entities,
-        graph.relations,
-        train,
-        valid,
-        test,
-        name=graph.name,
-        duplicates=graph.duplicates,
-        notes=notes,
-    )
 
 
-def with_remarks(graph: KnowledgeGraph) -> KnowledgeGraph:
-    """Add sentences on duplicates, unseen entities and leaked triples to the notes of a graph."""
-    held_out = np.concatenate([graph.valid, graph.test])
-    unseen = []
-    for columns, count in (([0, 2], graph.num_entities), ([1], graph.num_relations)):
-        missing = np.zeros(count, dtype=bool)
-        missing[held_out[:, columns]] = True
-        for column in columns:
-            missing[graph.train[:, column]] = False
-        unseen.append(int(missing.sum()))
-    leaked = contained(held_out, graph.train, graph.num_entities, graph.num_relations)
-    graph.notes += remarks(graph.duplicates, unseen, int(leaked.sum()))
-    return graph
-
-
-def remarks(duplicates: Mapping[str, int], unseen: Sequence[int], leaked: int) -> list[str]:
-    """Return sentences on duplicates, unseen entities and relations, and leaked triples."""
-    entities, relations = unseen
-    absent, held = "not occur in train", "of valid and test"
-    told = [
-        *(
-            (
-                duplicates[split],
-                f"duplicate line of {split} was",
-                f"duplicate lines of {split} were",
+def _read_names(path: Path) -> list[str]:
+    """Return names by id; the ids must be 0, 1, 2, ... in any order."""
+    promised, rest = _lines(path)
+    names: dict[int, str] = {}
+    lines: dict[str, int] = {}
+    for number, line in enumerate(rest.split(b"\n"), 2):
+        if not line.strip():
+            continue
+        place = f"Line {number} of {path}"
+        name, _, last = line.rstrip().rpartition(b"\t" if b"\t" in line else b" ")
+        identifier = _number(last)
+        if not name or b"\r" in name or identifier is None:
+            raise UserError(f"{place} is {_quoted(line)}; expected a name, a tab and an id.")
+        if not 0 <= identifier < promised:
+            raise UserError(f"{place} has the id {identifier}; ids go from 0 to {promised - 1}.")
+        if identifier in names:
+            raise UserError(
+                f"{place} has the id {identifier}, which '{shown(names[identifier])}' has."
             )
-            for split in SPLITS
-        ),
-        (entities, f"entity {held} does", f"entities {held} do"),
-        (relations, f"relation {held} does", f"relations {held} do"),
-        (leaked, f"triple {held} is", f"triples {held} are"),
-    ]
-    ends = (*["dropped"] * len(SPLITS), absent, absent, "also in train")
-    return [
-        f"{count:,} {one if count == 1 else many} {end}."
-        for (count, one, many), end in zip(told, ends, strict=True)
-        if count
-    ]
+        try:
+            names[identifier] = name.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise not_utf8(path, number, name[error.start]) from error
+        before = lines.setdefault(names[identifier], number)
+        if before != number:
+            raise UserError(
+                f"{place} has the name '{shown(names[identifier])}', as line {before} has; names "
+                "must be distinct."
+            )
+    _check_count(path, promised, len(names))
+    return [names[identifier] for identifier in range(promised)]
 
 
-# Holding out ------------------------------------------------------------------------------------
-
-Wide = npt.NDArray[np.int64]
-PASSES = 12
-"""Bound on the vectorised passes; each leaves far less to do than the one before."""
-
-
-def split_triples(
-    triples: Ids, num_entities: int, num_relations: int, share: float, seed: int
-) -> tuple[Ids, Ids, Ids]:
-    """Return train, valid and test, with ``share`` of the triples in each of the last two.
-
-    A held-out triple is no test when its entities never occur in training, and no test when its
-    mirror image does. So every entity and relation keeps a training triple, and all triples over
-    one unordered pair of entities (symmetric, inverse and parallel ones alike) stay together.
-    Fewer are held out when the graph is too small or too sparse to spare that many.
-    """
-    if not 0 <= share < 0.5:
-        raise ValueError(f"share must be at least 0 and less than 0.5, not {share}")
-    wanted = round(share * len(triples))
-    if wanted == 0:
-        return triples, triples[:0], triples[:0]
-    rng = np.random.default_rng(seed)
-    low, high = np.sort(triples[:, ::2], axis=1).T
-    pairs, pair = np.unique(pair_keys(low, high, num_entities), return_inverse=True)
-    count = len(pairs)
-    group = rng.permutation(count).astype(np.int32)[pair.reshape(-1)]
-    del pairs, pair  # large, and not needed any more
-    sizes = np.bincount(group, minlength=count)
-    free = _spare_groups(triples, group, num_entities, num_relations, sizes, 2 * wanted, rng)
-    spare = int(sizes[free].sum())
-    valid = _fill(free, sizes, min(wanted, spare - spare // 2))
-    rest = free[~np.isin(free, valid)]
-    test = _fill(rest, sizes, min(wanted, int(sizes[rest].sum())))
-    where = np.zeros(count, dtype=np.int8)
-    where[valid], where[test] = 1, 2
-    place = where[group]
-    train, held, last = (np.ascontiguousarray(triples[place == at]) for at in range(3))
-    return train, held, last
+def _read_ids(path: Path, limits: tuple[int, int, int]) -> Ids:
+    """Return triples as head, relation, tail, each id checked against its range."""
+    promised, rest = _lines(path)
+    rows = _read_fast(rest, path)
+    if rows is None or ((rows < 0) | (rows >= np.array(limits))).any():
+        rows = _read_by_line(rest, path, limits)
+    _check_count(path, promised, len(rows))
+    return np.ascontiguousarray(rows[:, [0, 2, 1]], dtype=np.int32)
 
 
-def _spare_groups(
-    triples: Ids,
-    group: Ids,
-    num_entities: int,
-    num_relations: int,
-    sizes: Wide,
-    wanted: int,
-    rng: np.random.Generator,
-) -> Wide:
-    """Return, in random order, groups that training can do without, all at the same time.
-
-    Walking the groups in a random order, those that show some entity or relation for the first time
-    cover everything, so the others are spare. Walking the cover itself in another order makes it
-    smaller, which is repeated while more spare groups are wanted.
-    """
-    parts = np.concatenate([triples[:, 0], triples[:, 2], triples[:, 1] + np.int32(num_entities)])
-    owner = np.tile(group, 3)
-    free: list[Wide] = []
-    needed = np.ones(len(sizes), dtype=bool)
-    found = 0
-    for _ in range(PASSES):
-        if not needed.all():
-            inside = needed[owner]
-            parts, owner = parts[inside], owner[inside]
-        rank = rng.permutation(len(sizes)).astype(np.int32)
-        first = np.full(num_entities + num_relations, len(sizes), dtype=np.int32)
-        np.minimum.at(first, parts, rank[owner])
-        covers = np.zeros(len(sizes) + 1, dtype=bool)
-        covers[first] = True
-        cover = covers[rank]  # groups that show something first, back from their rank
-        freed = np.flatnonzero(needed & ~cover)
-        free.append(rng.permutation(freed))
-        needed = cover
-        found += int(sizes[freed].sum())
-        if found >= wanted:
-            break
-    return np.concatenate(free)
+def _read_fast(data: bytes, path: Path) -> npt.NDArray[np.int64] | None:
+    """Parse with Arrow; None when a line is not simply three numbers."""
+    columns = fast_columns(Source(path, data.replace(b"\t", b" ")), " ", 3)
+    try:
+        numbers = [column.cast(pa.int64()).to_numpy() for column in columns or ()]
+    except pa.ArrowInvalid:
+        return None
+    return np.column_stack(numbers) if numbers else None
 
 
-def _fill(groups: Wide, sizes: Wide, capacity: int) -> Wide:
-    """Take groups in order while they fit into ``capacity`` triples, skipping what does not."""
-    taken: list[Wide] = [groups[:0]]
-    left = groups
-    for _ in range(PASSES):
-        left = left[sizes[left] <= capacity]
-        if capacity == 0 or len(left) == 0:
-            break
-        count = int(np.searchsorted(np.cumsum(sizes[left]), capacity, side="right"))
-        taken.append(left[:count])
-        capacity -= int(sizes[left[:count]].sum())
-        left = left[count:]
-    return np.concatenate(taken)
+def _read_by_line(data: bytes, path: Path, limits: tuple[int, int, int]) -> npt.NDArray[np.int64]:
+    """Parse line by line, tolerating extra spaces, and name the first bad line."""
+    rows: list[list[int]] = []
+    for number, line in enumerate(data.split(b"\n"), 2):
+        parts = line.split()
+        if not parts:
+            continue
+        place = f"Line {number} of {path}"
+        row = [value for value in map(_number, parts) if value is not None]
+        if len(parts) != 3 or len(row) != 3:
+            raise UserError(f"{place} is {_quoted(line)}; expected three ids: head tail relation.")
+        for kind, value, limit in zip(("head", "tail", "relation"), row, limits, strict=True):
+            if not 0 <= value < limit:
+                raise UserError(
+                    f"{place} has the {kind} id {value}; ids go from 0 to {limit - 1} "
+                    "(the order is head tail relation)."
+                )
+        rows.append(row)
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)

@@ -1,4 +1,4 @@
-"""Names of entities and relations: what may be one, and how columns of names become ids.
+"""Columns of names: what may be a name, how names become ids, and tables that speak Arrow.
 
 Ids follow the first appearance, reading train, then valid, then test (then labelled files), line by
 line, the head of a line before its tail. The same files therefore give the same ids on every
@@ -8,23 +8,38 @@ columns that Arrow has coded block by block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nscaching.errors import UserError, shown
+from nscaching.graph.files import unreadable
 
+#: Ids of entities and relations; whole numbers of any width; other arrays by their type.
 Ids = npt.NDArray[np.int32]
+Integers = npt.NDArray[np.integer[Any]]
+Longs = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 SPLITS = ("train", "valid", "test")
 #: The name in ``graph.labelled`` of the facts that people rejected.
 REJECTED = "rejected"
 #: A column of names in which Arrow numbers the names of each block.
 CODED = pa.dictionary(pa.int32(), pa.string())
 _BLOCK = 1 << 18
+#: Names that a column of heads, of relations and of tails goes by.
+ROLES = (
+    frozenset({"head", "h", "subject", "s", "source", "from"}),
+    frozenset({"relation", "r", "predicate", "p", "rel", "edge", "label"}),
+    frozenset({"tail", "t", "object", "o", "target", "to"}),
+)
 
 
 @dataclass(frozen=True)
@@ -115,7 +130,7 @@ def number_names(tables: list[list[Any]]) -> tuple[list[str], list[Ids]]:
 
 def _number(tables: list[list[Any]], out: list[Ids]) -> list[str]:
     """Write the ids of the names of each table into its array; return the names by id."""
-    chunks = [chunk for table in tables for column in table for chunk in _coded_chunks(column)]
+    chunks = [chunk for table in tables for column in table for chunk in coded_chunks(column)]
     if not chunks:
         return []
     coded = iter(pa.chunked_array(chunks, CODED).unify_dictionaries().chunks)
@@ -159,7 +174,7 @@ def _blocks(tables: list[Ids]) -> Iterator[tuple[Ids, int]]:
             start += block.size
 
 
-def _coded_chunks(column: Any) -> Iterator[Any]:
+def coded_chunks(column: Any) -> Iterator[Any]:
     """Yield the chunks that are not empty, each with a dictionary of its own.
 
     A dictionary that the chunks share would be merged once per chunk by ``unify_dictionaries``.
@@ -199,3 +214,134 @@ def checked_names(names: Sequence[str], kind: str) -> list[str]:
             )
         seen.add(name)
     raise UserError(f"A {kind} name is not valid Unicode; write the names as UTF-8.")
+
+
+def checked_id(index: Any, names: Sequence[str], ids: Mapping[str, int], what: str) -> int:
+    """Return a checked id; a number that is also the name of another row could mean either."""
+    try:
+        if isinstance(index, bool | np.bool_):
+            raise TypeError
+        number = operator.index(index)
+    except TypeError:
+        raise UserError(f"Give the {what} by name or id, not {index!r}.") from None
+    row = ids.get(str(number), number)
+    if row != number:
+        raise UserError(
+            f"The {what} named '{number}' has the id {row}, so {number} could mean two things; "
+            f"give names as text: '{number}'."
+        )
+    if not 0 <= number < len(names):
+        raise UserError(f"There is no {what} {number}; ids go from 0 to {len(names) - 1}.")
+    return number
+
+
+# Parquet files, and tables that speak Arrow -------------------------------------------------------
+
+
+def column_order(names: Sequence[str], *, single_letters: bool = True) -> list[int] | None:
+    """Return where head, relation and tail are, or None when the names are not such a header.
+
+    Without ``single_letters``, a row such as ``h r t`` is taken for a triple.
+    """
+    folded = [name.strip().casefold() for name in names]
+    if not single_letters and any(len(name) == 1 for name in folded):
+        return None
+    places = [[at for at, name in enumerate(folded) if name in role] for role in ROLES]
+    if any(len(found) != 1 for found in places):
+        return None
+    return [found[0] for found in places]
+
+
+def parquet_blocks(path: Path, rows: int = 1 << 20) -> Iterator[NamedTriples]:
+    """Yield the triples of a Parquet file, so many at a time."""
+    import pyarrow.parquet as pq  # some 30 ms that most commands can do without
+
+    done = 0
+    try:
+        with path.open("rb") as file:
+            names = choose_columns(pq.read_schema(file).names, path)
+            file.seek(0)
+            for batch in pq.ParquetFile(file).iter_batches(rows, columns=names):
+                table = pa.Table.from_batches([batch])
+                table.validate()
+                yield table_triples(table, names, path, done)
+                done += len(table)
+    except OSError as error:
+        if error.errno is not None:
+            raise unreadable(path, error) from error
+        raise _not_whole(path, error) from error
+    except UserError:
+        raise
+    except (pa.ArrowException, ValueError, MemoryError, OverflowError) as error:
+        raise _not_whole(path, error) from error
+
+
+def _not_whole(path: Path, error: BaseException) -> UserError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return UserError(f"{path} is not a whole Parquet file ({shown(reason, 200)}); write it again.")
+
+
+def choose_columns(names: Sequence[str], what: object) -> list[str]:
+    """Return the columns of heads, relations and tails, by their names or as the only three."""
+    order = column_order(names)
+    if order is None and len(names) != 3:
+        listed = ", ".join(shown(name, 40) for name in names[:20]) or "(none)"
+        raise UserError(
+            f"{sentence(what)} has the columns {listed}; expected exactly three, or columns named "
+            "head, relation and tail."
+        )
+    chosen = [names[at] for at in order or range(3)]
+    twice = [name for name in chosen if names.count(name) > 1]
+    if twice:
+        raise UserError(
+            f"{sentence(what)} has several columns called '{shown(twice[0])}'; rename them."
+        )
+    return chosen
+
+
+def sentence(what: object) -> str:
+    """Return what begins a sentence; a path keeps its letters."""
+    return f"T{what[1:]}" if isinstance(what, str) and what.startswith("the ") else str(what)
+
+
+def table_triples(
+    table: Any, columns: Sequence[str], what: object, before: int = 0
+) -> NamedTriples:
+    """Return three columns of an Arrow table as strings; ``what`` names the table in errors.
+
+    ``before`` counts the rows that were read before.
+    """
+    return NamedTriples(*(_names(table, name, what, before) for name in columns))
+
+
+def _names(table: Any, name: str, what: object, before: int) -> Any:
+    """Return the column as strings, each usable as a name."""
+    if table.column_names.count(name) != 1:  # a part of a nested column, say
+        raise UserError(f"Column '{shown(name)}' of {what} cannot be read; expected plain columns.")
+    column = table.column(name)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if not text and not pa.types.is_integer(kind) and str(kind) != "string_view":
+        raise UserError(
+            f"Column '{shown(name)}' of {what} holds {shown(kind)}; expected strings or whole "
+            "numbers."
+        )
+    try:
+        strings = column.cast(kind).cast(pa.string())
+        strings.validate(full=True)
+    except (pa.ArrowException, IndexError) as error:
+        raise UserError(
+            f"Column '{shown(name)}' of {what} is not UTF-8 text ({shown(error, 200)})."
+        ) from error
+    for wrong, found in (
+        ("no value", strings.is_null()),
+        ("an empty name", pc.equal(pc.binary_length(strings), 0)),
+        ("a line break in its name", pc.match_substring_regex(strings, "[\r\n]")),
+    ):
+        row = pc.index(found, True).as_py()
+        if row >= 0:
+            raise UserError(
+                f"Row {before + row + 1} of {what} has {wrong} in column '{shown(name)}'; correct "
+                "or remove it."
+            )
+    return strings

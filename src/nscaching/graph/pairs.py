@@ -88,7 +88,7 @@ class PairPart(NamedTuple):
 
 
 def pair_rows(
-    triples: npt.NDArray[np.int32], side: SideName, num_entities: int, num_relations: int
+    triples: _Integers, side: SideName, num_entities: int, num_relations: int
 ) -> PairRows:
     """Number the distinct pairs that are left when ``side`` is taken out of each triple."""
     of_triple = np.empty(len(triples), dtype=np.int32)
@@ -101,7 +101,7 @@ def pair_rows(
 
 
 def pair_parts(
-    triples: npt.NDArray[np.int32],
+    triples: _Integers,
     side: SideName,
     num_entities: int,
     num_relations: int,
@@ -135,7 +135,7 @@ def pair_parts(
             yield first()
 
 
-def _by_relation(triples: _Triples, sizes: tuple[int, int]) -> Iterator[slice | Keys]:
+def _by_relation(triples: _Integers, sizes: tuple[int, int]) -> Iterator[slice | Keys]:
     """Yield the places of the triples of some relations, ascending, with keys of 64 bits."""
     num_entities, num_relations = sizes
     relations = triples[:, 1]
@@ -157,7 +157,7 @@ def _by_relation(triples: _Triples, sizes: tuple[int, int]) -> Iterator[slice | 
 
 
 def _sorted_part(
-    triples: _Triples, index: slice | Keys, side: SideName, num_entities: int
+    triples: _Integers, index: slice | Keys, side: SideName, num_entities: int
 ) -> tuple[slice | Keys, npt.NDArray[np.int32], PairPart]:
     """Number the pairs of some triples; return with them which triples, and the row of each."""
     heads, relations, tails = triples[index].T
@@ -257,7 +257,9 @@ def distinct(triples: _Triples, num_entities: int, num_relations: int) -> _Tripl
     return np.ascontiguousarray(np.delete(triples, places, axis=0)) if len(places) else triples
 
 
-def _part_keys(first: _Triples, relations: _Triples, second: _Triples, num_entities: int) -> Keys:
+def _part_keys(
+    first: _Integers, relations: _Integers, second: _Integers, num_entities: int
+) -> Keys:
     """Return keys of triples of few relations; they sort by relation, first and second entity."""
     return pair_keys(
         pair_keys(relations - relations.min(), first, num_entities), second, num_entities

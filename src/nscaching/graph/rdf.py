@@ -55,11 +55,6 @@ _ARROW_LITERAL = rf"{_ARROW_START}{_LITERAL}[ \t]*\.[ \t]*\r?$"
 _Statement = tuple[str | None, str | None, str | None]
 
 
-def read_ntriples(path: Path) -> Reading:
-    """Read IRIs and blank nodes; triples whose object is a literal are counted and dropped."""
-    return _reading(_ntriples(Source(path)), path)
-
-
 def ntriples_block(source: Source) -> tuple[NamedTriples, int]:
     """Read some lines of N-Triples with Arrow; return the triples and how many had a literal.
 

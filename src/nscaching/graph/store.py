@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import uuid
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
@@ -24,7 +25,7 @@ import numpy.typing as npt
 from nscaching.artefacts import MARKER, ArtefactFolder
 from nscaching.artefacts.files import explained_writes, file_digest, write_atomically
 from nscaching.errors import UserError
-from nscaching.graph.knowledge_graph import KnowledgeGraph
+from nscaching.graph.knowledge_graph import KnowledgeGraph, fingerprint_of
 from nscaching.graph.names import SPLITS, Ids
 from nscaching.graph.pairs import PairRows, SideName, TrainingRows, pair_parts
 
@@ -163,37 +164,23 @@ class StoredNames(Sequence[str]):
             return [text[a - ends[0] : b - ends[0]].decode("utf-8") for a, b in pairwise(ends)]
         if not -len(self) <= place < len(self):
             raise IndexError(place)
-        return self._at(place % len(self)).decode("utf-8")
+        at = place % len(self)
+        return self.bytes[self.ends[at] : self.ends[at + 1]].tobytes().decode("utf-8")
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), _BLOCK):
             yield from self[start : start + _BLOCK]
 
-    def _at(self, place: int) -> bytes:
-        return self.bytes[self.ends[place] : self.ends[place + 1]].tobytes()
-
-    def place(self, name: str) -> int:
-        """Return where a name is, or where it would be."""
-        wanted = name.encode("utf-8", errors="surrogatepass")
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self._at(middle) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
     def index(self, value: str, start: int = 0, stop: int | None = None) -> int:
         """Return the id of a name."""
-        place = self.place(value)
+        place = bisect_left(self, value)  # UTF-8 sorts as its characters do
         stop = len(self) if stop is None else stop
         if not start <= place < min(stop, len(self)) or self[place] != value:
             raise ValueError(f"{value!r} is not a name")
         return place
 
     def __contains__(self, name: object) -> bool:
-        place = self.place(name) if isinstance(name, str) else len(self)
+        place = bisect_left(self, name) if isinstance(name, str) else len(self)
         return place < len(self) and self[place] == name
 
     def __eq__(self, other: object) -> bool:
@@ -208,7 +195,7 @@ class StoredNames(Sequence[str]):
 
     def near(self, name: str, count: int = 1000) -> list[str]:
         """Return the names that begin alike, to offer in place of one that is not there."""
-        place = self.place(name)
+        place = bisect_left(self, name)
         return self[max(0, place - count) : place + count]
 
 
@@ -221,7 +208,7 @@ class NameIds(Mapping[str, int]):
     def __getitem__(self, name: str) -> int:
         try:
             return self._names.index(name)
-        except (ValueError, AttributeError):
+        except (ValueError, TypeError):
             raise KeyError(name) from None
 
     def __iter__(self) -> Iterator[str]:
@@ -260,11 +247,8 @@ class StoredGraph(KnowledgeGraph):
 
     def _names(self, kind: str, count: int) -> StoredNames:
         ends = self.store.array(f"{kind}.ends", (count + 1,))
-        size = (self.store.path / f"{kind}.names").stat().st_size
-        text = np.zeros(0, dtype=np.uint8)
-        if size:
-            text = np.memmap(self.store.path / f"{kind}.names", dtype=np.uint8, mode="r")
-        if ends[-1] != size:
+        text = mapped_bytes(self.store.path / f"{kind}.names")
+        if ends[-1] != len(text):
             raise self.store.damaged(self.store.path / f"{kind}.names", "does not fit its ends")
         return StoredNames(text, ends)
 
@@ -275,6 +259,13 @@ class StoredGraph(KnowledgeGraph):
             PairRows(*(self.store.array(f"{side}.{part}") for part in PARTS)) for side in SIDES
         )
         return TrainingRows(head=head, tail=tail)
+
+
+def mapped_bytes(path: Path) -> npt.NDArray[np.uint8]:
+    """Map a file, which may be empty."""
+    if path.stat().st_size == 0:
+        return np.zeros(0, dtype=np.uint8)
+    return np.memmap(path, dtype=np.uint8, mode="r")
 
 
 # Writing ------------------------------------------------------------------------------------------
@@ -374,21 +365,11 @@ def read_pairs(folder: Path, side: SideName) -> PairRows:
 
 def fingerprint(folder: Path) -> str:
     """Return what :attr:`KnowledgeGraph.fingerprint` is for the names and splits of a folder."""
-    digest = hashlib.sha256()
-    for kind in ("entities", "relations"):
-        ends = np.load(folder / f"{kind}.ends.npy", mmap_mode="r")
-        digest.update(np.array([len(ends) - 1], dtype="<i8").tobytes())
-        for start in range(0, len(ends) - 1, _BLOCK):
-            digest.update(np.diff(ends[start : start + _BLOCK + 1]).astype("<i8").tobytes())
-        with (folder / f"{kind}.names").open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-    for split in SPLITS:
-        triples = np.load(folder / f"{split}.npy", mmap_mode="r")
-        digest.update(np.array([len(triples)], dtype="<i8").tobytes())
-        for start in range(0, len(triples), _BLOCK):
-            digest.update(triples[start : start + _BLOCK].tobytes())
-    return digest.hexdigest()
+    kinds = ("entities", "relations")
+    ends = (np.load(folder / f"{kind}.ends.npy", mmap_mode="r") for kind in kinds)
+    texts = (mapped_bytes(folder / f"{kind}.names") for kind in kinds)
+    splits = (np.load(folder / f"{split}.npy", mmap_mode="r") for split in SPLITS)
+    return fingerprint_of(zip(ends, texts, strict=True), splits)
 
 
 def marker_of(

@@ -1,7 +1,7 @@
-"""Tables of triples in text: tab- and comma-separated files, whole or block by block.
+"""Tables of triples in text: tab- and comma-separated files, block by block.
 
 Arrow parses text on several cores but says little about what is wrong. Whenever it fails, or
-returns something a triple file cannot hold, the file is read again line by line.
+returns something a triple file cannot hold, the block is read again line by line.
 """
 
 from __future__ import annotations
@@ -19,22 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from nscaching.errors import UserError, shown
-from nscaching.graph.files import (
-    Source,
-    arrow_reader,
-    kind_of,
-    no_triples,
-    not_utf8,
-    reported,
-)
-from nscaching.graph.names import CODED, ColumnBuilder, NamedTriples, Reading
+from nscaching.graph.files import Source, kind_of, not_utf8
+from nscaching.graph.names import CODED, ColumnBuilder, NamedTriples, Reading, column_order
 
-ROLES = (
-    frozenset({"head", "h", "subject", "s", "source", "from"}),
-    frozenset({"relation", "r", "predicate", "p", "rel", "edge", "label"}),
-    frozenset({"tail", "t", "object", "o", "target", "to"}),
-)
-"""Names that a column of heads, of relations and of tails goes by."""
 LETTERS_ARE_NAMES = frozenset({".csv", ".tsv"})
 """Kinds in which even ``h r t`` is a header; in a .txt file it is more likely a triple."""
 COLUMNS = ("head", "relation", "tail", "label")
@@ -43,30 +30,8 @@ SEPARATORS = {"\t": "tabs", ",": "commas"}
 _SEEN = {";": "semicolons", **SEPARATORS, "|": "vertical bars"}
 
 
-def column_order(names: Sequence[str], *, single_letters: bool = True) -> list[int] | None:
-    """Return where head, relation and tail are, or None when the names are not such a header.
-
-    Without ``single_letters``, a row such as ``h r t`` is taken for a triple.
-    """
-    folded = [name.strip().casefold() for name in names]
-    if not single_letters and any(len(name) == 1 for name in folded):
-        return None
-    places = [[at for at, name in enumerate(folded) if name in role] for role in ROLES]
-    if any(len(found) != 1 for found in places):
-        return None
-    return [found[0] for found in places]
-
-
-def read_delimited(path: Path, *, labelled: bool = False) -> Reading:
-    """Read head, relation, tail (and a label 1 or -1) from a .txt, .tsv or .csv file."""
-    reading = Delimited(path, labelled=labelled).read(Source(path))
-    if len(reading.triples) == 0:
-        raise no_triples(path)
-    return reading
-
-
 class Delimited:
-    """Reads a .txt, .tsv or .csv file, whole or in blocks of lines; the first has the header."""
+    """Reads a .txt, .tsv or .csv file in blocks of lines; the first has the header."""
 
     def __init__(self, path: Path, *, labelled: bool = False, coded: bool = True) -> None:
         self.path, self.labelled, self._coded = path, labelled, 3 if coded else 0
@@ -77,7 +42,7 @@ class Delimited:
         self._begun = False
 
     def read(self, source: Source) -> Reading:
-        """Read the triples of a source, the file or its next block."""
+        """Read the triples of the next block: head, relation, tail and maybe a label 1 or -1."""
         header = [] if self.labelled or self._begun else _header(source, self._delimiter)
         if len(header) > self._width:
             self._chosen = column_order(header)
@@ -125,7 +90,7 @@ def _header(source: Source, delimiter: str) -> list[str]:
     """Return the fields of the first line, where this kind of file may have column names there."""
     if kind_of(source.path) not in LETTERS_ARE_NAMES:
         return []
-    line = re.search(rb"[^\r\n]+", source.read(1 << 16))
+    line = re.search(rb"[^\r\n]+", source.open().read(1 << 16))
     first = line.group().decode("utf-8", errors="replace") if line else ""
     try:
         return next(csv.reader([first])) if delimiter == "," else first.split(delimiter)
@@ -135,25 +100,16 @@ def _header(source: Source, delimiter: str) -> list[str]:
 
 def _quotes_fit(source: Source) -> bool:
     """Say whether quotes open and close only at the edges of fields; Arrow takes any quote."""
+    text = np.frombuffer(b"\n" + source.read() + b"\n", dtype=np.uint8)
+    quotes = np.flatnonzero(text == ord('"'))
     edge = np.zeros(256, dtype=bool)
     edge[list(b',\r\n"')] = True
-    inside = 0
-    with source.open() as stream:
-        last, block = b"\n", stream.read(1 << 24)
-        while block:
-            following = stream.read(1 << 24)
-            text = np.frombuffer(last + block + (following[:1] or b"\n"), dtype=np.uint8)
-            quotes = np.flatnonzero(text[1:-1] == ord('"')) + 1
-            opening, closing = quotes[inside::2], quotes[1 - inside :: 2]
-            if not edge[text[opening - 1]].all() or not edge[text[closing + 1]].all():
-                return False
-            inside = (inside + len(quotes)) % 2
-            last, block = block[-1:], following
-    return inside == 0
+    fit = edge[text[quotes[::2] - 1]].all() and edge[text[quotes[1::2] + 1]].all()
+    return bool(fit) and len(quotes) % 2 == 0
 
 
 def fast_columns(
-    source: Source | bytes,
+    source: Source,
     delimiter: str,
     width: int,
     chosen: Sequence[int] | None = None,
@@ -167,28 +123,25 @@ def fast_columns(
     wanted = list(range(width) if chosen is None else chosen)
     types = {f"f{at}": pa.string() for at in range(width)}
     types.update({f"f{at}": CODED for at in wanted[:coded]})
-    reader = arrow_reader(source) if isinstance(source, bytes) else source.arrow()
-    name = "" if isinstance(source, bytes) else source.path.name
     try:
-        with reported(reader, name):
-            table = pacsv.read_csv(
-                reader,
-                read_options=pacsv.ReadOptions(autogenerate_column_names=True, block_size=1 << 22),
-                parse_options=pacsv.ParseOptions(
-                    delimiter=delimiter,
-                    quote_char='"' if quoted else False,
-                    double_quote=quoted,
-                    escape_char=False,
-                    newlines_in_values=quoted,
-                    ignore_empty_lines=True,
-                ),
-                convert_options=pacsv.ConvertOptions(
-                    column_types=types,
-                    null_values=[],
-                    strings_can_be_null=False,
-                    quoted_strings_can_be_null=False,
-                ),
-            )
+        table = pacsv.read_csv(
+            source.arrow(),
+            read_options=pacsv.ReadOptions(autogenerate_column_names=True, block_size=1 << 22),
+            parse_options=pacsv.ParseOptions(
+                delimiter=delimiter,
+                quote_char='"' if quoted else False,
+                double_quote=quoted,
+                escape_char=False,
+                newlines_in_values=quoted,
+                ignore_empty_lines=True,
+            ),
+            convert_options=pacsv.ConvertOptions(
+                column_types=types,
+                null_values=[],
+                strings_can_be_null=False,
+                quoted_strings_can_be_null=False,
+            ),
+        )
     except pa.ArrowInvalid:
         return None
     if table.num_columns != width or len(table) == 0:

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from nscaching.errors import UserError, shown
 from nscaching.extras import need
-from nscaching.graph.columns import choose_columns, sentence, table_triples
 from nscaching.graph.files import stem_of
 from nscaching.graph.knowledge_graph import KnowledgeGraph
-from nscaching.graph.loading import assemble, load_graph, with_remarks
-from nscaching.graph.names import SPLITS, Reading
+from nscaching.graph.loading import assemble, load_graph
+from nscaching.graph.names import SPLITS, Reading, choose_columns, sentence, table_triples
 from nscaching.graph.rdf import query_rdf, rdf_format
+from nscaching.graph.splitting import with_remarks
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,4 +1,4 @@
-"""Distances of all queries to all entities on the CPU, and their gradients, as Numba loops."""
+"""All queries and all entities on the CPU: distances, their gradients, ranks, as Numba loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from nscaching.kernels.numba_tools import Array, arrays, parallel
+from nscaching.kernels.numba_tools import Array, arrays, exact_parallel, parallel
 
 #: Entities that stay in the nearest cache while all queries pass over them.
 _BLOCK = 64
@@ -77,6 +77,24 @@ def _direction_sums(query: Array, views: Array, d_scores: Array, sums: Array) ->
                 sums[i, dim + d] -= factor * im
 
 
+@exact_parallel
+def _count_better(
+    scores: Array, true: Array, starts: Array, known: Array, better: Array, equal: Array
+) -> None:
+    for i in prange(scores.shape[0]):
+        above = 0
+        same = 0
+        for j in range(scores.shape[1]):
+            above += scores[i, j] > true[i]
+            same += scores[i, j] == true[i]
+        for place in range(starts[i], starts[i + 1]):
+            score = scores[i, known[place]]
+            above -= score > true[i]
+            same -= score == true[i]
+        better[i] = above
+        equal[i] = same
+
+
 # The forms that the registry names ---------------------------------------------------------------
 
 
@@ -106,3 +124,17 @@ def direction_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
     sums = torch.empty(query.shape)
     _direction_sums(*arrays(query, views, d_scores, sums))
     return sums
+
+
+def count_better(
+    scores: Tensor, true: Tensor, question: Tensor, entity: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Count the entities above the true one and equal to it, in one pass over the scores.
+
+    Those that are listed with their question, ascending, do not count.
+    Shapes: (b, n), (b,), (m,), (m,) -> (b,) twice.
+    """
+    starts = torch.searchsorted(question, torch.arange(len(scores) + 1))
+    better, equal = torch.empty(2, len(scores), dtype=torch.int64)
+    _count_better(*arrays(scores, true, starts, entity, better, equal))
+    return better, equal

@@ -8,11 +8,11 @@ The way through it: edge list -> :class:`NodeGraph` -> walks -> windows -> sampl
 from __future__ import annotations
 
 from nscaching.nodes.api import embed_nodes
-from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.embedding import NearNode, NodeEmbedding, load_nodes
 from nscaching.nodes.graph import Labels, NodeGraph
 from nscaching.nodes.loading import from_edge_index, from_networkx, load_node_graph
-from nscaching.nodes.walks import Walker
+from nscaching.nodes.training import NodeConfig
+from nscaching.nodes.windows import Walker
 
 __all__ = [
     "Labels",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from nscaching.errors import TrainingInterrupted
-from nscaching.nodes.config import NodeConfig
 from nscaching.nodes.embedding import NodeEmbedding, NodeFolder
 from nscaching.nodes.graph import NodeGraph
 from nscaching.nodes.loading import load_node_graph
 from nscaching.nodes.tasks import classification_scores, hold_out_edges, means_and_deviations
-from nscaching.nodes.training import train_nodes
+from nscaching.nodes.training import NodeConfig, train_nodes
 from nscaching.training import Progress
 from nscaching.training.config import read_yaml
 
@@ -51,23 +51,18 @@ def embed_nodes(
     """
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     settings = make_node_config(graph, config, options)
-    if out is None:
-        return _embedded(graph, labels, None, settings, shown)
-    folder = NodeFolder(out)
-    with folder.writing():
-        folder.refuse_occupied(overwrite)
-        return _embedded(graph, labels, folder, settings, shown)
+    folder = None if out is None else NodeFolder(out)
+    with contextlib.nullcontext() if folder is None else folder.writing():
+        if folder is not None:
+            folder.refuse_occupied(overwrite)
+        loaded = load_node_graph(graph, labels=labels, directed=settings.directed)
+        return _embedded(loaded, folder, settings, shown)
 
 
 def _embedded(
-    graph: Any,
-    labels: str | Path | None,
-    folder: NodeFolder | None,
-    settings: NodeConfig,
-    shown: Progress,
+    loaded: NodeGraph, folder: NodeFolder | None, settings: NodeConfig, shown: Progress
 ) -> NodeEmbedding:
     """Train, and write the embedding to the folder, whose lock the caller has."""
-    loaded = load_node_graph(graph, labels=labels, directed=settings.directed)
     for note in loaded.notes:
         shown.say(note)
     held_out = np.empty((0, 2), dtype=np.int64)
@@ -197,13 +192,7 @@ def compare_methods(
 
 
 def method_scores(
-    graph: NodeGraph,
-    method: str,
-    seed: int,
-    *,
-    draws: int = 5,
-    progress: Progress,
-    **options: Any,
+    graph: NodeGraph, method: str, seed: int, *, draws: int = 5, progress: Progress, **options: Any
 ) -> tuple[np.ndarray, float]:
     """Train one method once; return micro and macro F1 of each draw, and the seconds.
 

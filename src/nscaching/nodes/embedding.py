@@ -5,13 +5,13 @@ The folder has ``config.yaml``, ``nodes.txt``, graph and vectors; no pickle.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from nscaching.artefacts import MARKER, ArtefactFolder
@@ -24,13 +24,12 @@ from nscaching.artefacts.files import (
     write_tensors,
     write_text,
 )
+from nscaching.artefacts.showing import export_embeddings
 from nscaching.errors import UserError, shown
-from nscaching.nodes.config import NodeConfig
+from nscaching.graph.names import Longs
 from nscaching.nodes.graph import Labels, NodeGraph
-from nscaching.nodes.tasks import classify_nodes, link_prediction
-from nscaching.report.charts import Scatter
-from nscaching.report.pictures import write_svg
-from nscaching.runs.export import export_embeddings
+from nscaching.nodes.tasks import classify_nodes, draw_picture, link_prediction
+from nscaching.nodes.training import NodeConfig
 from nscaching.training.config import read_yaml
 
 CONFIG_FILE = "config.yaml"
@@ -38,10 +37,6 @@ _NODES, _SUMMARY = "nodes.txt", "summary.json"
 _GRAPH, _MODEL = "graph.safetensors", "model.safetensors"
 #: Files that belong together; the configuration may be edited.
 _TIED = (_NODES, _GRAPH, _MODEL)
-#: More nodes than this are not all drawn: t-SNE would take hours, and a picture shows no more.
-MOST_POINTS = 10_000
-#: Classes with a style of their own, the most frequent ones.
-MOST_CLASSES = 20
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,7 @@ class NodeEmbedding:
         vectors: np.ndarray,
         *,
         context: np.ndarray | None = None,
-        held_out: npt.NDArray[np.int64] | None = None,
+        held_out: Longs | None = None,
         summary: dict[str, Any] | None = None,
     ) -> None:
         self.config, self.graph = config, graph
@@ -201,7 +196,8 @@ class NodeEmbedding:
             >>> file = nodes.picture("people.svg")
 
         """
-        return draw_picture(self, Path(path), seed=seed)
+        title = f"{self.graph.name}: {self.config.model}, {self.config.sampler}"
+        return draw_picture(self.vectors, self.graph, title, Path(path), seed=seed)
 
     def save(self, out: str | Path, *, overwrite: bool = False) -> Path:
         """Write the embedding to a folder, which :func:`nscaching.load_nodes` reads back.
@@ -235,53 +231,6 @@ class NodeEmbedding:
             folder.write_marker(new, sha256={name: file_digest(new / name) for name in _TIED})
 
 
-def draw_picture(embedding: NodeEmbedding, path: Path, *, seed: int = 0) -> Path:
-    """Lay the nodes out with t-SNE (cosine) and draw them as SVG, without isolated nodes."""
-    if path.suffix.lower() != ".svg":
-        raise UserError(f"Cannot draw {path}: pictures are SVG, so end it in .svg.")
-    if not path.parent.is_dir():
-        raise UserError(f"There is no folder {path.parent}; make it first.")
-    graph = embedding.graph
-    shown = np.flatnonzero(~graph.isolated)
-    if len(shown) > MOST_POINTS:
-        shown = np.sort(np.random.default_rng(seed).choice(shown, MOST_POINTS, replace=False))
-    if len(shown) < 4:
-        raise UserError("A picture needs at least 4 nodes with an edge.")
-    group, groups = _classes(embedding, shown)
-    title = f"{graph.name}: {embedding.config.model}, {embedding.config.sampler}"
-    places = _layout(embedding.vectors[shown], seed)
-    return write_svg(path, [Scatter(title, places, group, groups, (840, 720))])
-
-
-def _classes(embedding: NodeEmbedding, shown: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Return the group of each node and the names of the groups, the largest class first."""
-    labels = embedding.graph.labels
-    if labels is None:
-        return np.zeros(len(shown), dtype=np.int64), ["node"]
-    classes = labels.of_node[shown]
-    found, counts = np.unique(classes[classes >= 0], return_counts=True)
-    chosen = found[np.argsort(-counts, kind="stable")][:MOST_CLASSES]
-    group = np.full(len(labels.classes) + 1, len(chosen))
-    group[chosen] = np.arange(len(chosen))
-    names = [labels.classes[number].replace("_", " ") for number in chosen]
-    rest = "no class" if len(chosen) == len(found) else "other classes"
-    of_node = group[classes]
-    return of_node, [*names, rest] if (of_node == len(chosen)).any() else names
-
-
-def _layout(vectors: np.ndarray, seed: int) -> np.ndarray:
-    """Return a place for each vector. Shape: (n, 2)."""
-    from sklearn.manifold import TSNE
-
-    tsne = TSNE(
-        metric="cosine",
-        init="pca",
-        perplexity=min(30.0, (len(vectors) - 1) / 3),
-        random_state=seed,
-    )
-    return np.asarray(tsne.fit_transform(vectors))
-
-
 # The folder ---------------------------------------------------------------------------------------
 
 
@@ -306,54 +255,60 @@ class NodeFolder(ArtefactFolder):
             raise self.damaged_marker("'sha256'")
         for name, digest in told.items():
             if file_digest(self.path / name) != digest:
-                reason = f"{name} does not have the digest that {MARKER} says"
-                raise _mixed(self.path, ValueError(reason))
+                raise _mixed(self.path, f"{name} does not have the digest that {MARKER} says")
 
 
-def write_graph(
-    folder: Path,
-    config: NodeConfig,
-    graph: NodeGraph,
-    held_out: npt.NDArray[np.int64] | None = None,
-) -> None:
-    """Write what is known before training: configuration, names and graph."""
-    write_text(folder / CONFIG_FILE, config.as_yaml())
-    write_names(folder / _NODES, graph.nodes)
-    none = np.empty((0, 2), dtype=np.int64)
-    arrays: dict[str, npt.NDArray[Any]] = {"held_out": none if held_out is None else held_out}
-    arrays |= {"offsets": graph.offsets, "neighbours": graph.neighbours}
-    if graph.weights is not None:
-        arrays["weights"] = graph.weights
-    if graph.labels is not None:
-        arrays["labels"] = graph.labels.of_node
-    details = {
-        "name": graph.name,
-        "directed": graph.directed,
-        "classes": graph.labels.classes if graph.labels else None,
-    }
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    write_tensors(folder / _GRAPH, tensors, details)
-
-
-class StoredGraph(NamedTuple):
+class StoredNodes(NamedTuple):
     """What a folder holds beside the vectors."""
 
     config: NodeConfig
     graph: NodeGraph
-    held_out: npt.NDArray[np.int64]
+    held_out: Longs
 
 
-def read_graph(folder: Path) -> StoredGraph:
+def write_graph(
+    folder: Path, config: NodeConfig, graph: NodeGraph, held_out: Longs | None = None
+) -> None:
+    """Write what is known before training: configuration, names and graph."""
+    write_text(folder / CONFIG_FILE, config.as_yaml())
+    write_names(folder / _NODES, graph.nodes)
+    labels = graph.labels
+    arrays = {
+        "held_out": np.empty((0, 2), dtype=np.int64) if held_out is None else held_out,
+        "offsets": graph.offsets,
+        "neighbours": graph.neighbours,
+        "weights": graph.weights,
+        "labels": None if labels is None else labels.of_node,
+    }
+    details = {
+        "name": graph.name,
+        "directed": graph.directed,
+        "classes": None if labels is None else labels.classes,
+    }
+    tensors = {name: torch.from_numpy(part) for name, part in arrays.items() if part is not None}
+    write_tensors(folder / _GRAPH, tensors, details)
+
+
+def read_graph(folder: Path) -> StoredNodes:
     """Read back what :func:`write_graph` wrote."""
     file = folder / CONFIG_FILE
     config = NodeConfig.from_mapping(read_yaml(file), str(file))
-    arrays, details = read_tensors(folder / _GRAPH, "graph of an embedding")
+    tensors, details = read_tensors(folder / _GRAPH, "graph of an embedding")
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
     names = read_names(folder / _NODES)
     try:
-        graph = _graph(names, {name: array.numpy() for name, array in arrays.items()}, details)
+        graph = NodeGraph(
+            names,
+            arrays["offsets"],
+            arrays["neighbours"],
+            arrays.get("weights"),
+            bool(details.get("directed")),
+            Labels(details["classes"], arrays["labels"]) if details.get("classes") else None,
+            str(details.get("name", "graph")),
+        )
         if len(graph.offsets) != len(names) + 1:
             raise ValueError(f"{len(names)} names for {len(graph.offsets) - 1} nodes")
-        return StoredGraph(config, graph, arrays["held_out"].numpy())
+        return StoredNodes(config, graph, arrays["held_out"])
     except (KeyError, ValueError) as error:
         raise _mixed(folder, error) from error
 
@@ -377,50 +332,24 @@ def load_nodes(path: str | Path) -> NodeEmbedding:
         what = "holds no embedding of nodes" if folder.exists() else "is not there"
         raise UserError(f"{folder} {what}. Train one with 'nscaching nodes train'.")
     NodeFolder(folder).check_digests()
-    stored = read_graph(folder)
-    tables, _ = read_tensors(folder / _MODEL, "embedding")
-    try:
-        vectors = tables["node"].numpy()
-        if vectors.ndim != 2 or len(vectors) != len(stored.graph):
-            raise ValueError(f"{len(stored.graph)} names for {len(vectors)} vectors")
-        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-        if len(bad):
-            node = shown(stored.graph.nodes[bad[0]])
-            raise ValueError(f"the vector of node '{node}' is no number")
-    except (KeyError, ValueError) as error:
-        raise _mixed(folder, error) from error
-    context = tables["context"].numpy() if "context" in tables else None
+    config, graph, held_out = read_graph(folder)
+    tables = {name: t.numpy() for name, t in read_tensors(folder / _MODEL, "embedding")[0].items()}
+    vectors = tables.get("node", np.empty(0))
+    if vectors.ndim != 2 or len(vectors) != len(graph):
+        raise _mixed(folder, f"{len(graph)} names for {len(vectors)} vectors")
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(bad):
+        raise _mixed(folder, f"the vector of node '{shown(graph.nodes[bad[0]])}' is no number")
+    summary: dict[str, Any] = {}
+    with contextlib.suppress(UserError):  # it is about the training; the vectors do not need it
+        summary = read_json(folder / _SUMMARY)
+    context = tables.get("context")
     return NodeEmbedding(
-        stored.config,
-        stored.graph,
-        vectors,
-        context=context,
-        held_out=stored.held_out,
-        summary=_summary(folder / _SUMMARY),
+        config, graph, vectors, context=context, held_out=held_out, summary=summary
     )
 
 
-def _mixed(folder: Path, error: Exception) -> UserError:
+def _mixed(folder: Path, reason: object) -> UserError:
     return UserError(
-        f"The files of {folder} are not of one embedding ({error}). Restore them, or train again."
+        f"The files of {folder} are not of one embedding ({reason}). Restore them, or train again."
     )
-
-
-def _graph(names: list[str], arrays: dict[str, Any], details: dict[str, Any]) -> NodeGraph:
-    labels = Labels(details["classes"], arrays["labels"]) if details.get("classes") else None
-    return NodeGraph(
-        names,
-        arrays["offsets"],
-        arrays["neighbours"],
-        arrays.get("weights"),
-        bool(details.get("directed")),
-        labels,
-        str(details.get("name", "graph")),
-    )
-
-
-def _summary(path: Path) -> dict[str, Any]:
-    try:
-        return read_json(path)
-    except UserError:  # it is about the training; the vectors do not need it
-        return {}

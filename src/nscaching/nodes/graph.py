@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from nscaching.errors import UserError, nearest_names
-from nscaching.graph.names import checked_names
-
-Ids = npt.NDArray[np.int32]
+from nscaching.graph.names import Bools, Ids, Longs, checked_names
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Labels:
     of_node: Ids  #: shape: (nodes,)
 
     @property
-    def known(self) -> npt.NDArray[np.int64]:
+    def known(self) -> Longs:
         """The nodes whose class is known."""
         return np.flatnonzero(self.of_node >= 0)
 
@@ -37,7 +37,7 @@ class NodeGraph:
     """
 
     nodes: list[str]
-    offsets: npt.NDArray[np.int64]
+    offsets: Longs
     """Node i owns ``neighbours[offsets[i]:offsets[i + 1]]``; shape: (nodes + 1,)."""
     neighbours: Ids
     """Ascending within a row."""
@@ -61,24 +61,24 @@ class NodeGraph:
         return len(self.neighbours) if self.directed else len(self.neighbours) // 2
 
     @property
-    def degrees(self) -> npt.NDArray[np.int64]:
+    def degrees(self) -> Longs:
         """How many neighbours each node has; shape: (nodes,)."""
         return np.diff(self.offsets)
 
     @property
-    def isolated(self) -> npt.NDArray[np.bool_]:
+    def isolated(self) -> Bools:
         """Which nodes no edge touches; shape: (nodes,)."""
         touched = self.degrees > 0
         if self.directed:
             touched[self.neighbours] = True
         return ~touched
 
-    def edges(self) -> npt.NDArray[np.int64]:
+    def edges(self) -> Longs:
         """Return the ends of each edge, once an edge; shape: (edges, 2)."""
         both = self.arcs()
         return both if self.directed else both[both[:, 0] < both[:, 1]]
 
-    def without_edges(self, keep: npt.NDArray[np.bool_]) -> NodeGraph:
+    def without_edges(self, keep: Bools) -> NodeGraph:
         """Return the graph with only some of its edges; the nodes stay.
 
         Args:
@@ -96,7 +96,7 @@ class NodeGraph:
         kept = graph_of_edges(self.nodes, arcs[keep], left, directed=self.directed, name=self.name)
         return replace(kept, labels=self.labels, notes=self.notes)
 
-    def arcs(self) -> npt.NDArray[np.int64]:
+    def arcs(self) -> Longs:
         """Return (node, neighbour) for every place in the rows; shape: (places, 2)."""
         ends = np.repeat(np.arange(len(self), dtype=np.int64), self.degrees)
         return np.column_stack([ends, self.neighbours.astype(np.int64)])
@@ -112,18 +112,17 @@ class NodeGraph:
 
         """
         if isinstance(node, str):
-            ids: dict[str, int] = self.__dict__.setdefault("_ids", {})
-            if not ids:
-                ids.update((name, at) for at, name in enumerate(self.nodes))
-            if node not in ids:
-                raise UserError(
-                    f"There is no node '{node}' in {self.name}"
-                    f"{nearest_names(node, self.nodes) or '; names are compared exactly.'}"
-                )
-            return ids[node]
+            if node not in self._ids:
+                near = nearest_names(node, self.nodes) or "; names are compared exactly."
+                raise UserError(f"There is no node '{node}' in {self.name}{near}")
+            return self._ids[node]
         if not 0 <= int(node) < len(self):
             raise UserError(f"There is no node {node}: ids go from 0 to {len(self) - 1}.")
         return int(node)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {name: at for at, name in enumerate(self.nodes)}
 
     def with_labels(self, nodes: Sequence[str], classes: Sequence[str], source: str) -> NodeGraph:
         """Return the graph with classes; a labelled node that has no edge is added, isolated.
@@ -139,7 +138,7 @@ class NodeGraph:
         """
         names, all_nodes = list(dict.fromkeys(classes)), list(self.nodes)
         number = {name: at for at, name in enumerate(names)}
-        ids = {name: at for at, name in enumerate(all_nodes)}
+        ids = dict(self._ids)
         for node in nodes:
             if node not in ids:
                 ids[node] = len(all_nodes)
@@ -172,29 +171,19 @@ def graph_of_edges(
     directed: bool = False,
     name: str = "graph",
 ) -> NodeGraph:
-    """Build the rows from edges by id, without a loop over them. Shapes: (edges, 2), (edges,)."""
-    size = len(nodes)
+    """Build the rows from edges by id; weights of repeated edges add up. (edges, 2), (edges,)."""
+    size, notes = len(nodes), []
     ends = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
-    notes = []
+    values = np.ones(len(ends), dtype=np.int8) if weights is None else weights
     loops = ends[:, 0] == ends[:, 1]
     if loops.any():
         notes.append(f"Self-loops removed from {name}: {int(loops.sum()):,}.")
-        ends = ends[~loops]
-        weights = None if weights is None else weights[~loops]
+        ends, values = ends[~loops], values[~loops]
     if not directed:
-        ends = np.concatenate([ends, ends[:, ::-1]])
-        weights = None if weights is None else np.concatenate([weights, weights])
-    keys = ends[:, 0] * size + ends[:, 1]
-    if weights is None:
-        keys = np.sort(keys)
-        keys = keys[np.diff(keys, prepend=-1) > 0]
-        summed = None
-    else:
-        keys, place = np.unique(keys, return_inverse=True)
-        summed = np.bincount(place, weights, len(keys)).astype(np.float32)
-    offsets = np.zeros(size + 1, dtype=np.int64)
-    np.cumsum(np.bincount(keys // max(size, 1), minlength=size), out=offsets[1:])
-    neighbours = (keys % max(size, 1)).astype(np.int32)
+        ends, values = np.concatenate([ends, ends[:, ::-1]]), np.concatenate([values, values])
+    rows = sparse.coo_array((values, tuple(ends.T)), shape=(size, size)).tocsr()
+    summed = None if weights is None else rows.data.astype(np.float32)
+    offsets, neighbours = rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
     graph = NodeGraph(nodes, offsets, neighbours, summed, directed, None, name, notes)
     isolated = int(graph.isolated.sum())
     if isolated:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ import torch
 
 from nscaching.errors import UserError, nearest_names
 from nscaching.graph.datasets import cache_folder
-from nscaching.graph.files import read_bytes, stem_of
-from nscaching.graph.names import number_names
-from nscaching.graph.tables import ROLES, fast_columns
+from nscaching.graph.files import Source, read_bytes, stem_of
+from nscaching.graph.names import ROLES, number_names
+from nscaching.graph.tables import fast_columns, text_lines
 from nscaching.nodes.graph import Labels, NodeGraph, graph_of_edges
 
 #: Named graphs: the files of their edges (the first that is there) and of their labels.
@@ -153,8 +154,7 @@ def _from_pyg(data: Any, directed: bool) -> NodeGraph:
     if len(of_node) != len(graph):
         return graph
     labels = Labels([str(value) for value in distinct], of_node.astype(np.int32))
-    object.__setattr__(graph, "labels", labels)
-    return graph
+    return replace(graph, labels=labels)
 
 
 def _check_weights(weights: np.ndarray | None) -> None:
@@ -207,25 +207,24 @@ def _columns(path: Path, what: str, roles: tuple[str, ...], least: int) -> list[
             f"{' or '.join(str(n) for n in range(least, len(roles) + 1))} ({', '.join(roles)}) "
             "separated by tabs, commas or spaces."
         )
-    columns = fast_columns(data, delimiter, width)
+    source = Source(path, data)
+    columns = fast_columns(source, delimiter, width)
     if columns is None:
-        raise _bad_line(data, path, delimiter, roles[:width])
+        raise _bad_line(source, delimiter, roles[:width])
     return [column.combine_chunks() for column in columns]
 
 
-def _bad_line(data: bytes, path: Path, delimiter: str, roles: tuple[str, ...]) -> UserError:
-    """Find the line that could not be read."""
-    for number, line in enumerate(data.split(b"\n"), 1):
-        try:
-            fields = line.decode("utf-8").rstrip("\r").split(delimiter)
-        except UnicodeDecodeError:
-            return UserError(f"Line {number} of {path} is not UTF-8 text; save the file as UTF-8.")
+def _bad_line(source: Source, delimiter: str, roles: tuple[str, ...]) -> UserError:
+    """Find the line that could not be read; one that is not UTF-8 is named as it is met."""
+    for number, line in text_lines(source):
+        fields = line.split(delimiter)
         if line.strip() and (len(fields) != len(roles) or not all(fields)):
             return UserError(
-                f"Line {number} of {path} has {sum(map(bool, fields))} columns; expected "
+                f"Line {number} of {source.path} has {sum(map(bool, fields))} columns; expected "
                 f"{len(roles)} ({', '.join(roles)}) as in the first line."
             )
-    return UserError(f"{path} cannot be read as columns of text; expected {', '.join(roles)}.")
+    wanted = ", ".join(roles)
+    return UserError(f"{source.path} cannot be read as columns of text; expected {wanted}.")
 
 
 def _weights(column: Any, path: Path) -> np.ndarray:

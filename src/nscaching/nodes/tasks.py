@@ -1,18 +1,26 @@
-"""What an embedding is good for: classifying nodes, and telling edges from pairs without one."""
+"""What an embedding is good for: classifying nodes, predicting links, and a picture."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nscaching.errors import UserError
+from nscaching.graph.names import Bools, Floats, Longs
 from nscaching.nodes.graph import Labels, NodeGraph
+from nscaching.report.charts import Scatter
+from nscaching.report.pictures import write_svg
 
 SHARES = (0.3, 0.5, 0.7)
 _MAX_ITERATIONS = 2000
+#: More nodes than this are not all drawn: t-SNE would take hours, and a picture shows no more.
+MOST_POINTS = 10_000
+#: Classes with a style of their own, the most frequent ones.
+MOST_CLASSES = 20
 
 
 def classify_nodes(
@@ -32,7 +40,7 @@ def classify_nodes(
 
 
 def means_and_deviations(
-    scores: npt.NDArray[np.float64], shares: Sequence[float] = SHARES
+    scores: Floats, shares: Sequence[float] = SHARES
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Return mean and standard deviation over draws. Shape of ``scores``: (shares, draws, 2)."""
     return {
@@ -52,7 +60,7 @@ def classification_scores(
     draws: int = 5,
     seed: int = 0,
     validate: bool = False,
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """Return micro and macro F1 of each draw. Shape: (shares, draws, 2).
 
     With ``validate`` the test nodes stay unseen: four fifths of the share are learnt from and the
@@ -92,9 +100,7 @@ def _f1(
     return micro, macro
 
 
-def hold_out_edges(
-    graph: NodeGraph, share: float, seed: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def hold_out_edges(graph: NodeGraph, share: float, seed: int) -> tuple[Longs, Bools]:
     """Choose edges to hold out; every node keeps at least one. Returns edges and which stay.
 
     Of a directed graph an edge and its reverse go together: one would give the other away.
@@ -121,11 +127,7 @@ def hold_out_edges(
 
 
 def link_prediction(
-    vectors: np.ndarray,
-    graph: NodeGraph,
-    held_out: npt.NDArray[np.int64],
-    *,
-    seed: int = 0,
+    vectors: np.ndarray, graph: NodeGraph, held_out: Longs, *, seed: int = 0
 ) -> dict[str, Any]:
     """Tell held-out edges from as many pairs that are no edge, by cosine similarity."""
     from sklearn.metrics import average_precision_score, roc_auc_score
@@ -144,7 +146,7 @@ def link_prediction(
     }
 
 
-def _non_edges(graph: NodeGraph, held_out: npt.NDArray[np.int64], seed: int) -> npt.NDArray[Any]:
+def _non_edges(graph: NodeGraph, held_out: Longs, seed: int) -> npt.NDArray[Any]:
     """Draw as many pairs of different nodes without a training or held-out edge either way."""
     size, count = len(graph), len(held_out)
     edges = np.concatenate([graph.arcs(), held_out])
@@ -160,3 +162,39 @@ def _non_edges(graph: NodeGraph, held_out: npt.NDArray[np.int64], seed: int) -> 
         if len(found) >= count:
             return np.column_stack([found[:count] // size, found[:count] % size])
     raise UserError("Almost every pair of nodes is an edge: there are too few pairs without one.")
+
+
+def draw_picture(
+    vectors: np.ndarray, graph: NodeGraph, title: str, path: Path, *, seed: int = 0
+) -> Path:
+    """Lay the nodes out with t-SNE (cosine) and draw them as SVG, without isolated nodes."""
+    from sklearn.manifold import TSNE
+
+    if path.suffix.lower() != ".svg":
+        raise UserError(f"Cannot draw {path}: pictures are SVG, so end it in .svg.")
+    if not path.parent.is_dir():
+        raise UserError(f"There is no folder {path.parent}; make it first.")
+    shown = np.flatnonzero(~graph.isolated)
+    if len(shown) > MOST_POINTS:
+        shown = np.sort(np.random.default_rng(seed).choice(shown, MOST_POINTS, replace=False))
+    if len(shown) < 4:
+        raise UserError("A picture needs at least 4 nodes with an edge.")
+    perplexity = min(30.0, (len(shown) - 1) / 3)
+    tsne = TSNE(metric="cosine", init="pca", perplexity=perplexity, random_state=seed)
+    places = np.asarray(tsne.fit_transform(vectors[shown]))
+    return write_svg(path, [Scatter(title, places, *_classes(graph.labels, shown), (840, 720))])
+
+
+def _classes(labels: Labels | None, shown: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Return the group of each node and the names of the groups, the largest class first."""
+    if labels is None:
+        return np.zeros(len(shown), dtype=np.int64), ["node"]
+    classes = labels.of_node[shown]
+    found, counts = np.unique(classes[classes >= 0], return_counts=True)
+    chosen = found[np.argsort(-counts, kind="stable")][:MOST_CLASSES]
+    group = np.full(len(labels.classes) + 1, len(chosen))
+    group[chosen] = np.arange(len(chosen))
+    names = [labels.classes[number].replace("_", " ") for number in chosen]
+    rest = "no class" if len(chosen) == len(found) else "other classes"
+    of_node = group[classes]
+    return of_node, [*names, rest] if (of_node == len(chosen)).any() else names

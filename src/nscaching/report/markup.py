@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar
 from nscaching._version import __version__
 from nscaching.artefacts.files import write_text
 from nscaching.options import Options
-from nscaching.runs.doctor import versions
+from nscaching.runs.checks import versions
 
 T = TypeVar("T")
 #: Elements that have no content and no end.

@@ -17,8 +17,7 @@ from nscaching.graph import GraphSource, KnowledgeGraph
 from nscaching.interop.tracking import Tracker, Tracking
 from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import SCORING
-from nscaching.runs.finishing import finished
-from nscaching.runs.run import Run
+from nscaching.runs.run import Run, finished
 from nscaching.sampling.presets import ALL, check_preset, fitted, with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 from nscaching.training.checkpoint import Counters

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -19,15 +18,14 @@ from nscaching.evaluation.evidence import (
     Positions,
     Questions,
 )
-from nscaching.evaluation.ranking import AnswersBySide, known_positives
+from nscaching.evaluation.ranking import known_positives
 from nscaching.evaluation.regression import expit
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.names import SPLITS
-from nscaching.graph.pairs import contained
+from nscaching.graph.names import SPLITS, Bools, Floats, Integers
+from nscaching.graph.pairs import contained, pair_rows
 from nscaching.models import EmbeddingModel, Side
 from nscaching.runs.predictions import Named, Prediction
 
-Ids = npt.NDArray[np.integer]
 #: Log-odds that an answer must have which was never seen on its side of the relation: 1 %. Below it
 #: not one of a thousand such answers is a fact of valid (docs/discovering.md).
 LEAST_LOGIT = float(np.log(0.01 / 0.99))
@@ -41,10 +39,10 @@ _ROUNDING = 0.01
 class Ranked:
     """Candidates of questions, the best first: rows of questions, entities, and their numbers."""
 
-    row: Ids  #: (n,) position of the question
-    entity: Ids  #: (n,)
-    score: npt.NDArray[np.float64]  #: (n,)
-    logit: npt.NDArray[np.float64]  #: (n,) log-odds, or the log-softmax without a calibration
+    row: Integers  #: (n,) position of the question
+    entity: Integers  #: (n,)
+    score: Floats  #: (n,)
+    logit: Floats  #: (n,) log-odds, or the log-softmax without a calibration
 
 
 class Asker:
@@ -55,7 +53,7 @@ class Asker:
         model: EmbeddingModel,
         graph: KnowledgeGraph,
         calibration: Calibration | None,
-        rejected: Ids,
+        rejected: Integers,
         memory_mb: int,
     ) -> None:
         self.graph, self.calibration, self.rejected = graph, calibration, rejected
@@ -64,7 +62,11 @@ class Asker:
         self.known = known_positives(graph, graph.test)
         #: What all known facts say of entities: new facts are judged by it, known ones by training.
         self.whole = Positions.of(graph, whole=True)
-        self._refused = AnswersBySide(rejected, graph.num_relations)
+        sizes = graph.num_entities, graph.num_relations
+        self._refused = {
+            Side.HEAD: pair_rows(rejected, "head", *sizes),
+            Side.TAIL: pair_rows(rejected, "tail", *sizes),
+        }
         self._kept_terms: dict[tuple[Side, int], tuple[Tensor, Tensor]] = {}
 
     @torch.no_grad()
@@ -72,7 +74,7 @@ class Asker:
         self,
         side: Side,
         relation: int,
-        anchors: Ids,
+        anchors: Integers,
         k: int,
         *,
         known: bool = False,
@@ -106,7 +108,7 @@ class Asker:
             torch.from_numpy(part).to(device) for part in self.known[side].of(anchors, relations)
         )
         logits = self._all_logits(questions, side, relation, anchors, facts if known else None)
-        out = [self._refused[side].of(anchors, relations)]
+        out = [self._refused[side].completions(anchors, relations)]
         if relation not in self.graph.relations_with_loops:
             out.append((np.arange(len(anchors)), np.asarray(anchors, dtype=np.int64)))
         row, entity = (
@@ -154,7 +156,7 @@ class Asker:
         questions: Questions,
         side: Side,
         relation: int,
-        anchors: Ids,
+        anchors: Integers,
         facts: tuple[Tensor, ...] | None,
     ) -> Tensor:
         """Return the log-odds of all entities, those of known facts by training; (b, entities)."""
@@ -207,7 +209,7 @@ class Asker:
         return answer, asked
 
     def highest(
-        self, side: Side, relation: int, anchors: Ids, deviations: Tensor | None = None
+        self, side: Side, relation: int, anchors: Integers, deviations: Tensor | None = None
     ) -> Tensor:
         """Return log-odds that no new answer of a question can exceed; anchors: (b,) -> (b,).
 
@@ -227,7 +229,7 @@ class Asker:
         rows = torch.from_numpy(np.asarray(anchors, dtype=np.int64)).to(answer.device)
         return asked[rows] + best + (float(curve.intercepts[relation]) + _ROUNDING)
 
-    def logits(self, triples: Ids, side: Side = Side.TAIL) -> npt.NDArray[np.float64]:
+    def logits(self, triples: Integers, side: Side = Side.TAIL) -> Floats:
         """Return the log-odds of triples as answers to the question for a side; (n, 3) -> (n,)."""
         assert self.calibration is not None
         found = np.empty(len(triples))
@@ -236,7 +238,7 @@ class Asker:
             found[mine] = self.calibration.answers[side].logits(features, triples[mine, 1])
         return found
 
-    def claims(self, triples: Ids, prior: float) -> npt.NDArray[np.float64]:
+    def claims(self, triples: Integers, prior: float) -> Floats:
         """Return the probability of claims. Shape: (n, 3) -> (n,)."""
         assert self.calibration is not None
         found = np.empty(len(triples))
@@ -245,17 +247,13 @@ class Asker:
             found[mine] = claim_probabilities(*given)
         return found
 
-    def _sorts(self, triples: Ids) -> list[tuple[npt.NDArray[np.bool_], Positions | None]]:
+    def _sorts(self, triples: Integers) -> list[tuple[Bools, Positions | None]]:
         """Return which triples are known, to be judged by training, and which are new."""
         known = np.array([split is not None for split in self.splits(triples)], dtype=bool)
         return [(part, of) for part, of in ((known, None), (~known, self.whole)) if part.any()]
 
     def predictions(
-        self,
-        triples: Ids,
-        scores: Iterable[float],
-        logits: npt.NDArray[np.float64] | None,
-        side: Side,
+        self, triples: Integers, scores: Iterable[float], logits: Floats | None, side: Side
     ) -> list[Prediction]:
         """Return triples of ids with names, probability and flags; ``side`` is what was asked."""
         column = 0 if side is Side.HEAD else 2
@@ -289,7 +287,7 @@ class Asker:
         head, relation, tail = triple
         return self.graph.entities[head], self.graph.relations[relation], self.graph.entities[tail]
 
-    def splits(self, triples: Ids) -> list[str | None]:
+    def splits(self, triples: Integers) -> list[str | None]:
         """Return the split that holds each triple, train before valid before test; else None."""
         sizes = self.graph.num_entities, self.graph.num_relations
         heads, relations, tails = triples.T
@@ -300,7 +298,7 @@ class Asker:
         listed: list[str | None] = found.tolist()
         return listed
 
-    def contradicted(self, triples: Ids) -> list[Named | None]:
+    def contradicted(self, triples: Integers) -> list[Named | None]:
         """Return for each triple a fact of a relation with one answer that it contradicts."""
         found: list[Named | None] = [None] * len(triples)
         single = self.evidence.positions.single >= ONE_ANSWER

@@ -13,8 +13,7 @@ from nscaching.graph import read_triples
 from nscaching.models import Side
 from nscaching.runs.discover import discover
 from nscaching.runs.learning import Learning
-from nscaching.runs.names import Reference, entity_of, relation_of, triple_of
-from nscaching.runs.predictions import Prediction, Predictions
+from nscaching.runs.predictions import Prediction, Predictions, Reference, triple_of
 from nscaching.training import Progress
 
 if TYPE_CHECKING:
@@ -203,7 +202,7 @@ class Decisions(Learning):
                 n,
                 relations=range(self.graph.num_relations)
                 if relations is None
-                else [relation_of(self.graph, name) for name in _several(relations)],
+                else [self.graph.relation_id(name) for name in _several(relations)],
                 heads=self._entities(heads),
                 tails=self._entities(tails),
                 per_question=per_question,
@@ -244,7 +243,7 @@ class Decisions(Learning):
     def remark(self, side: Side, anchor: Reference, relation: Reference) -> str | None:
         """Return a sentence on a question for one side that can hardly have a new answer."""
         graph = self.graph
-        entity, r = entity_of(graph, anchor), relation_of(graph, relation)
+        entity, r = graph.entity_id(anchor), graph.relation_id(relation)
         known = graph.answers("tail" if side is Side.TAIL else "head", entity, r)
         name, of = graph.entities[entity], graph.relations[r]
         if known and self._asker.evidence.positions.has_one_answer(side, r):
@@ -273,10 +272,8 @@ class Decisions(Learning):
             raise UserError(f"k must be at least 1, not {k}.")
         if by not in _BY:
             raise UserError(f"by must be {' or '.join(_BY)}, not '{by}'.")
-        anchors = np.array(
-            [entity_of(self.graph, name) for name in _several(anchor)], dtype=np.int64
-        )
-        relation_id = relation_of(self.graph, relation)
+        anchors = self._entities(anchor)
+        relation_id = self.graph.relation_id(relation)
         asker, found = self._asker, Predictions()
         chunk = asker.evidence.chunk()
         for start in range(0, len(anchors), chunk):
@@ -304,7 +301,7 @@ class Decisions(Learning):
     def _entities(self, names: Reference | Iterable[Reference] | None) -> Any:
         if names is None:
             return None
-        return np.array([entity_of(self.graph, name) for name in _several(names)], dtype=np.int64)
+        return np.array([self.graph.entity_id(name) for name in _several(names)], dtype=np.int64)
 
 
 def _several(names: Any) -> list[Any]:

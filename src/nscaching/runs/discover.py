@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from nscaching.errors import UserError
+from nscaching.graph.names import Floats, Integers
 from nscaching.models import Side
-from nscaching.runs.asking import Asker, Ids
+from nscaching.runs.asking import Asker
 from nscaching.runs.predictions import Predictions
 from nscaching.training import Progress
-
-Floats = npt.NDArray[np.float64]
 
 #: Answers of a question looked at when their number is not limited.
 _MOST_PER_QUESTION = 100
@@ -29,12 +27,12 @@ class Best:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._triples: list[Ids] = []
-        self._numbers: list[npt.NDArray[np.float64]] = []
+        self._triples: list[Integers] = []
+        self._numbers: list[Floats] = []
         self._held = 0
         self.least = -np.inf  #: a fact below has no chance
 
-    def add(self, triples: Ids, logits: Floats, scores: Floats) -> None:
+    def add(self, triples: Integers, logits: Floats, scores: Floats) -> None:
         """Take facts into account. Shapes: (n, 3), (n,), (n,)."""
         good = logits >= self.least
         self._triples.append(triples[good])
@@ -52,7 +50,7 @@ class Best:
         if len(best) == self._limit:
             self.least = float(numbers[best[-1], 0])
 
-    def ordered(self) -> tuple[Ids, npt.NDArray[np.float64]]:
+    def ordered(self) -> tuple[Integers, Floats]:
         """Return facts (n, 3) with log-odds and score (n, 2), the best first."""
         if not self._triples:
             return np.zeros((0, 3), dtype=np.int64), np.zeros((0, 2))
@@ -65,8 +63,8 @@ def discover(
     count: int,
     *,
     relations: Iterable[int],
-    heads: Ids | None = None,
-    tails: Ids | None = None,
+    heads: Integers | None = None,
+    tails: Integers | None = None,
     per_question: int | None = None,
     per_answer: int | None = None,
     per_relation: int | None = None,
@@ -121,8 +119,8 @@ def discover(
 
 
 def _blocks(
-    asker: Asker, relations: Iterable[int], heads: Ids | None, contradictions: bool
-) -> list[tuple[int, Ids, Floats]]:
+    asker: Asker, relations: Iterable[int], heads: Integers | None, contradictions: bool
+) -> list[tuple[int, Integers, Floats]]:
     """Return what is asked at once: a relation, some of its heads, and bounds of their log-odds.
 
     Asked are heads that were seen with the relation and those that fit; where the relation has one
@@ -149,11 +147,7 @@ def _blocks(
 
 
 def _chosen(
-    asker: Asker,
-    triples: Ids,
-    numbers: npt.NDArray[np.float64],
-    count: int,
-    limits: tuple[int | None, ...],
+    asker: Asker, triples: Integers, numbers: Floats, count: int, limits: tuple[int | None, ...]
 ) -> Predictions:
     """Take the best facts in turn, unless there are enough of their question, answer, relation."""
     taken = Predictions()

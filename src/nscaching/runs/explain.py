@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from nscaching.graph import KnowledgeGraph
+from nscaching.graph.names import Longs
 from nscaching.runs.predictions import Named, Prediction
 
 #: Heads of a relation whose paths are counted; of a relation with more, so many spread evenly.
@@ -149,7 +149,7 @@ class Explainer:
         self._from = np.searchsorted(start[order], np.arange(graph.num_entities + 1))
         self._matrices: dict[int, sparse.csr_matrix] = {}
         self._counted: dict[tuple[int, ...], tuple[int, int]] = {}
-        self._rows: dict[int, npt.NDArray[np.int64]] = {}
+        self._rows: dict[int, Longs] = {}
         self._facts: sparse.csr_matrix | None = None
 
     def explain(self, prediction: Prediction, ids: Sequence[int], k: int) -> Explanation:
@@ -210,7 +210,7 @@ class Explainer:
                     found[kind] = (seen, count + 1)
         return found
 
-    def _edges(self, entity: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _edges(self, entity: int) -> tuple[Longs, Longs]:
         part = slice(self._from[entity], self._from[entity + 1])
         return self._kind[part], self._end[part]
 
@@ -240,7 +240,7 @@ class Explainer:
             loops = joined.multiply(own).nnz
         return int(confirmed), int(joined.nnz - loops)
 
-    def _heads(self, relation: int) -> npt.NDArray[np.int64]:
+    def _heads(self, relation: int) -> Longs:
         """Return the heads of a relation, or some of them spread evenly."""
         if relation not in self._rows:
             heads = np.flatnonzero(np.diff(self._matrix(2 * relation).indptr))
@@ -278,9 +278,7 @@ class Explainer:
         found.sort(key=lambda reason: -reason.similarity)
         return tuple(found[:k])
 
-    def _alike(
-        self, entity: int, others: npt.NDArray[np.int64], kind: int, anchor: int
-    ) -> list[tuple[int, float]]:
+    def _alike(self, entity: int, others: Longs, kind: int, anchor: int) -> list[tuple[int, float]]:
         """Return which of the others have most facts in common with an entity, the best first.
 
         The fact that is explained, an edge of this kind to the anchor, does not count.

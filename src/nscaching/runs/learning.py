@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from nscaching.artefacts.files import read_json, sealed, unsealed, write_text
 from nscaching.errors import UserError
-from nscaching.evaluation.calibration import Calibration, fit_calibration
-from nscaching.evaluation.reliability import CalibrationReport, calibration_report
+from nscaching.evaluation.calibration import (
+    Calibration,
+    CalibrationReport,
+    calibration_report,
+    fit_calibration,
+)
 from nscaching.graph import KnowledgeGraph, read_triples
+from nscaching.graph.names import Floats, Longs
 from nscaching.models import EmbeddingModel
 from nscaching.runs.asking import Asker
-from nscaching.runs.names import Triples, triple_of
-from nscaching.runs.predictions import History, Named
+from nscaching.runs.predictions import History, Named, Triples, triple_of
 from nscaching.training import Progress, RunFolder, TrainConfig
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ class Learning:
             self._calibrated = True
         return self._calibration
 
-    def probabilities(self, triples: Triples, *, prior: float = 0.5) -> npt.NDArray[np.float64]:
+    def probabilities(self, triples: Triples, *, prior: float = 0.5) -> Floats:
         """Return the probability that each claim is true. Shape: (n,).
 
         A claim is a triple that somebody states. This is not the probability of an answer
@@ -203,6 +206,6 @@ class Learning:
             )
         return self._kept_asker
 
-    def _triples(self, triples: Triples) -> npt.NDArray[np.int64]:
+    def _triples(self, triples: Triples) -> Longs:
         ids = [triple_of(self.graph, triple) for triple in triples]
         return np.array(ids, dtype=np.int64).reshape(-1, 3)

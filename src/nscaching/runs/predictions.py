@@ -1,14 +1,23 @@
-"""What a run answers, in forms for people: text, HTML in notebooks, data frames and files."""
+"""What a run is asked about, by name or id, and what it answers, in forms for people."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
 
+import numpy as np
+
 from nscaching.artefacts.showing import frame, html_table, write_table
+from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph
 
 Named = tuple[str, str, str]
+#: An entity or relation, by name or by id.
+Reference = str | int
+#: Triples of names or ids, or an array of ids.
+Triples = Iterable[tuple[Reference, Reference, Reference]] | np.ndarray
 #: What a flag says of an answer that its relation never had on that side.
 NEVER_SEEN = "never seen with this relation"
 #: Rows that a notebook and a short representation show.
@@ -102,18 +111,8 @@ class Predictions(list[Prediction]):
         return write_table(Path(path), self._rows(), _COLUMNS)
 
     def _rows(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "head": p.head,
-                "relation": p.relation,
-                "tail": p.tail,
-                "probability": p.probability,
-                "score": p.score,
-                "split": p.split,
-                "flags": "; ".join(p.flags),
-            }
-            for p in self
-        ]
+        shown = [{name: getattr(each, name) for name in _COLUMNS} for each in self]
+        return [{**row, "flags": "; ".join(row["flags"])} for row in shown]
 
     def __repr__(self) -> str:
         shown = ",\n ".join(repr(prediction) for prediction in self[:_SHORT])
@@ -143,3 +142,11 @@ class History(list[dict[str, Any]]):
     def _repr_html_(self) -> str:
         columns = tuple(dict.fromkeys(key for line in self for key in line))
         return html_table(self[-_SHOWN:], columns, max(0, len(self) - _SHOWN))
+
+
+def triple_of(graph: KnowledgeGraph, triple: Sequence[Reference]) -> tuple[int, int, int]:
+    """Return the ids of a triple."""
+    if isinstance(triple, str) or len(triple) != 3:
+        raise UserError(f"Give a list of (head, relation, tail); {triple!r} is none.")
+    head, relation, tail = triple
+    return graph.entity_id(head), graph.relation_id(relation), graph.entity_id(tail)

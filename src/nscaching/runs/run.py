@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
+from nscaching.artefacts.showing import export_embeddings
+from nscaching.distributed.launch import current_group
 from nscaching.errors import UserError
 from nscaching.evaluation import (
     ClassificationReport,
@@ -27,10 +29,16 @@ from nscaching.evaluation import (
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel, Side
 from nscaching.runs.decisions import Decisions
-from nscaching.runs.export import export_embeddings
-from nscaching.runs.names import Reference, Triples, entity_of, triple_of
-from nscaching.runs.predictions import Neighbour, Prediction, Predictions
-from nscaching.training import Progress, RunFolder, TrainConfig
+from nscaching.runs.predictions import (
+    Neighbour,
+    Prediction,
+    Predictions,
+    Reference,
+    Triples,
+    triple_of,
+)
+from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
+from nscaching.training.folder import evaluation_line
 from nscaching.training.tracing import GradientNorms, norms_of_negatives
 
 __all__ = ["Neighbour", "Prediction", "Predictions", "Run"]
@@ -298,7 +306,7 @@ class Run(Decisions):
         return to_pykeen_model(self)
 
     def _entity(self, reference: Reference) -> int:
-        return entity_of(self.graph, reference)
+        return self.graph.entity_id(reference)
 
 
 def _empty(split: str, verb: str) -> UserError:
@@ -311,3 +319,51 @@ def _empty(split: str, verb: str) -> UserError:
 def _check_count(k: int) -> None:
     if k < 1:
         raise UserError(f"k must be at least 1, not {k}.")
+
+
+# The end of a training ----------------------------------------------------------------------------
+
+
+def finished(trainer: Trainer, shown: Progress, probabilities: bool = True) -> Run:
+    """Look at the test split, once, with the best model; sum the run up.
+
+    Probabilities are fitted now, so that the first question is quick, or when they are asked for.
+    """
+    counters, group = trainer.counters, current_group()
+    if group.size > 1:
+        run, test = _finished_together(trainer)
+    else:
+        model, trace = trainer.best_model(), trainer.tracer.lines if trainer.tracer else None
+        run = Run(trainer.config, trainer.graph, model, folder=trainer.folder, trace=trace)
+        test = run.evaluate("test", progress=shown) if len(trainer.graph.test) else None
+    run._lines = trainer.tracking.lines
+    if test is not None and group.rank == 0:
+        line = evaluation_line(test.overall(), "test", test.seconds, counters.best_epoch)
+        trainer.record(line)
+    run.summary = {
+        "run": str(trainer.folder.path) if trainer.folder else None,
+        "epochs": counters.epoch,
+        "best_epoch": counters.best_epoch,
+        "select": trainer.config.select,
+        "seconds": counters.seconds,
+        "seconds_per_epoch": counters.epoch_seconds / max(1, counters.epoch),
+        "device": str(trainer.device),
+        "extra_parameters": trainer.sampler.extra_parameters,
+        "valid": counters.best_valid,
+        "test": test.overall() if test is not None else None,
+    }
+    if run.folder is not None and group.rank == 0 and probabilities:
+        _ = run.calibration
+    return run
+
+
+def _finished_together(trainer: Trainer) -> tuple[Run, RankingReport | None]:
+    """Rank the test split on all processes; the run is then read from its folder, by shard."""
+    assert trainer.folder is not None
+    test = (
+        trainer.validation.rank(trainer.best_model(), "test") if len(trainer.graph.test) else None
+    )
+    run = Run.load(trainer.folder.path, trainer.device, mapped=True)
+    if test is not None:
+        run.evaluations["test"] = test
+    return run, test

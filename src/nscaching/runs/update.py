@@ -20,17 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
-from nscaching.evaluation.ranking import AnswersBySide
 from nscaching.graph import KnowledgeGraph, read_triples
-from nscaching.graph.names import REJECTED, SPLITS
+from nscaching.graph.names import REJECTED, SPLITS, Ids, Integers
 from nscaching.graph.pairs import contained
-from nscaching.models import Side
 from nscaching.optim import Gradients, Optimizer
 from nscaching.runs.predictions import Named, Prediction
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer, checkpoint
@@ -61,7 +58,7 @@ def update_run(
 ) -> Run:
     """Return a new run that has learnt from facts and decisions; see ``Run.update``."""
     from nscaching.runs.api import make_trainer
-    from nscaching.runs.finishing import finished
+    from nscaching.runs.run import finished
 
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     if out is not None and run.folder is not None and _same(Path(out), run.folder.path):
@@ -157,22 +154,18 @@ def _ids(
     triples: Iterable[Named],
     entity_ids: dict[str, int],
     relation_ids: dict[str, int],
-) -> npt.NDArray[np.int32]:
+) -> Ids:
     rows = []
     for head, relation, tail in sorted(triples):
-        if head not in entity_ids:
-            graph.entity_id(head)  # says which names are near
-        if tail not in entity_ids:
-            graph.entity_id(tail)
+        for entity in {head, tail} - entity_ids.keys():
+            graph.entity_id(entity)  # says which names are near
         if relation not in relation_ids:
             graph.relation_id(relation)
         rows.append((entity_ids[head], relation_ids[relation], entity_ids[tail]))
     return np.array(rows, dtype=np.int32).reshape(-1, 3)
 
 
-def _without(
-    triples: npt.NDArray[np.int32], others: npt.NDArray[np.int32], sizes: tuple[int, int]
-) -> npt.NDArray[np.int32]:
+def _without(triples: Ids, others: Ids, sizes: tuple[int, int]) -> Ids:
     """Return the triples that are not among others."""
     return triples[~contained(triples, others, *sizes)]
 
@@ -199,29 +192,29 @@ def grown_tables(run: Run, graph: KnowledgeGraph) -> tuple[Tensor, Tensor]:
 
 def _new_rows(graph: KnowledgeGraph, known: int, table: Tensor) -> list[Tensor]:
     """Return for each new entity the mean row of those that stand where it stands; (1, w) each."""
-    facts, train = AnswersBySide(graph.train, graph.num_relations), graph.train
-    sides = ((Side.HEAD, 0, 2), (Side.TAIL, 2, 0))
+    train = graph.train
+    sides = ((graph.rows.head, 0, 2), (graph.rows.tail, 2, 0))
     orders = {place: np.argsort(train[:, place], kind="stable") for _, place, _ in sides}
     ordered = {place: train[order, place] for place, order in orders.items()}
     of_position: dict[tuple[int, int], Tensor | None] = {}
 
-    def mean(alike: npt.NDArray[np.int64]) -> Tensor | None:
-        alike = alike[alike < known]
+    def mean(alike: Integers) -> Tensor | None:
+        alike = alike[alike < known].astype(np.int64)
         return table[torch.from_numpy(alike)].mean(dim=0) if len(alike) else None
 
     def in_position(place: int, relation: int) -> Tensor | None:
         if (place, relation) not in of_position:
-            there = np.unique(train[train[:, 1] == relation, place]).astype(np.int64)
+            there = np.unique(train[train[:, 1] == relation, place])
             of_position[place, relation] = mean(there)
         return of_position[place, relation]
 
     rows = []
     for entity in range(known, graph.num_entities):
         found = []
-        for side, place, other in sides:
+        for pairs, place, other in sides:
             first, last = np.searchsorted(ordered[place], [entity, entity + 1])
             for fact in train[orders[place][first:last]]:
-                row = mean(facts[side].of(fact[[other]], fact[[1]])[1])
+                row = mean(pairs.completions(fact[[other]], fact[[1]])[1])
                 if row is None:  # the position is all they have in common
                     row = in_position(place, int(fact[1]))
                 if row is not None:

@@ -14,7 +14,7 @@ from pykeen.training.callbacks import callback_resolver
 
 from nscaching import UserError
 from nscaching.interop.pykeen import NSCachingNegativeSampler, NSCachingTrainingCallback
-from nscaching.interop.pykeen.scorer import PyKEENScorer, score_by_kernel
+from nscaching.interop.pykeen.conversion import PyKEENScorer, score_by_kernel
 from nscaching.kernels.registry import forced
 from nscaching.models import Side
 

@@ -22,11 +22,12 @@ import numpy as np
 
 from nscaching.artefacts.files import explained_writes
 from nscaching.errors import UserError
-from nscaching.evaluation.metrics import METRICS, SELECTABLE, Floats, fact_values
+from nscaching.evaluation.metrics import METRICS, SELECTABLE, fact_values
 from nscaching.experiments.runner import TrialLog
 from nscaching.experiments.tune.space import AUTO, SPACES, AnyOptions, NodeSearchOptions
 from nscaching.experiments.tune.trials import SUCCESS, TrialResult
 from nscaching.graph import KnowledgeGraph, as_graph
+from nscaching.graph.names import Floats
 from nscaching.nodes import NodeConfig, NodeEmbedding, NodeGraph, embed_nodes, load_node_graph
 from nscaching.nodes.api import make_node_config
 from nscaching.nodes.embedding import CONFIG_FILE, read_graph, write_graph

@@ -38,7 +38,6 @@ from smac.main.config_selector import ConfigSelector
 from smac.model.random_forest.random_forest import RandomForest
 from smac.runhistory import StatusType, TrialInfo, TrialValue
 
-from nscaching.evaluation.metrics import Floats
 from nscaching.experiments.tune.space import Hyperparameter, Position, SearchSpace
 from nscaching.experiments.tune.trials import (
     SUCCESS,
@@ -48,6 +47,7 @@ from nscaching.experiments.tune.trials import (
     TrialResult,
     by_metric,
 )
+from nscaching.graph.names import Floats
 
 #: Hyperband keeps one in so many at each step, and gives it so many times the epochs.
 ETA = 3

@@ -23,7 +23,7 @@ from torch.utils.data import get_worker_info
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
-from nscaching.interop.pykeen.scorer import BatchQuestions, PyKEENScorer
+from nscaching.interop.pykeen.conversion import BatchQuestions, PyKEENScorer
 from nscaching.models import Side
 from nscaching.sampling import Batch, SamplerOptions
 from nscaching.sampling.nscaching import NSCachingSampler

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nscaching import KnowledgeGraph, UserError
-from nscaching.runs.export import export_embeddings
+from nscaching.artefacts.showing import export_embeddings
 
 from ..training.helpers import train
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from nscaching.extras import EXTRAS
-from nscaching.runs import doctor
-from nscaching.runs.doctor import Gpu, Kernels, Processor
+from nscaching.runs import checks
+from nscaching.runs.checks import Gpu, Kernels, Processor
 
 CALM = Processor(cores=4, cores_in_all=4, threads=4, load=0.5, memory_gb=8.0, variables={})
 READY = Kernels(numba=True, compiled=True, can_be_kept=True)
@@ -14,9 +14,9 @@ CARD = Gpu("H200", 139.0, "cuda", triton=True, compiler="cc", driver=True)
 
 
 def test_a_machine_that_is_well_gets_no_advice():
-    assert doctor._about_processor(CALM) == []
-    assert doctor._about_kernels(READY) == []
-    assert doctor._about_gpu(CARD) == []
+    assert checks._about_processor(CALM) == []
+    assert checks._about_kernels(READY) == []
+    assert checks._about_gpu(CARD) == []
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_machine_that_is_well_gets_no_advice():
     ],
 )
 def test_advice_on_the_processor(changed, words):
-    (said,) = doctor._about_processor(replace(CALM, **changed))
+    (said,) = checks._about_processor(replace(CALM, **changed))
     assert all(word in said for word in words)
 
 
@@ -41,7 +41,7 @@ def test_advice_on_the_processor(changed, words):
     ],
 )
 def test_advice_on_kernels(changed, word):
-    (said,) = doctor._about_kernels(replace(READY, **changed))
+    (said,) = checks._about_kernels(replace(READY, **changed))
     assert word in said
 
 
@@ -55,14 +55,14 @@ def test_advice_on_kernels(changed, word):
     ],
 )
 def test_advice_on_the_gpu(changed, word, monkeypatch):
-    monkeypatch.setattr(doctor.sys, "platform", "linux")
-    (said,) = doctor._about_gpu(replace(CARD, **changed))
+    monkeypatch.setattr(checks.sys, "platform", "linux")
+    (said,) = checks._about_gpu(replace(CARD, **changed))
     assert word in said
 
 
 def test_threads_are_counted_as_they_are(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    found = doctor.examine()
+    found = checks.examine()
     assert found.processor.variables["OMP_NUM_THREADS"] == "1"
     assert found.versions["torch"]
 
