@@ -115,3 +115,26 @@ def test_gradients_over_all_entities_are_those_of_candidates(name):
 def test_forms_are_there():
     assert {PLAIN, CPU} <= set(kernel_forms())
     assert set(kernel_forms()) <= {PLAIN, CPU, GPU}
+
+
+@pytest.mark.parametrize("form", kernel_forms())
+@pytest.mark.parametrize("view", [HYPERPLANE, PROJECTION])
+def test_a_pool_is_seen_through_the_relation_of_each_question(view, form, monkeypatch):
+    monkeypatch.setattr("nscaching.models.match._BLOCK_FLOATS", {"cpu": 600})  # several blocks
+    match = Distance(1, view)
+    query, pool, _, _ = case(match, (7, 1, 12, 6))
+    d_scores = torch.randn(7, 12, generator=seeded(1))
+    ids, close = torch.arange(12).expand(7, -1), {"rtol": 2e-5, "atol": 2e-5}
+    given = double(query), pool.double(), ids
+    scores, expected = (
+        plain_forward(match, *given),
+        plain_backward(match, *given, d_scores.double()),
+    )
+    with forced(form):
+        query, pool, d_scores = on(form, query, pool, d_scores)
+        torch.testing.assert_close(match.forward_pool(query, pool).cpu().double(), scores, **close)
+        found = match.backward_all(query, pool, d_scores)
+    torch.testing.assert_close(found.query.cpu().double(), expected.query, **close)
+    torch.testing.assert_close(found.context.cpu().double(), expected.context, **close)
+    rows = expected.rows.view(7, 12, -1).sum(0)
+    torch.testing.assert_close(found.rows.cpu().double(), rows, **close)

@@ -139,6 +139,13 @@ class Match(ABC):
             scores[rows] = self.compare_all(query.vectors[rows], views)
         return scores
 
+    def forward_pool(self, query: Query, rows: Tensor) -> Tensor:
+        """Do what :meth:`forward_all` does for few rows, whatever the relations of the queries."""
+        if not self.relational_view:
+            return self.forward_all(query, rows)
+        places = torch.arange(len(rows), device=rows.device)
+        return self.forward(query, rows, places.expand(len(query.vectors), -1))
+
     def backward_all(self, query: Query, table: Tensor, d_scores: Tensor) -> MatchGradients:
         """Return the gradients of ``(d_scores * forward_all(...)).sum()``. Shape: (b, n)."""
         ids = torch.arange(len(table), device=table.device)
@@ -149,7 +156,7 @@ class Match(ABC):
             part = slice(start, start + block)
             some = query.at(part)
             own = ids.expand(len(some.vectors), -1)
-            found = plain_backward(self, some, table, own, d_scores[part])
+            found = self.backward(some, table, own, d_scores[part])
             d_table += found.rows.view(-1, *table.shape).sum(0)
             gradients.append(found)
         return MatchGradients(

@@ -175,10 +175,8 @@ class EmbeddingModel:
     @torch.no_grad()
     def score_pool(self, query: Query, pool: Tensor) -> Tensor:
         """Score the same p entities for each query. Shapes: (b, q), (p,) -> (b, p)."""
-        if self.match.relational_view:
-            return self.match.forward(query, self.entity, pool.expand(len(query.vectors), -1))
         with fast_products(self.device):
-            return self.match.forward_all(query, self.rows(pool))
+            return self.match.forward_pool(query, self.rows(pool))
 
     @torch.no_grad()
     def score_all(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:

@@ -173,11 +173,6 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
                 "The softmax loss asks for the head and the tail of every triple, and the sampler "
                 f"{self.sampler} replaces one of them; choose one of these samplers: {fitting}."
             )
-        if self.pool and self.build_scoring().match.relational_view:
-            raise UserError(
-                f"A pool that questions share goes with entities that look the same to every "
-                f"relation; with {self.scoring} set pool to 0."
-            )
         if self.asks_both_sides() and (self.preset is not None or self.nu > 0):
             name = "nu" if self.preset is None else "preset"
             raise UserError(

@@ -203,6 +203,9 @@ def _batch_bytes(graph: KnowledgeGraph, config: TrainConfig, scoring: ScoringFun
         live += _LIVE_SMOOTHED * (config.label_smoothing > 0)
         live += _LIVE_DISTANCES * (shared > 0 and not isinstance(scoring.match, Dot))
         scores = live * 4 * questions * (own + shared) + 3 * shared * width
+        if scoring.match.relational_view:  # rows of the pool as each question sees them
+            seen = 4 * block_floats(pick_device(config.device).type)
+            scores += 2 * min(max(seen, shared * width), questions * shared * width)
     return _candidate_bytes(graph, config) + gradients + queries + scores
 
 

@@ -175,7 +175,7 @@ class TrainingStep:
             return scores, None
         shared = self.model.rows(candidates.pool)
         with fast_products(shared.device):
-            return torch.cat([scores, self.model.match.forward_all(query, shared)], dim=1), shared
+            return torch.cat([scores, self.model.match.forward_pool(query, shared)], dim=1), shared
 
     def _descend(
         self, query: Query, candidates: Candidates, shared: Tensor | None, d_scores: Tensor
