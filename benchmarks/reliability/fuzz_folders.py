@@ -2,10 +2,10 @@
 
     python benchmarks/reliability/fuzz_folders.py --count 25000 --workers 16 --out fuzz_folders.json
 
-A run, an embedding of nodes, a comparison, a search and a reproduction are made. Then one file
-after another is mutated (bytes flipped, cut, repeated, put in; tokens of YAML and JSON put in; keys
-taken out, values of other types put in their place), and the folder is read as a command reads it.
-A case is
+A run, a run in shards, a graph on disk, an embedding of nodes, a comparison, a search and a
+reproduction are made. Then one file after another is mutated (bytes flipped, cut, repeated, put in;
+tokens of YAML and JSON put in; keys taken out, values of other types put in their place), and the
+folder is read as a command reads it. A case is
 
 - ``equal``: all that was read is what was written;
 - ``refused``: a ``UserError`` of one or two sentences that names the folder;
@@ -62,7 +62,7 @@ SECONDS = 20
 class Kind:
     """A folder: its files and how it is read."""
 
-    files: tuple[str, ...]
+    files: tuple[str, ...]  #: as ``Path.glob`` has them
     read: Callable[[Path], Any]
     logs: tuple[str, ...] = ()  #: files of which a part may be dropped
 
@@ -78,6 +78,35 @@ def read_run(folder: Path) -> Any:
     found["claims"] = run.probabilities([("e1", "r1", "e8"), ("e2", "r2", "e15")]).tobytes()
     found["rejected"] = run.rejected
     return found
+
+
+def read_shards(folder: Path) -> Any:
+    """Read a run in shards: its model, and its checkpoint stratum by stratum."""
+    from nscaching.training import sharded_checkpoint
+
+    found = run_content(folder, with_checkpoint=False)
+    counters, shared, strata = sharded_checkpoint.load(folder / "checkpoint", range(2))
+    parts = [shared, *strata.values()]
+    kept = [
+        {
+            (part, name): tensor.numpy().tobytes()
+            for part in each
+            for name, tensor in each[part].items()
+        }
+        for each in parts
+    ]
+    return found, counters, kept
+
+
+def read_store(folder: Path) -> Any:
+    """Read all of a graph on disk."""
+    from nscaching.graph import load_graph
+
+    graph = load_graph(folder)
+    sides = (graph.rows.head, graph.rows.tail)
+    pairs = [part.tobytes() for side in sides for part in vars(side).values()]
+    splits = [graph.split(name).tobytes() for name in ("train", "valid", "test")]
+    return list(graph.entities), list(graph.relations), splits, pairs
 
 
 def read_nodes(folder: Path) -> Any:
@@ -118,8 +147,13 @@ def read_reproduction(folder: Path) -> Any:
 RUN = ("nscaching.json", "config.yaml", "entities.txt", "relations.txt", "graph.safetensors",
        "model.safetensors", "checkpoint/state.safetensors", "metrics.jsonl", "trace.jsonl",
        "calibration.json", "rejected.tsv")  # fmt: skip
+SHARDED = ("nscaching.json", "config.yaml", "entities.txt", "relations.txt", "graph.safetensors",
+           "model.safetensors.index.json", "model-*-of-*.safetensors", "checkpoint/latest.json",
+           "checkpoint/epoch-*/*.safetensors", "metrics.jsonl")  # fmt: skip
 KINDS = {
     "run": Kind(RUN, read_run),
+    "shards": Kind(SHARDED, read_shards),
+    "store": Kind(("nscaching.json", "*.npy", "*.names"), read_store),
     "nodes": Kind(
         ("nscaching.json", "config.yaml", "nodes.txt", "graph.safetensors", "model.safetensors",
          "summary.json"),
@@ -147,12 +181,16 @@ def make_folders(place: Path) -> dict[str, Path]:
     run = old.update([("e1", "r1", "new")], reject=rejected, out=place / "run", epochs=1,
                      progress="none")  # fmt: skip
     run.probabilities([("e1", "r1", "e8")])  # writes calibration.json
+    halves: dict[str, Any] = {"sampler": "nscaching", "strata": 2, "split": 0.1}
+    ns.train(triples, out=place / "shards", epochs=2, **halves, **small)
     edges = place / "edges.txt"
     edges.write_text("".join(f"n{i} n{(i * 3 + 1) % 40}\n" for i in range(40)))
     ns.embed_nodes(edges, out=place / "nodes", dim=4, epochs=1, progress="none")
     data = place / "g.tsv"
     data.write_text("".join("\t".join(triple) + "\n" for triple in triples))
     ns.compare(data, "uniform,bernoulli", seeds=[0], out=place / "comparison", epochs=1, **small)
+    if importlib.util.find_spec("duckdb") is not None:
+        ns.ingest(data, place / "store", split=0.1, threads=1)
     if importlib.util.find_spec("smac") is not None:
         ns.tune(data, out=place / "search", trials=2, epochs=1, valid_every=1, **small)
     cell = [
@@ -215,13 +253,19 @@ def _change(content: Any, chance: random.Random) -> None:
 # Cases --------------------------------------------------------------------------------------------
 
 
+def files_of(kind: Kind, folder: Path) -> list[str]:
+    """Return the files of a folder that are mutated."""
+    found = [sorted(folder.glob(pattern)) for pattern in kind.files]
+    return [str(file.relative_to(folder)) for files in found for file in files]
+
+
 def one_case(kind: Kind, folder: Path, whole: Any, name: str, chance: random.Random) -> str:
     """Mutate one file, read the folder, put the file back; say how it ended."""
     file = folder / name
     before = file.read_bytes()
     changed = mutation(before, name, chance)
     file.write_bytes(changed)
-    others = {n: (folder / n).read_bytes() for n in kind.files if n != name}
+    others = {n: (folder / n).read_bytes() for n in files_of(kind, folder) if n != name}
     try:
         with limited(SECONDS):
             found = kind.read(folder)
@@ -245,7 +289,7 @@ def campaign(place: Path, count: int, seed: int, share: Share) -> None:
     """Do a share of the cases: the files of all folders in turn."""
     folders = make_folders(place)
     whole = {name: KINDS[name].read(folder) for name, folder in folders.items()}
-    files = [(name, file) for name in folders for file in KINDS[name].files]
+    files = [(name, file) for name in folders for file in files_of(KINDS[name], folders[name])]
     for at in range(share.number, count, share.of):
         if share.is_over():
             return

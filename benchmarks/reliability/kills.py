@@ -164,7 +164,11 @@ def _content(file: Path, folder: Path) -> Any:
         with safe_open(file, framework="np") as opened:
             told = json.loads((opened.metadata() or {}).get("details", "{}"))
             tensors = {n: opened.get_tensor(n) for n in opened.keys()}  # noqa: SIM118
-        parts = {n: (str(t.dtype), t.shape, t.tobytes()) for n, t in tensors.items()}
+        parts = {
+            name: (str(tensor.dtype), tensor.shape, tensor.tobytes())
+            for name, tensor in tensors.items()
+            if not name.endswith("/digest")  # it names the checkpoint, which has a random part
+        }
         return _untimed(told), parts
     whole = file.read_bytes().replace(os.fsencode(folder), b"OUT")
     whole = TOKEN.sub(rb"\1", whole) if file.suffix == ".json" else whole

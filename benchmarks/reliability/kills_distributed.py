@@ -70,7 +70,8 @@ def state_of(out: Path) -> dict[str, torch.Tensor]:
     for file in [*out.glob("model-*"), *out.glob("checkpoint/epoch-*-*/*")]:
         where = "model" if file.parent == out else "checkpoint"
         found |= {f"{where}/{file.name}/{name}": t for name, t in load_file(file).items()}
-    return found
+    # A digest is of the name of its checkpoint, too, which has a random part.
+    return {name: tensor for name, tensor in found.items() if not name.endswith("/digest")}
 
 
 def differences(out: Path, unbroken: dict[str, torch.Tensor]) -> list[str]:

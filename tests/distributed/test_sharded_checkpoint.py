@@ -178,3 +178,15 @@ def test_copies_and_links_of_users_stay(tmp_path):
     saved(tmp_path, 2)
     assert not ours.exists()
     assert all((folder / "model-00001-of-00005.safetensors").exists() for folder in kept)
+
+
+def test_a_stratum_of_another_checkpoint_is_refused(tmp_path):
+    """It is whole in itself, and of the same epoch."""
+    for name in "ab":
+        saved(tmp_path / name)
+    (mine,), (other,) = ((tmp_path / name).glob("epoch-*") for name in "ab")
+    shard = "model-00003-of-00005.safetensors"
+    (mine / shard).write_bytes((other / shard).read_bytes())
+    assert load(tmp_path / "a", [0, 2, 3])
+    with pytest.raises(UserError, match="'stratum/1' does not have the digest"):
+        load(tmp_path / "a", [1])

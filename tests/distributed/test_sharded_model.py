@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import nscaching as ns
+from nscaching.artefacts.files import read_tensors, write_tensors
 from nscaching.distributed.launch import ALONE
 from nscaching.distributed.sharded_model import INDEX, ShardedModel, write_shards
 from nscaching.errors import UserError
@@ -133,3 +134,19 @@ def test_a_shard_of_a_byte_that_flipped_is_damaged(sharded):
         Run.load(sharded)
     damaged = [part.name for part in check_folder(sharded).parts if part.state == "damaged"]
     assert damaged == [file.name, INDEX]
+
+
+@pytest.mark.parametrize("stratum", range(STRATA))
+def test_a_shard_of_another_run_is_refused(sharded, stratum):
+    """Of the same size, and whole in itself: nothing but the id of its run tells."""
+    file = sharded / f"model-{stratum + 1:05}-of-{STRATA:05}.safetensors"
+    tensors, _ = read_tensors(file, "shard")
+    others = {
+        name: tensor * 2 if tensor.is_floating_point() else tensor
+        for name, tensor in tensors.items()
+    }
+    write_tensors(file, others, {"run": "another"})
+    for mapped in (False, True):
+        with pytest.raises(UserError, match=f"{file.name} is a shard of another run"):
+            Run.load(sharded, mapped=mapped)
+    assert not check_folder(sharded).whole

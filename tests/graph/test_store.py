@@ -134,6 +134,21 @@ def test_a_file_of_another_graph_and_a_damaged_marker_are_refused(copied):
         load_graph(copied)
 
 
+@pytest.mark.parametrize("value", [None, 1, "x", [], {}, float("inf"), {"train": float("inf")}])
+@pytest.mark.parametrize("part", ["counts", "duplicates", "notes", "files", "headers"])
+def test_a_marker_with_values_of_other_kinds_is_refused(copied, part, value):
+    marker = copied / "nscaching.json"
+    told = json.loads(marker.read_text())
+    if part == "files" and not isinstance(value, list | dict):
+        value = told["files"] | {"train.npy": value}
+    marker.write_text(json.dumps(told | {part: value}))
+    if part == "notes" and value in ("x", [], {}, {"train": float("inf")}):
+        load_graph(copied)  # remarks, that decide nothing
+        return
+    with pytest.raises(UserError, match="store"):
+        load_graph(copied)
+
+
 @pytest.mark.parametrize("side", ["head", "tail"])
 def test_pairs_are_found_with_what_completes_them(side):
     rng = np.random.default_rng(0)

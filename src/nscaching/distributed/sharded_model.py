@@ -99,8 +99,13 @@ def read_shards(
     blocks: list[Block] = []
     details: dict[str, Any] = {}
     seen = 0
+    run = artefact_id(folder)
     for stratum, file in enumerate(_files(folder)):
         tensors, details = (map_tensors if mapped else read_tensors)(file, "shard of a model")
+        if run is not None and details.get("run") != run:
+            raise UserError(
+                f"{file} is a shard of another run. Restore it from a copy, or resume the run."
+            )
         ids, rows = _block(file, stratum, tensors, entities)
         relation = tensors.get("relation", relation)
         seen += len(ids)

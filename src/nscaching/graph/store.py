@@ -62,6 +62,8 @@ class GraphStore(ArtefactFolder):
         files = told.get("files")
         if not isinstance(files, dict) or set(files) != {*self.own}:
             raise self.damaged(self.marker, "does not list the files of a graph")
+        if not all(isinstance(size, int) for size in files.values()):
+            raise self.damaged(self.marker, "does not list the files of a graph")
         for name, size in files.items():
             file = self.path / name
             if not file.is_file():
@@ -231,14 +233,14 @@ class StoredGraph(KnowledgeGraph):
             self.duplicates = {split: int(told["duplicates"][split]) for split in SPLITS}
             counts = {kind: int(count) for kind, count in told["counts"].items()}
             self.fingerprint = str(told["fingerprint"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise store.damaged(store.marker, f"lacks {error}") from error
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            raise store.damaged(store.marker, "does not say what the graph holds") from error
         self.labelled = {}
         self.train, self.valid, self.test = (
-            store.array(split, (counts[split], 3)) for split in SPLITS
+            store.array(split, (counts.get(split, 0), 3)) for split in SPLITS
         )
-        self.entities = self._names("entities", counts["entities"])
-        self.relations = self._names("relations", counts["relations"])
+        self.entities = self._names("entities", counts.get("entities", 0))
+        self.relations = self._names("relations", counts.get("relations", 0))
         self.entity_ids = NameIds(self.entities)
         self.relation_ids = NameIds(self.relations)
 

@@ -83,15 +83,15 @@ class Saver:
     ) -> None:
         from nscaching.distributed import storage
 
+        temporary = self.folder / f".{LATEST}.{token}.tmp"
+        final = self.folder / f"epoch-{told['epoch']}-{token}"
         state: dict[str, Tensor] = {}
         for owner, tensors in copies.items():
-            digest = bytes.fromhex(tensor_digest(tensors))
+            digest = bytes.fromhex(tensor_digest(tensors, final.name))
             state |= {f"{owner}/{name}": tensor for name, tensor in tensors.items()}
             state[f"{owner}/{_DIGEST}"] = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
         strata = sum(owner != _SHARED for owner in copies) * self.group.size
         files = {key: _file_number(key) for key in state} | {"": 1 + strata}  # how many there are
-        temporary = self.folder / f".{LATEST}.{token}.tmp"
-        final = self.folder / f"epoch-{told['epoch']}-{token}"
 
         def finish() -> None:
             """Put the whole checkpoint in the place of the one before, on rank 0."""
@@ -170,7 +170,7 @@ def _checked(tensors: Path, owner: str, state: dict[str, Tensor], triples: int |
         key.removeprefix(f"{owner}/"): t for key, t in state.items() if key.startswith(f"{owner}/")
     }
     digest = mine.pop(_DIGEST, None)
-    if digest is None or bytes(digest.tolist()).hex() != tensor_digest(mine):
+    if digest is None or bytes(digest.tolist()).hex() != tensor_digest(mine, tensors.name):
         raise _damaged(tensors, f"'{owner}' does not have the digest it was written with")
     entities = len(mine["model/entity"]) if "model/entity" in mine else 0
     parts: Parts = {}
