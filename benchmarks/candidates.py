@@ -92,6 +92,7 @@ def measured(name: str, kind: str, device: str, seed: int, given: dict, most: in
         "epochs": trainer.counters.epoch,
         "curve": curve,
         "mrr": report.mrr,
+        "tail_mrr": report.tail.mrr,
         "hits@10": report.hits_at_10,
         "options": {key: value for key, value in options.items() if key != "data"},
     }

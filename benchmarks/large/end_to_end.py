@@ -31,7 +31,7 @@ OPTIONS = {
     "batch_size": 8192,
     "cache_size": 20,
     "pool": 2000,
-    "n3": 0.0,
+    "n3": 0.05,
     "epochs": 1,
     "valid_every": 0,
     "checkpoint_seconds": 1e6,
