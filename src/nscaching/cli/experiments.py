@@ -27,7 +27,7 @@ from nscaching.experiments.comparison import Comparison
 from nscaching.experiments.tune import SearchResult, tune
 from nscaching.experiments.tune.api import Gain
 from nscaching.experiments.tune.space import NodeSearchOptions, SearchOptions
-from nscaching.experiments.tune.workers import Workers
+from nscaching.experiments.workers import Workers
 from nscaching.nodes import NodeConfig
 from nscaching.training import TrainConfig
 from nscaching.training.progress import duration

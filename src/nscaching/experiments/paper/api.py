@@ -30,7 +30,6 @@ from nscaching.experiments.paper.plan import (
     plan,
     run_folder,
 )
-from nscaching.experiments.paper.processes import processes
 from nscaching.experiments.paper.results import Results, Row, blank_row
 from nscaching.experiments.paper.tries import (
     LONGER,
@@ -45,7 +44,7 @@ from nscaching.experiments.paper.tries import (
     try_row,
 )
 from nscaching.experiments.runner import DONE, Sweep, device_lost, failure, run_all
-from nscaching.experiments.tune.workers import share_of_machine
+from nscaching.experiments.workers import processes, share_of_machine
 from nscaching.training import Progress
 from nscaching.training.benchmarking import describe_machine
 from nscaching.training.devices import pick_device

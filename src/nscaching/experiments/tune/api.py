@@ -32,7 +32,7 @@ from nscaching.experiments.tune.space import (
     read_options,
 )
 from nscaching.experiments.tune.trials import RUNNING, CurvePoint, SearchFolder, Trial, by_metric
-from nscaching.experiments.tune.workers import Workers
+from nscaching.experiments.workers import Workers
 from nscaching.options import Options
 from nscaching.report.experiment_pages import write_search_page
 from nscaching.report.markup import try_to_write

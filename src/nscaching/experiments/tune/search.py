@@ -6,15 +6,16 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.progress import Progress as RichProgress
 
 from nscaching.artefacts.files import write_text
 from nscaching.errors import NSCachingError, UserError
-from nscaching.experiments.runner import Experiment
-from nscaching.experiments.tune.objective import Config, objective_of
+from nscaching.experiments.runner import Experiment, failure
+from nscaching.experiments.tune.objective import Config, Objective, objective_of
 from nscaching.experiments.tune.space import PAPERS_FIRST, AnyOptions, SearchSpace
 from nscaching.experiments.tune.trials import (
     FAILED,
@@ -25,7 +26,7 @@ from nscaching.experiments.tune.trials import (
     Trial,
     TrialResult,
 )
-from nscaching.experiments.tune.workers import TrialPlace, Work, train_trial
+from nscaching.experiments.workers import share_of_machine
 from nscaching.training import Progress
 from nscaching.training.progress import duration
 
@@ -35,6 +36,53 @@ _HOPELESS = 3
 
 class SearchFailed(NSCachingError, RuntimeError):
     """No trial of a search could be trained."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A trial to train: a proposal, its options, and the seconds that are left for it."""
+
+    proposal: Proposal
+    options: dict[str, Any]
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class TrialPlace:
+    """Where trials are kept, and how a worker trains them; small, so that it travels."""
+
+    folder: str  #: of the search
+    objective: Objective
+    threads: int = 0  #: CPU threads a trial may use; 0 is what torch was given
+    own_stream: bool = False  #: several trials share the GPU from one process
+
+    def run(self, work: Work) -> TrialResult:
+        """Train a trial."""
+        return train_trial(self, work)
+
+    def lost(self, work: Work, error: str) -> TrialResult:
+        """Return the result of a trial whose worker died."""
+        return TrialResult(FAILED, error=error)
+
+
+def train_trial(place: TrialPlace, work: Work) -> TrialResult:
+    """Train a trial up to some epochs, or resume it.
+
+    A run that diverges or does not fit into memory is a failed trial; a user's mistake would spoil
+    every trial, and ends the search.
+    """
+    started = time.monotonic()
+    folder = SearchFolder(place.folder)
+    out = folder.trial(work.proposal.trial)
+    options = {**work.options, "epochs": work.proposal.epochs}
+    try:
+        with share_of_machine(place):
+            result = place.objective.train(folder.base, out, options, work.seconds)
+    except Exception as error:
+        fatal = isinstance(error, UserError)
+        result = TrialResult(FAILED, error=failure(error), fatal=fatal)
+    epochs = result.epochs or place.objective.epochs_done(out)
+    return replace(result, epochs=epochs, seconds=time.monotonic() - started)
 
 
 class Search(Experiment[Work, TrialResult]):

@@ -12,11 +12,13 @@ from dask.distributed import LocalCluster
 
 import nscaching as ns
 from nscaching import UserError
-from nscaching.experiments.tune import workers
-from nscaching.experiments.tune.workers import _threads
+from nscaching.experiments import workers
+from nscaching.experiments.workers import _threads
 
-from ...training.helpers import flags, start
-from .helpers import SMALL, search, untimed_result
+from ..training.helpers import flags, start
+from .tune.helpers import SMALL, search, untimed_result
+
+pytest.importorskip("smac")
 
 
 @pytest.fixture(scope="module")

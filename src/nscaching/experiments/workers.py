@@ -1,22 +1,23 @@
-"""Who trains the trials: this process, workers of this machine, or those of a Dask cluster."""
+"""Who runs configurations: this process, workers of this machine, or those of a Dask cluster."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import multiprocessing
 import os
-import time
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
-from nscaching.errors import UserError
-from nscaching.experiments.runner import Executor, failure
-from nscaching.experiments.tune.objective import Objective
-from nscaching.experiments.tune.trials import FAILED, Proposal, SearchFolder, TrialResult
+from nscaching.errors import CannotWrite, NSCachingError, TrainingInterrupted, UserError
+from nscaching.experiments.runner import Executor, device_lost
 from nscaching.interrupt import interrupts_ignored
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.cuda_graphs import CAPTURE_LOCK
@@ -24,15 +25,6 @@ from nscaching.options import Options, option
 
 #: How long a scheduler may take to answer.
 _CONNECT_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Work:
-    """A trial to train: a proposal, its options, and the seconds that are left for it."""
-
-    proposal: Proposal
-    options: dict[str, Any]
-    seconds: float | None = None
 
 
 class Place(Protocol):
@@ -46,49 +38,11 @@ class Place(Protocol):
     def own_stream(self) -> bool:
         """Whether several workers share the GPU from one process."""
 
-    def run(self, work: Any) -> Any:
-        """Run one; a failure is a result."""
+    def run(self, configuration: Any) -> Any:
+        """Run one; a failure is a record."""
 
-    def lost(self, work: Any, error: str) -> Any:
-        """Return the result of one whose worker died."""
-
-
-@dataclass(frozen=True)
-class TrialPlace:
-    """Where trials are kept, and how a worker trains them; small, so that it travels."""
-
-    folder: str  #: of the search
-    objective: Objective
-    threads: int = 0  #: CPU threads a trial may use; 0 is what torch was given
-    own_stream: bool = False  #: several trials share the GPU from one process
-
-    def run(self, work: Work) -> TrialResult:
-        """Train a trial."""
-        return train_trial(self, work)
-
-    def lost(self, work: Work, error: str) -> TrialResult:
-        """Return the result of a trial whose worker died."""
-        return TrialResult(FAILED, error=error)
-
-
-def train_trial(place: TrialPlace, work: Work) -> TrialResult:
-    """Train a trial up to some epochs, or resume it.
-
-    A run that diverges or does not fit into memory is a failed trial; a user's mistake would spoil
-    every trial, and ends the search.
-    """
-    started = time.monotonic()
-    folder = SearchFolder(place.folder)
-    out = folder.trial(work.proposal.trial)
-    options = {**work.options, "epochs": work.proposal.epochs}
-    try:
-        with share_of_machine(place):
-            result = place.objective.train(folder.base, out, options, work.seconds)
-    except Exception as error:
-        fatal = isinstance(error, UserError)
-        result = TrialResult(FAILED, error=failure(error), fatal=fatal)
-    epochs = result.epochs or place.objective.epochs_done(out)
-    return replace(result, epochs=epochs, seconds=time.monotonic() - started)
+    def lost(self, configuration: Any, error: str) -> Any:
+        """Return the record of one whose worker died."""
 
 
 @contextlib.contextmanager
@@ -132,42 +86,56 @@ def _stream(own: bool) -> Iterator[None]:
         stream.synchronize()
 
 
-class DaskExecutor(Executor[Any, Any]):
-    """Trains on the workers of a Dask client; a worker that dies is one failed trial.
+class PoolExecutor(Executor[Any, Any]):
+    """Runs configurations on the workers of a pool; ``slots`` says how many run at once.
 
-    The kernel kills a process that takes too much memory; Dask then starts the worker and the trial
-    again a few times, from its last checkpoint, before it gives the trial up.
+    The kernel kills a process that takes too much memory. Dask then starts the worker and the
+    configuration again a few times, from its last checkpoint, before it gives it up as a failed
+    one; a pool of processes ends.
     """
 
-    def __init__(self, client: Any, place: Place) -> None:
+    def __init__(self, pool: futures.Executor, place: Place, slots: Callable[[], int]) -> None:
         super().__init__(place.run)
-        self._client, self._place = client, place
-        self._running: dict[Any, Any] = {}  #: by future, in the order of submission
+        self._pool, self._place, self._slots = pool, place, slots
+        self._running: dict[futures.Future[Any], Any] = {}  #: in the order of submission
 
     def free(self) -> bool:
         """Tell whether a worker has nothing to do."""
-        return len(self._running) < int(sum(self._client.nthreads().values()))
+        return len(self._running) < self._slots()
 
     def busy(self) -> bool:
         """Tell whether a worker has something to do."""
         return bool(self._running)
 
-    def submit(self, work: Any) -> None:
-        """Send a trial to a worker."""
-        self._running[self._client.submit(self._run, work, pure=False)] = work
+    def submit(self, configuration: Any) -> None:
+        """Send a configuration to a worker."""
+        self._running[self._pool.submit(_answer, self._place, configuration)] = configuration
 
     def results(self) -> Iterator[tuple[Any, Any]]:
-        """Wait for a trial; yield those that are finished."""
-        from dask.distributed import wait
+        """Wait for a record; yield those there are."""
+        done, _ = futures.wait(self._running, return_when=futures.FIRST_COMPLETED)
+        for future in [each for each in self._running if each in done]:
+            configuration = self._running.pop(future)
+            try:
+                record = future.result()
+            except CannotWrite:
+                raise
+            except BrokenProcessPool as error:
+                raise NSCachingError(
+                    "A process died; everything finished is kept. Run the command again."
+                ) from error
+            except Exception as error:
+                if device_lost(error):
+                    raise
+                record = self._place.lost(configuration, f"its worker died ({error})")
+            yield configuration, record
 
-        wait(list(self._running), return_when="FIRST_COMPLETED")
-        for future in [each for each in self._running if each.status != "pending"]:
-            work = self._running.pop(future)
-            if future.status == "finished":
-                yield work, future.result()
-            else:
-                error = f"its worker died ({future.exception() or future.status})"
-                yield work, self._place.lost(work, error)
+
+def _answer(place: Place, configuration: Any) -> Any:
+    try:
+        return place.run(configuration)
+    except TrainingInterrupted:
+        return place.lost(configuration, "it was stopped")
 
 
 @dataclass(kw_only=True)
@@ -189,7 +157,7 @@ class Workers(Options):
     )
 
     @contextlib.contextmanager
-    def executor(self, place: Place, device: str) -> Iterator[DaskExecutor | None]:
+    def executor(self, place: Place, device: str) -> Iterator[PoolExecutor | None]:
         """Yield what trains trials, None for this process; its workers end with it."""
         if self.dask is None and self.workers == 1:
             yield None
@@ -210,7 +178,8 @@ class Workers(Options):
             place = replace(place, **own)  # type: ignore[type-var]
             connected = _local_client(self.workers, threads)
         with connected as client:
-            yield DaskExecutor(client, place)
+            pool = client.get_executor(pure=False)
+            yield PoolExecutor(pool, place, lambda: int(sum(client.nthreads().values())))
 
 
 @contextlib.contextmanager
@@ -248,3 +217,32 @@ def _scheduler(address: str) -> Iterator[Any]:
         if not client.nthreads():
             raise UserError(f"The Dask scheduler at {address} has no workers; start some first.")
         yield client
+
+
+@contextlib.contextmanager
+def processes(place: Place, count: int) -> Iterator[PoolExecutor | None]:
+    """Yield what runs so many configurations at once on this machine, None for one.
+
+    On a GPU they run beside one another under CUDA's Multi-Process Service, and in turn without it.
+    No process is killed while it trains, because under that service the fault of one is the fault
+    of all: a stop is passed on to them as SIGTERM, upon which a training ends after its step.
+    """
+    if count == 1:
+        yield None
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with futures.ProcessPoolExecutor(count, spawn, initializer=_ignore_signals) as pool:
+        try:
+            yield PoolExecutor(pool, place, lambda: count)
+        except BaseException:
+            for child in multiprocessing.active_children():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid or 0, signal.SIGTERM)
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _ignore_signals() -> None:
+    """Let a training answer a signal, and nothing else: the first process decides."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
