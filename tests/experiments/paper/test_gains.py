@@ -62,6 +62,17 @@ def test_the_interval_over_facts_is_kept_when_the_ranks_are_gone(tmp_path):
     assert find_gains(Results(tmp_path)) == [gain]
 
 
+def test_tries_with_the_same_settings_are_compared(tmp_path):
+    results = Results(tmp_path)
+    results.keep("table-7", pair([0.40], [0.41], tuned))
+    for number, (bernoulli, nscaching) in enumerate([(0.3, 0.5), (0.4, 0.3), (0.2, None)]):
+        for sampler, mrr in (("bernoulli", bernoulli), ("nscaching", nscaching)):
+            valid = None if mrr is None else {"mrr": mrr}
+            results.keep_try(row(0.0, number, kind="try", sampler=sampler, valid=valid))
+    (gain,) = find_gains(Results(tmp_path))
+    assert gain.same == (1, 2, pytest.approx(0.05))
+
+
 def test_a_pair_needs_both_samplers_and_no_smoke_run(tmp_path):
     results = Results(tmp_path)
     smoke = pair([0.4], [0.5], lambda *given, **named: row(*given, **named, budget=1))

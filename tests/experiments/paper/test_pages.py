@@ -6,7 +6,7 @@ from nscaching.errors import UserError
 from nscaching.experiments.paper.pages import write_report
 from nscaching.experiments.paper.results import Results
 
-from .test_gains import tuned
+from .test_gains import pair, tuned
 from .test_results import row
 
 
@@ -61,14 +61,27 @@ def test_figures_without_numbers_of_the_paper_are_not_tallied(tmp_path):
         assert "At least the paper's" not in (tmp_path / name).read_text()
 
 
-def test_tuned_rows_take_the_place_of_earlier_ones_and_remarks_are_kept(tmp_path):
+def test_tuned_rows_stand_beside_those_of_the_package_and_remarks_are_kept(tmp_path):
     results = Results(tmp_path)
     results.keep("table-7", [row(0.4478), row(0.3, mode="pretrain"), tuned(0.45)])
     (tmp_path / "remarks.md").write_text("## What holds\n\nNearly all.\n")
+    (tmp_path / "remarks-tables.md").write_text("\nNot all losses.\n")
     short = write_report(tmp_path, tmp_path / "page.md").read_text()
     assert short.endswith("## What holds\n\nNearly all.\n")
+    assert "| 1 of 4 | 1 of 2 |" in short
     page = (tmp_path / "page-tables.md").read_text()
-    assert "0.4478" not in page
+    assert page.endswith("\nNot all losses.\n")
     lines = [line for line in page.splitlines() if line.startswith("| WN18RR SimplE")]
-    assert [line.split(" | ")[3] for line in lines] == ["earlier", "8"]
+    assert [line.split(" | ")[3] for line in lines] == ["package", "package", "8"]
+    assert page.index("### Equally tuned") < page.index("**0.4500**")
     assert "- WN18RR SimplE: nscaching: lr 0.001." in page
+
+
+def test_gains_stand_beside_the_papers_and_those_of_the_package(tmp_path):
+    rows = [*pair([0.43], [0.45]), *pair([0.41, 0.411], [0.44, 0.442], tuned)]
+    Results(tmp_path).keep("table-7", rows)
+    page = write_report(tmp_path, tmp_path / "page.md").read_text()
+    assert "| 0.4105 (0.4256) | 0.4410 (0.4361) | **+0.0305** (+0.0105) |" in page
+    assert "| +0.0200 | 8 tries | 2 |" in page
+    assert "Bernoulli is within 0.01 of the paper's MRR, or above it, in 0 of 1 cells" in page
+    assert "NSCaching is at least the paper's in 1." in page

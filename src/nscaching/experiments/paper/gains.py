@@ -1,7 +1,7 @@
 """What the cache gives: NSCaching against Bernoulli, per data set and scoring function.
 
 Both cells of a pair have the same number of tries where ``--tries`` was given. Pairs that have no
-such runs yet are shown with the runs of the package's settings, and marked as earlier ones.
+such runs yet are shown with the runs of the package's settings, and marked so.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from nscaching.artefacts.files import read_json_lines, write_json_lines
 from nscaching.evaluation.metrics import Interval, paired_difference
 from nscaching.experiments.paper.definitions import Cell, printed
 from nscaching.experiments.paper.results import Results, Row, cell_of, is_smoke
-from nscaching.experiments.paper.tries import TUNED
+from nscaching.experiments.paper.tries import TRY, TUNED
 from nscaching.models import SCORING
 from nscaching.report.charts import WIDTH, Picture, marks
 from nscaching.report.markup import Html, tag, tick_text, ticks
@@ -43,6 +43,10 @@ class Gain:
     papers: tuple[float, float] | None  #: what the paper prints for Bernoulli and for NSCaching
     over_seeds: Interval | None = None  #: 95 %, Student's t
     over_facts: Interval | None = None  #: 95 %, paired bootstrap over the test facts
+    earlier: float | None = None  #: the gain with the settings of the package, beside a tuned one
+    #: Tries with the same settings: how many of NSCaching's are above on valid, of how many, and
+    #: the mean difference.
+    same: tuple[int, int, float] | None = None
 
     @property
     def model(self) -> str:
@@ -80,6 +84,7 @@ def find_gains(results: Results) -> list[Gain]:
     file = results.folder / "gains.jsonl"
     before = {(x["dataset"], x["scoring"], x["nscaching"]): x for x in read_json_lines(file)}
     whole = [row for row in results.files.get("table-7", []) if not is_smoke(row)]
+    tries = [row for row in results.tries if not is_smoke(row)]
     pairs: dict[tuple[str, str], dict[str, dict[str, list[Row]]]] = {}
     for row in whole:
         if row["mode"] == "scratch" and row["sampler"] in _SAMPLERS and not row["error"]:
@@ -87,11 +92,16 @@ def find_gains(results: Results) -> list[Gain]:
             kinds.setdefault(row["kind"], {}).setdefault(row["sampler"], []).append(row)
     found = []
     for (dataset, scoring), kinds in pairs.items():
-        for kind in (TUNED, "train"):
-            if len(kinds.get(kind, {})) == len(_SAMPLERS):
-                made = _gain(dataset, scoring, kinds[kind], results.folder, before)
-                found += [] if made is None else [made]
-                break
+        made = [
+            gain
+            for kind in (TUNED, "train")
+            if len(kinds.get(kind, {})) == len(_SAMPLERS)
+            and (gain := _gain(dataset, scoring, kinds[kind], results.folder, before))
+        ]
+        if made:
+            earlier = made[1].gain if len(made) > 1 else None
+            same = _same_settings(tries, dataset, scoring)
+            found.append(replace(made[0], earlier=earlier, same=same))
     lines = [{**asdict(each), "gain": each.gain, "paper": each.paper} for each in found]
     write_json_lines(file, lines)
     return found
@@ -129,6 +139,20 @@ def _gain(
         _over_seeds([a - b for a, b in zip(ours, theirs, strict=True)]),
         None if over_facts is None else (over_facts[0], over_facts[1]),
     )
+
+
+def _same_settings(
+    tries: Sequence[Row], dataset: str, scoring: str
+) -> tuple[int, int, float] | None:
+    """Compare the tries of both samplers that have the same settings of the model."""
+    of: dict[int, dict[str, float]] = {}
+    for row in tries:
+        mine = (row["dataset"], row["scoring"], row["mode"]) == (dataset, scoring, "scratch")
+        if mine and row["kind"] == TRY and not row["options"] and row["valid"]:
+            of.setdefault(row["seed"], {})[row["sampler"]] = row["valid"]["mrr"]
+    both = [of_one for of_one in of.values() if of_one.keys() >= set(_SAMPLERS)]
+    gains = [of_one["nscaching"] - of_one["bernoulli"] for of_one in both]
+    return (sum(x > 0 for x in gains), len(gains), statistics.fmean(gains)) if gains else None
 
 
 def _values(folder: Path, rows: Sequence[Row]) -> np.ndarray | None:
@@ -204,7 +228,7 @@ class Intervals(Picture):
 
 def draw_gains(gains: Sequence[Gain], file: Path) -> Path:
     """Draw one panel per data set, each with its own axis."""
-    styles = ("equally tuned, 95 % interval", "earlier runs, not equally tuned")
+    styles = ("equally tuned, 95 % interval", "settings of the package, not equally tuned")
     panels = []
     for dataset in dict.fromkeys(each.dataset for each in gains):
         own = [each for each in gains if each.dataset == dataset]
