@@ -34,6 +34,9 @@ def test_every_pair_has_a_row_that_knows_its_positives(side, block, monkeypatch)
     for row in range(len(rows)):
         known = rows.answers[rows.offsets[row] : rows.offsets[row + 1]].tolist()
         assert known == sorted(set(triples[rows.of_triple == row, answer].tolist()))
+    without = share(pairs, most, known=False)
+    assert np.array_equal(without.of_triple, rows.of_triple)
+    assert without.offsets.tolist() == [0] * (len(rows) + 1)
     counts = np.diff(pairs.offsets)
     sharing = np.bincount(rows.of_triple[np.unique(pairs.of_triple, return_index=True)[1]])
     alone = sharing[rows.of_triple] == 1

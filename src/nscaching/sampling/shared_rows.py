@@ -64,13 +64,18 @@ def with_shared_rows(graph: KnowledgeGraph, options: SamplerOptions) -> Knowledg
         raise UserError("Rejected facts need a row per pair; leave out cache_memory.")
     seen = copy.copy(graph)
     statistics = graph.statistics
-    rows = TrainingRows(*(share(each, most) for each, most in zip(pairs, counts, strict=True)))
+    known = options.known_positives == "exclude"
+    shared = (share(each, most, known) for each, most in zip(pairs, counts, strict=True))
+    rows = TrainingRows(*shared)
     vars(seen).update(rows=rows, statistics=statistics)
     return seen
 
 
-def share(pairs: PairRows, most: int) -> PairRows:
-    """Return ``most`` rows at most: half of them, or fewer, for the pairs with most triples."""
+def share(pairs: PairRows, most: int, known: bool = True) -> PairRows:
+    """Return ``most`` rows at most: half of them, or fewer, for the pairs with most triples.
+
+    Without ``known`` positives, which take most of the time, no row has any.
+    """
     counts = np.diff(pairs.offsets)
     if len(counts) <= most:
         return pairs
@@ -84,7 +89,9 @@ def share(pairs: PairRows, most: int) -> PairRows:
     order = np.concatenate([frequent, rare])  # by row
     first = np.flatnonzero(np.diff(row[order], prepend=-1))
     sizes, answers = [], []
-    bounds = [*first[::_BLOCK].tolist(), len(order)]
+    bounds = [*first[::_BLOCK].tolist(), len(order)] if known else []
+    if not known:
+        sizes, answers = [np.zeros(len(first), dtype=np.int64)], [pairs.answers[:0]]
     for start, stop in pairwise(bounds):
         some = order[start:stop]
         pair, at = ranges(pairs.offsets[some], counts[some])
