@@ -127,7 +127,8 @@ def _gains(gains: Sequence[Gain], page: Path) -> list[str]:
         "",
         'Each try of NSCaching has the settings of a try of Bernoulli. "Tries above" counts those '
         "that are better on valid after the few epochs of a try; the gain is that of the best "
-        "settings of either, trained until they gain no more, on test.",
+        "settings of either, trained until they gain no more, on test. The intervals are those of "
+        "seeds and of test facts; which settings were drawn is luck that neither covers.",
         "",
         f"![Gain of NSCaching over Bernoulli](images/{picture.name})",
         "",
