@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from nscaching.evaluation.classification import (
     ClassificationReport,
-    RelationAccuracy,
     Thresholds,
     Verdicts,
     classification_report,
@@ -14,19 +13,16 @@ from nscaching.evaluation.classification import (
     learn_thresholds,
     score_triples,
 )
-from nscaching.evaluation.metrics import Leakage, RankingMetrics, RankingReport, find_leakage
-from nscaching.evaluation.negatives import Drawing, SeededNegatives, seeded_negatives
+from nscaching.evaluation.metrics import RankingMetrics, RankingReport, find_leakage
+from nscaching.evaluation.negatives import Drawing, seeded_negatives
 from nscaching.evaluation.ranking import Ranks, rank_triples
 
 __all__ = [
     "ClassificationReport",
     "Drawing",
-    "Leakage",
     "RankingMetrics",
     "RankingReport",
     "Ranks",
-    "RelationAccuracy",
-    "SeededNegatives",
     "Thresholds",
     "Verdicts",
     "classification_report",

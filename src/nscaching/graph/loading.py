@@ -37,13 +37,7 @@ from nscaching.graph.names import (
     encode,
     parquet_blocks,
 )
-from nscaching.graph.rdf import (
-    RDF_KINDS,
-    literals_dropped,
-    ntriples_block,
-    only_literals,
-    read_rdf,
-)
+from nscaching.graph.rdf import RDF_KINDS, literals_dropped, ntriples_block, only_literals, read_rdf
 from nscaching.graph.splitting import hold_out, with_remarks
 from nscaching.graph.tables import Delimited, fast_columns
 

@@ -252,8 +252,8 @@ def column_order(names: Sequence[str], *, single_letters: bool = True) -> list[i
     return [found[0] for found in places]
 
 
-def parquet_blocks(path: Path, rows: int = 1 << 20) -> Iterator[NamedTriples]:
-    """Yield the triples of a Parquet file, so many at a time."""
+def parquet_blocks(path: Path) -> Iterator[NamedTriples]:
+    """Yield the triples of a Parquet file, some at a time."""
     import pyarrow.parquet as pq  # some 30 ms that most commands can do without
 
     done = 0
@@ -261,7 +261,7 @@ def parquet_blocks(path: Path, rows: int = 1 << 20) -> Iterator[NamedTriples]:
         with path.open("rb") as file:
             names = choose_columns(pq.read_schema(file).names, path)
             file.seek(0)
-            for batch in pq.ParquetFile(file).iter_batches(rows, columns=names):
+            for batch in pq.ParquetFile(file).iter_batches(1 << 20, columns=names):
                 table = pa.Table.from_batches([batch])
                 table.validate()
                 yield table_triples(table, names, path, done)

@@ -195,10 +195,10 @@ class StoredNames(Sequence[str]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def near(self, name: str, count: int = 1000) -> list[str]:
+    def near(self, name: str) -> list[str]:
         """Return the names that begin alike, to offer in place of one that is not there."""
         place = bisect_left(self, name)
-        return self[max(0, place - count) : place + count]
+        return self[max(0, place - 1000) : place + 1000]
 
 
 class NameIds(Mapping[str, int]):

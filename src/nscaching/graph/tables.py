@@ -109,11 +109,7 @@ def _quotes_fit(source: Source) -> bool:
 
 
 def fast_columns(
-    source: Source,
-    delimiter: str,
-    width: int,
-    chosen: Sequence[int] | None = None,
-    coded: int = 0,
+    source: Source, delimiter: str, width: int, chosen: Sequence[int] | None = None, coded: int = 0
 ) -> list[Any] | None:
     """Parse with Arrow, all columns or those chosen; None when each line should be looked at.
 

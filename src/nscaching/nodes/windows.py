@@ -65,19 +65,17 @@ class Walker:
         kernel("walk")(*rows, numbers, self.p, self.q, np.uint64(self.seed), nodes)
         return nodes
 
-    def blocks(self, advance: Callable[[int], None] | None = None) -> Iterator[Walks]:
-        """Yield all walks, a block at a time; ``advance`` is told how many walks are done."""
+    def blocks(self) -> Iterator[Walks]:
+        """Yield all walks, a block at a time."""
         size = max(1, _BLOCK // self.length)
         for start in range(0, self.count, size):
             numbers = np.arange(start, min(start + size, self.count), dtype=np.int64)
             yield self.walk(numbers)
-            if advance is not None:
-                advance(len(numbers))
 
-    def frequencies(self, advance: Callable[[int], None] | None = None) -> Longs:
+    def frequencies(self) -> Longs:
         """Return how often each node stands in all walks. Shape: (nodes,)."""
         counts = np.zeros(len(self.graph), dtype=np.int64)
-        for block in self.blocks(advance):
+        for block in self.blocks():
             kernel("count_nodes")(block, counts)
         return counts
 
