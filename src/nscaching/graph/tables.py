@@ -36,66 +36,50 @@ class Delimited:
     def __init__(self, path: Path, *, labelled: bool = False, coded: bool = True) -> None:
         self.path, self.labelled, self._coded = path, labelled, 3 if coded else 0
         self._delimiter = "," if kind_of(path) == ".csv" else "\t"
-        self._width = self._found = 4 if labelled else 3
-        self._chosen: list[int] | None = None
-        self._order: list[int] | None = None
-        self._begun = False
+        self._width = 4 if labelled else 3  #: columns of a line
+        self._chosen: list[int] | None = None  #: those of the names, where a header says so
+        self._begun = labelled
 
     def read(self, source: Source) -> Reading:
         """Read the triples of the next block: head, relation, tail and maybe a label 1 or -1."""
-        header = [] if self.labelled or self._begun else _header(source, self._delimiter)
-        if len(header) > self._width:
-            self._chosen = column_order(header)
-            self._found = len(header) if self._chosen else self._width
+        notes = [] if self._begun else self._take_header(source)
         columns = self._columns(source)
-        notes: list[str] = []
-        if not self._begun and len(columns[0]):
-            self._begun = True
-            columns, notes = self._without_header(columns, header)
-        if self._order is not None:
-            columns = [*(columns[at] for at in self._order), *columns[3:]]
+        if notes:
+            columns = [column.slice(1) for column in columns]
         return Reading(NamedTriples(*columns[:3]), columns[3] if self.labelled else None, notes)
 
     def _columns(self, source: Source) -> list[Any]:
         columns = None
         if self._delimiter != "," or _quotes_fit(source):
-            layout = (self._delimiter, self._found, self._chosen)
+            layout = (self._delimiter, self._width, self._chosen)
             columns = fast_columns(source, *layout, coded=self._coded)
         if columns is None or (self.labelled and not _are_labels(columns[3])):
-            columns = _read_lines(source, self._delimiter, self._found, self._chosen)
+            columns = _read_lines(source, self._delimiter, self._width, self._chosen)
         return columns
 
-    def _without_header(self, columns: list[Any], header: list[str]) -> tuple[list[Any], list[str]]:
-        """Take the first line for column names where it is one, and say so."""
-        notes, name = [], self.path.name
-        if self._chosen is not None:
-            others = [
-                shown(each) or "(no name)"
-                for at, each in enumerate(header)
-                if at not in self._chosen
-            ]
-            notes.append(f"Other columns of {name} were ignored: {', '.join(others)}.")
-        first = [column[0].as_py() for column in columns[:3]]
-        letters = self._chosen is not None or kind_of(self.path) in LETTERS_ARE_NAMES
-        self._order = column_order(first, single_letters=letters)
-        if self._order is not None:
-            notes.append(
-                f"The first line of {name} ({', '.join(first)}) was taken as column names."
-            )
-            columns = [column.slice(1) for column in columns]
-        return columns, notes
-
-
-def _header(source: Source, delimiter: str) -> list[str]:
-    """Return the fields of the first line, where this kind of file may have column names there."""
-    if kind_of(source.path) not in LETTERS_ARE_NAMES:
-        return []
-    line = re.search(rb"[^\r\n]+", source.open().read(1 << 16))
-    first = line.group().decode("utf-8", errors="replace") if line else ""
-    try:
-        return next(csv.reader([first])) if delimiter == "," else first.split(delimiter)
-    except csv.Error:  # no header is that long
-        return []
+    def _take_header(self, source: Source) -> list[str]:
+        """Take the first line for column names where it is one; return remarks on that."""
+        line = re.search(rb"[^\r\n]*[^ \r\n][^\r\n]*", source.open().read(1 << 16))
+        if line is None:
+            return []
+        self._begun, letters = True, kind_of(self.path) in LETTERS_ARE_NAMES
+        first = line.group().decode("utf-8", errors="replace")
+        try:
+            header = next(csv.reader([first])) if self._delimiter == "," else first.split("\t")
+        except csv.Error:  # no header is that long
+            return []
+        order = column_order(header, single_letters=letters)
+        if order is None or (len(header) > self._width and not letters):
+            return []
+        notes, name, names = [], self.path.name, header
+        if len(header) > self._width:
+            others = [shown(each) for at, each in enumerate(header) if at not in order]
+            ignored = ", ".join(each or "(no name)" for each in others)
+            notes.append(f"Other columns of {name} were ignored: {ignored}.")
+            names = [header[at] for at in order]
+        self._width, self._chosen = len(header), order
+        notes.append(f"The first line of {name} ({', '.join(names)}) was taken as column names.")
+        return notes
 
 
 def _quotes_fit(source: Source) -> bool:
@@ -171,10 +155,10 @@ def _read_lines(
     built = ColumnBuilder(width if chosen is None else len(chosen))
     for number, row in _csv_rows(source) if delimiter == "," else _tab_rows(source):
         place = f"Line {number} of {source.path}"
-        if chosen is not None:
-            if len(row) != width:
-                raise UserError(f"{place} has {len(row)} columns; the header has {width}.")
+        if chosen is not None and len(row) == width:
             row = [row[at] for at in chosen]
+        elif chosen is not None and width > len(chosen):
+            raise UserError(f"{place} has {len(row)} columns; the header has {width}.")
         _check_row(row, place, delimiter, width if chosen is None else len(chosen))
         built.append(row)
     columns = built.columns()
