@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,6 +30,7 @@ from nscaching.graph.names import (
     CODED,
     SPLITS,
     Ids,
+    Longs,
     NamedTriples,
     Reading,
     coded_chunks,
@@ -348,7 +348,7 @@ def _read_ids(path: Path, limits: tuple[int, int, int]) -> Ids:
     return np.ascontiguousarray(rows[:, [0, 2, 1]], dtype=np.int32)
 
 
-def _read_fast(data: bytes, path: Path) -> npt.NDArray[np.int64] | None:
+def _read_fast(data: bytes, path: Path) -> Longs | None:
     """Parse with Arrow; None when a line is not simply three numbers."""
     columns = fast_columns(Source(path, data.replace(b"\t", b" ")), " ", 3)
     try:
@@ -358,7 +358,7 @@ def _read_fast(data: bytes, path: Path) -> npt.NDArray[np.int64] | None:
     return np.column_stack(numbers) if numbers else None
 
 
-def _read_by_line(data: bytes, path: Path, limits: tuple[int, int, int]) -> npt.NDArray[np.int64]:
+def _read_by_line(data: bytes, path: Path, limits: tuple[int, int, int]) -> Longs:
     """Parse line by line, tolerating extra spaces, and name the first bad line."""
     rows: list[list[int]] = []
     for number, line in enumerate(data.split(b"\n"), 2):

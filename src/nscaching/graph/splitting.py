@@ -16,10 +16,9 @@ import numpy.typing as npt
 
 from nscaching.errors import UserError
 from nscaching.graph.knowledge_graph import KnowledgeGraph
-from nscaching.graph.names import SPLITS, Ids
+from nscaching.graph.names import SPLITS, Bools, Ids, Longs
 from nscaching.graph.pairs import contained, pair_keys
 
-Wide = npt.NDArray[np.int64]
 PASSES = 12
 """Bound on the vectorised passes; each leaves far less to do than the one before."""
 Numbers = npt.NDArray[np.uint64]
@@ -90,10 +89,10 @@ def _spare_groups(
     group: Ids,
     num_entities: int,
     num_relations: int,
-    sizes: Wide,
+    sizes: Longs,
     wanted: int,
     rng: np.random.Generator,
-) -> Wide:
+) -> Longs:
     """Return, in random order, groups that training can do without, all at the same time.
 
     Walking the groups in a random order, those that show some entity or relation for the first time
@@ -102,7 +101,7 @@ def _spare_groups(
     """
     parts = np.concatenate([triples[:, 0], triples[:, 2], triples[:, 1] + np.int32(num_entities)])
     owner = np.tile(group, 3)
-    free: list[Wide] = []
+    free: list[Longs] = []
     needed = np.ones(len(sizes), dtype=bool)
     found = 0
     for _ in range(PASSES):
@@ -124,9 +123,9 @@ def _spare_groups(
     return np.concatenate(free)
 
 
-def _fill(groups: Wide, sizes: Wide, capacity: int) -> Wide:
+def _fill(groups: Longs, sizes: Longs, capacity: int) -> Longs:
     """Take groups in order while they fit into ``capacity`` triples, skipping what does not."""
-    taken: list[Wide] = [groups[:0]]
+    taken: list[Longs] = [groups[:0]]
     left = groups
     for _ in range(PASSES):
         left = left[sizes[left] <= capacity]
@@ -163,7 +162,7 @@ def hold_out_on_disk(
         np.maximum.at(of_relation, block[:, 1], number)
     needed = np.sort(of_relation)
 
-    def spare(block: Ids) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    def spare(block: Ids) -> tuple[Numbers, Bools]:
         """Return the bucket of each triple, and whether training can do without it."""
         number = _group_numbers(block, num_entities, seed)
         kept = needed[np.searchsorted(needed, number).clip(max=num_relations - 1)] == number

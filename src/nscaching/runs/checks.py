@@ -64,12 +64,12 @@ def check_folder(path: str | Path) -> FolderCheck:
     if run.is_being_replaced():
         remark = "not all files are in place yet; the next command that writes here completes it"
         return FolderCheck(str(folder), "unfinished folder", None, [Part(MARKER, "absent", remark)])
-    kind = _kind(run)
     try:
-        written_by = run.read_marker().get("version")
+        marker = run.read_marker()
     except UserError:
-        written_by = None
-    found = FolderCheck(str(folder), kind, written_by)
+        marker = {}
+    kind = _kind(run, marker.get("kind"))
+    found = FolderCheck(str(folder), kind, marker.get("version"))
     if kind == "run":
         _check_run(run, found)
     elif kind == "nodes":
@@ -81,11 +81,8 @@ def check_folder(path: str | Path) -> FolderCheck:
     return found
 
 
-def _kind(run: RunFolder) -> str:
-    try:
-        told = run.read_marker().get("kind")
-    except UserError:
-        told = None
+def _kind(run: RunFolder, told: Any) -> str:
+    """Return what a folder is, as its marker tells or by its files."""
     if isinstance(told, str):
         return told
     if (run.path / "nodes.txt").is_file():
