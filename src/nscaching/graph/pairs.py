@@ -147,13 +147,14 @@ def _by_relation(triples: _Integers, sizes: tuple[int, int]) -> Iterator[slice |
     else:
         ends = np.searchsorted(relations, np.arange(num_relations), side="right")
     most = max(1, (2**63 - 1) // num_entities**2)
-    start = relation = 0
+    start = 0
     while start < len(triples):
+        relation = int(np.searchsorted(ends, start, side="right"))  # the next that has triples
         stop = int(np.searchsorted(ends, start + _PART, side="left"))  # the relation that fills it
-        stop = min(max(stop, relation) + 1, relation + most, num_relations)
-        if (end := int(ends[stop - 1])) > start:
-            yield slice(start, end) if order is None else order[start:end]
-        start, relation = end, stop
+        stop = min(stop + 1, relation + most, num_relations)
+        end = int(ends[stop - 1])
+        yield slice(start, end) if order is None else order[start:end]
+        start = end
 
 
 def _sorted_part(
