@@ -67,7 +67,7 @@ def test_mistakes_are_one_sentence(tmp_path):
 
 
 def test_what_failed_is_said_once(tmp_path, monkeypatch):
-    from nscaching.experiments.paper import plan as sources
+    from nscaching.experiments.paper import making as sources
 
     def nowhere(name):
         raise sources.UserError(f"{name} is nowhere.")

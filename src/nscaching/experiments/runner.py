@@ -79,11 +79,22 @@ def failure(error: Exception) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-def device_lost(error: Exception) -> bool:
-    """Tell whether a GPU failed so that nothing else can run on it in this process."""
-    text = str(error)
-    failed = type(error).__name__ == "AcceleratorError" or "CUDA error" in text
-    return failed and "out of memory" not in text
+class DeviceLost(NSCachingError):
+    """A GPU failed so that nothing else can run on it in this process."""
+
+
+def attempt(work: Callable[[], R], failed: Callable[[str], R]) -> R:
+    """Run something; whatever goes wrong is its record, but for a full disk and a lost GPU."""
+    try:
+        return work()
+    except CannotWrite:
+        raise
+    except Exception as error:
+        text = str(error)
+        lost = type(error).__name__ == "AcceleratorError" or "CUDA error" in text
+        if lost and "out of memory" not in text:
+            raise DeviceLost(f"The GPU failed: {failure(error).splitlines()[0]}.") from None
+        return failed(failure(error))
 
 
 class Experiment(ABC, Generic[C, R]):
@@ -150,6 +161,10 @@ def run_all(experiment: Experiment[C, R], executor: Executor[C, R] | None = None
                     experiment.take_in(finished, record)
             else:
                 return
+    except DeviceLost as error:
+        raise NSCachingError(
+            f"{error} Everything finished is kept. Resume with:\n  {experiment.resume_command}"
+        ) from error
     except KeyboardInterrupt as error:
         raise TrainingInterrupted(
             f"Stopped with {experiment.finished} of {experiment.total} {experiment.noun}s "
@@ -234,19 +249,12 @@ class Sweep(Experiment[S, Record]):
 
     def run(self, configuration: S) -> Record:
         """Run a configuration; whatever goes wrong is its record, but for a disk that is full."""
-        try:
-            return self._train(configuration)
-        except CannotWrite:
-            raise
-        except Exception as error:
-            if device_lost(error):
-                raise NSCachingError(
-                    f"The GPU failed: {str(error).splitlines()[0]}. Everything finished is kept. "
-                    f"Resume with:\n  {self.resume_command}"
-                ) from error
-            reason = failure(error)
+
+        def failed(reason: str) -> Record:
             self.progress.say(f"{configuration.title}, failed: {reason}")
             return self._failed(configuration, reason)
+
+        return attempt(lambda: self._train(configuration), failed)
 
     def take_in(self, configuration: S, record: Record) -> None:
         """Write a record down."""

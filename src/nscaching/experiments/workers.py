@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from nscaching.errors import CannotWrite, NSCachingError, TrainingInterrupted, UserError
-from nscaching.experiments.runner import Executor, device_lost
+from nscaching.experiments.runner import DeviceLost, Executor
 from nscaching.interrupt import interrupts_ignored
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.cuda_graphs import CAPTURE_LOCK
@@ -118,15 +118,13 @@ class PoolExecutor(Executor[Any, Any]):
             configuration = self._running.pop(future)
             try:
                 record = future.result()
-            except CannotWrite:
+            except (CannotWrite, DeviceLost):
                 raise
             except BrokenProcessPool as error:
                 raise NSCachingError(
                     "A process died; everything finished is kept. Run the command again."
                 ) from error
             except Exception as error:
-                if device_lost(error):
-                    raise
                 record = self._place.lost(configuration, f"its worker died ({error})")
             yield configuration, record
 

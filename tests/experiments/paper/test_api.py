@@ -5,15 +5,15 @@ import yaml
 
 from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.experiments.paper import api, definition, reproduce
-from nscaching.experiments.paper.costs import Sizes, expected_seconds
 from nscaching.experiments.paper.definitions import Cell
-from nscaching.experiments.paper.making import search_row
+from nscaching.experiments.paper.making import search_row, shape_of
 from nscaching.experiments.paper.plan import (
     MISSING,
     Request,
+    Sizes,
     cell_settings,
+    expected_seconds,
     run_folder,
-    shape_of,
 )
 from nscaching.experiments.paper.results import Results, blank_row
 from nscaching.experiments.runner import DONE, FAILED, STOPPED, WAITING
@@ -138,7 +138,7 @@ def test_yago_is_defined_rightly_as_a_graph_of_its_shape_shows(tmp_path):
 
 def test_a_dry_run_plans_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "nscaching.experiments.paper.plan.Sources.has_data", lambda self, dataset: True
+        "nscaching.experiments.paper.making.Sources.has_data", lambda self, dataset: True
     )
     asked = Request(out=tmp_path / "no", datasets=["WN18RR"], device="cpu")
     made = reproduce("table-7", asked, dry_run=True, progress="none")

@@ -7,15 +7,12 @@ import pytest
 
 from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.experiments.paper import api, definition, reproduce
-from nscaching.experiments.paper.costs import epochs_share, waiting
-from nscaching.experiments.paper.definitions import packaged
-from nscaching.experiments.paper.plan import Request, Sources, plan
+from nscaching.experiments.paper.definitions import LONGER, TRY, TUNED, packaged
+from nscaching.experiments.paper.making import Sources
+from nscaching.experiments.paper.plan import Request, epochs_share, plan, waiting
 from nscaching.experiments.paper.results import Results, cell_of
 from nscaching.experiments.paper.tries import (
     BLOCK,
-    LONGER,
-    TRY,
-    TUNED,
     drawn,
     expanded,
     lengths,

@@ -16,26 +16,34 @@ from typing import Any
 from nscaching._version import __version__
 from nscaching.artefacts import FolderLock
 from nscaching.artefacts.files import append_json_line, sweep_temporary
-from nscaching.errors import CannotWrite, NSCachingError, UserError
-from nscaching.experiments.paper.costs import slowness
-from nscaching.experiments.paper.definitions import Definition, definition
-from nscaching.experiments.paper.figures import draw
-from nscaching.experiments.paper.gains import rank_file
-from nscaching.experiments.paper.making import node_row, search_row, train_row, variance_row
-from nscaching.experiments.paper.plan import (
-    MISSING,
-    Planned,
-    Request,
-    Sources,
-    plan,
-    run_folder,
-)
-from nscaching.experiments.paper.results import Results, Row, blank_row
-from nscaching.experiments.paper.tries import (
+from nscaching.errors import UserError
+from nscaching.experiments.paper.definitions import (
     LONGER,
     TRIES,
     TRY,
     TUNED,
+    Definition,
+    definition,
+)
+from nscaching.experiments.paper.figures import draw
+from nscaching.experiments.paper.gains import rank_file
+from nscaching.experiments.paper.making import (
+    Sources,
+    node_row,
+    search_row,
+    train_row,
+    variance_row,
+)
+from nscaching.experiments.paper.plan import (
+    MISSING,
+    Planned,
+    Request,
+    plan,
+    run_folder,
+    slowness,
+)
+from nscaching.experiments.paper.results import Results, Row, blank_row
+from nscaching.experiments.paper.tries import (
     chosen_settings,
     expanded,
     node_try_row,
@@ -43,7 +51,7 @@ from nscaching.experiments.paper.tries import (
     tried,
     try_row,
 )
-from nscaching.experiments.runner import DONE, Sweep, device_lost, failure, run_all
+from nscaching.experiments.runner import DONE, Sweep, attempt, run_all
 from nscaching.experiments.workers import processes, share_of_machine
 from nscaching.training import Progress
 from nscaching.training.benchmarking import describe_machine
@@ -187,18 +195,8 @@ class CellPlace:
 
     def run(self, planned: Planned) -> Row:
         """Make a row on a worker; whatever goes wrong is the row, but for a disk that is full."""
-        try:
-            with share_of_machine(self):
-                return self.make(planned)
-        except CannotWrite:
-            raise
-        except Exception as error:
-            if device_lost(error):
-                raise NSCachingError(
-                    f"The GPU failed: {failure(error).splitlines()[0]}. Everything finished is "
-                    "kept; run the command again."
-                ) from None
-            return self.lost(planned, failure(error))
+        with share_of_machine(self):
+            return attempt(lambda: self.make(planned), lambda reason: self.lost(planned, reason))
 
     def lost(self, planned: Planned, error: str) -> Row:
         """Return the row of a failure."""

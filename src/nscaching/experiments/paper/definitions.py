@@ -23,6 +23,9 @@ from nscaching.nodes.tasks import SHARES
 
 #: Options that count epochs; a budget shortens them.
 LENGTHS = ("epochs", "valid_every", "trace_every", "pretrain_epochs", "generator_epochs")
+#: Kinds of cells that ``--tries`` adds: short tries, the best of them for longer, and the best.
+TRY, LONGER, TUNED = "try", "longer", "tuned"
+TRIES = (TRY, LONGER)
 #: Samplers whose cells are run even where the paper prints no number.
 _ALWAYS = ("bernoulli", "nscaching")
 

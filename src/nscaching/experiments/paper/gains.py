@@ -17,9 +17,8 @@ import numpy as np
 
 from nscaching.artefacts.files import read_json_lines, write_json_lines
 from nscaching.evaluation.metrics import Interval, paired_difference
-from nscaching.experiments.paper.definitions import Cell, printed
+from nscaching.experiments.paper.definitions import TRY, TUNED, Cell, printed
 from nscaching.experiments.paper.results import Results, Row, cell_of, is_smoke
-from nscaching.experiments.paper.tries import TRY, TUNED
 from nscaching.models import SCORING
 from nscaching.report.charts import WIDTH, Picture, marks
 from nscaching.report.markup import Html, tag, tick_text, ticks

@@ -1,9 +1,9 @@
-"""Making the row of a cell: a training, a search, an embedding of nodes, a study of variances.
+"""The graph and the row of a cell: a training, a search, an embedding of nodes, or a study.
 
-The study (``fig:var_fn``) asks how the scores of false negatives and of large-gradient negatives
-vary. NSCaching is trained once, and negatives are taken from its last cache. The same run is made
-again, and after each epoch those and the held-out facts are scored; the variances are over the
-epochs so far. Nothing is kept on the way: a study that is stopped starts again.
+The study of variances (``fig:var_fn``) asks how the scores of false negatives and of large-gradient
+negatives vary. NSCaching is trained once, and negatives are taken from its last cache. The same run
+is made again, and after each epoch those and the held-out facts are scored; the variances are over
+the epochs so far. Nothing is kept on the way: a study that is stopped starts again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from nscaching.experiments.runner import RunResult, make_run, measured
 from nscaching.experiments.tune import SearchResult, tune
 from nscaching.experiments.tune.space import PAPERS_FIRST
 from nscaching.experiments.tune.trials import SearchFolder
-from nscaching.graph import KnowledgeGraph
+from nscaching.graph import KnowledgeGraph, load_graph
+from nscaching.graph.datasets import find_dataset, known_dataset
 from nscaching.graph.pairs import contained
 from nscaching.models import Side
-from nscaching.nodes import NodeGraph
+from nscaching.nodes import NodeGraph, load_node_graph
 from nscaching.nodes.api import method_scores
+from nscaching.nodes.graph import Labels, graph_of_edges
 from nscaching.nodes.tasks import SHARES
 from nscaching.report.experiment_pages import read_curve
 from nscaching.report.markup import thinned
@@ -40,6 +42,15 @@ from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 
 Ids = npt.NDArray[np.int64]
+#: ``--on shape`` is a random graph with the sizes of the data set, ``shape/100`` a hundredth.
+SHAPE = "shape"
+#: Nodes, edges and classes of the graphs without relations.
+_NODE_SHAPES: Mapping[str, tuple[int, int, int]] = {
+    "cora": (2708, 5278, 7),
+    "citeseer": (3264, 4536, 6),
+}
+#: A stand-in for a graph without relations is so much smaller where nothing else is said.
+_NODE_SCALE = 20
 #: Triples of each kind that the study of variances follows, as in the paper.
 FOLLOWED = 5000
 #: Points of a series that are kept in a row.
@@ -177,6 +188,93 @@ def node_row(cell: Cell, settings: Mapping[str, Any], graph: NodeGraph, progress
     titles = [f"{share:.0%} {name}" for share in SHARES for name in ("micro_f1", "macro_f1")]
     f1 = dict(zip(titles, scores.mean(axis=1).ravel().tolist(), strict=True))
     return {"f1": f1, "seconds": seconds, "device": "cpu"}
+
+
+# The graphs ---------------------------------------------------------------------------------------
+
+
+class Sources:
+    """Loads every graph once, and remembers which are missing."""
+
+    def __init__(self, stand_in: str | None = None) -> None:
+        self.stand_in = stand_in
+        self.scale = _scale(stand_in)
+        self._graphs: dict[str, KnowledgeGraph] = {}
+        self._missing: dict[str, str] = {}
+
+    def has_data(self, dataset: str) -> bool:
+        """Tell whether the data is on this machine; nothing is downloaded."""
+        if self.stand_in is not None:
+            return True
+        if dataset not in _NODE_SHAPES:
+            return find_dataset(dataset) is not None
+        try:
+            load_node_graph(dataset)
+        except UserError:
+            return False
+        return True
+
+    def graph(self, dataset: str) -> KnowledgeGraph:
+        """Return the graph; :class:`UserError` says why it cannot be had, each time the same."""
+        if dataset in self._missing:
+            raise UserError(self._missing[dataset])
+        if dataset not in self._graphs:
+            try:
+                if self.scale is None:
+                    self._graphs[dataset] = load_graph(self.stand_in or dataset)
+                else:
+                    self._graphs[dataset] = shape_of(dataset, self.scale)
+            except UserError as error:
+                self._missing[dataset] = str(error)
+                raise
+        return self._graphs[dataset]
+
+    def nodes(self, dataset: str) -> NodeGraph:
+        """Return a graph without relations."""
+        if self.stand_in is None:
+            return load_node_graph(dataset)
+        return node_shape(dataset, self.scale or _NODE_SCALE)
+
+
+def shape_of(dataset: str, scale: int = 1) -> KnowledgeGraph:
+    """Return a random graph with the sizes of a named data set, divided by ``scale``."""
+    info = known_dataset(dataset)
+    if info is None:
+        raise UserError(f"The shape of '{dataset}' is not known; name a data set of the paper.")
+    rng = np.random.default_rng(0)
+    entities = max(10, info.entities // scale)
+    splits = []
+    for size in (info.train, info.valid, info.test):
+        columns = (entities, info.relations, entities)
+        rows = max(10, size // scale)
+        splits.append(np.stack([rng.integers(0, high, rows) for high in columns], axis=1))
+    names = [[f"{kind}{i}" for i in range(n)] for kind, n in zip("er", columns[:2], strict=True)]
+    return KnowledgeGraph(*names, *splits, name=f"{dataset}-shape")
+
+
+def node_shape(dataset: str, scale: int) -> NodeGraph:
+    """Return a random graph of the size of Cora or Citeseer; most edges stay within a class."""
+    nodes, edges, classes = _NODE_SHAPES[dataset]
+    nodes, edges = max(40, nodes // scale), max(80, edges // scale)
+    rng = np.random.default_rng(0)
+    of_node = np.arange(nodes) % classes
+    heads = rng.integers(0, nodes, edges)
+    near = (heads + classes * rng.integers(1, 4, edges)) % nodes
+    tails = np.where(rng.random(edges) < 0.9, near, rng.integers(0, nodes, edges))
+    made = graph_of_edges([str(i) for i in range(nodes)], np.stack([heads, tails], axis=1))
+    labels = Labels([str(i) for i in range(classes)], of_node.astype(np.int32))
+    return replace(made, labels=labels, name=dataset)
+
+
+def _scale(stand_in: str | None) -> int | None:
+    shape, slash, divisor = (stand_in or "").partition("/")
+    if shape != SHAPE:
+        return None
+    if not slash:
+        return 1
+    if not divisor.isdigit() or int(divisor) < 1:
+        raise UserError(f"--on {stand_in} is not a shape; write --on shape or --on shape/100.")
+    return int(divisor)
 
 
 # How scores vary ----------------------------------------------------------------------------------

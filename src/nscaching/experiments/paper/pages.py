@@ -11,6 +11,7 @@ from nscaching.artefacts.files import write_atomically, write_text
 from nscaching.errors import UserError
 from nscaching.evaluation.metrics import Interval
 from nscaching.experiments.paper.definitions import (
+    TUNED,
     Definition,
     chosen,
     decided_by_search,
@@ -27,7 +28,6 @@ from nscaching.experiments.paper.results import (
     is_smoke,
     same_cell,
 )
-from nscaching.experiments.paper.tries import TUNED
 from nscaching.models import SCORING
 from nscaching.training.progress import duration
 

@@ -5,44 +5,30 @@ Expected times come from a rough model, corrected by what was timed on this mach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from nscaching.errors import UserError
-from nscaching.experiments.paper.costs import (
-    Sizes,
-    costs_of,
-    epochs_share,
-    expected_seconds,
-    slowness,
-    timed_now,
-    waiting,
-)
-from nscaching.experiments.paper.definitions import Cell, settings_of
+from nscaching.experiments.paper.definitions import TRIES, TRY, Cell, packaged, settings_of
+from nscaching.experiments.paper.making import Sources
 from nscaching.experiments.paper.results import Results, Row
-from nscaching.experiments.paper.tries import TRIES, TRY, known_by, lengths, try_settings
+from nscaching.experiments.paper.tries import known_by, lengths, try_settings
 from nscaching.experiments.runner import DONE, state_of
-from nscaching.graph import KnowledgeGraph, load_graph
-from nscaching.graph.datasets import find_dataset, known_dataset
+from nscaching.graph import KnowledgeGraph
+from nscaching.graph.datasets import known_dataset
 from nscaching.models import SCORING
-from nscaching.nodes import NodeGraph, load_node_graph
-from nscaching.nodes.graph import Labels, graph_of_edges
-from nscaching.training.benchmarking import describe_machine
+from nscaching.runs.api import recipe_config
+from nscaching.training import Progress
+from nscaching.training.benchmarking import describe_machine, time_run
 from nscaching.training.devices import pick_device
 
-#: ``--on shape`` is a random graph with the sizes of the data set, ``shape/100`` a hundredth.
-SHAPE = "shape"
-#: Nodes, edges and classes of the graphs without relations.
-_NODE_SHAPES: Mapping[str, tuple[int, int, int]] = {
-    "cora": (2708, 5278, 7),
-    "citeseer": (3264, 4536, 6),
-}
-#: A stand-in for a graph without relations is so much smaller where nothing else is said.
-_NODE_SCALE = 20
+#: Steps that are timed to say how long tries will take.
+_TIMED_STEPS = 60
+#: Seconds until a run trains whose kernels are compiled and whose graph is loaded.
+_START_AGAIN = 0.5
 #: Trials of a search, as in the paper.
 USUAL_TRIALS = 50
 #: The state of a cell whose data set is not on this machine.
@@ -190,88 +176,126 @@ def run_folder(request: Request, cell: Cell) -> Path:
     return request.out / "runs" / "-".join(smoke) / cell.folder
 
 
-# The graphs ---------------------------------------------------------------------------------------
+# How long a cell takes: the stored costs, corrected by what was timed on this machine ------------
 
 
-class Sources:
-    """Loads every graph once, and remembers which are missing."""
+@dataclass(frozen=True)
+class Sizes:
+    """What the time depends on."""
 
-    def __init__(self, stand_in: str | None = None) -> None:
-        self.stand_in = stand_in
-        self.scale = _scale(stand_in)
-        self._graphs: dict[str, KnowledgeGraph] = {}
-        self._missing: dict[str, str] = {}
+    train: int
+    valid: int
+    entities: int
 
-    def has_data(self, dataset: str) -> bool:
-        """Tell whether the data is on this machine; nothing is downloaded."""
-        if self.stand_in is not None:
-            return True
-        if dataset not in _NODE_SHAPES:
-            return find_dataset(dataset) is not None
-        try:
-            load_node_graph(dataset)
-        except UserError:
-            return False
-        return True
-
-    def graph(self, dataset: str) -> KnowledgeGraph:
-        """Return the graph; :class:`UserError` says why it cannot be had, each time the same."""
-        if dataset in self._missing:
-            raise UserError(self._missing[dataset])
-        if dataset not in self._graphs:
-            try:
-                if self.scale is None:
-                    self._graphs[dataset] = load_graph(self.stand_in or dataset)
-                else:
-                    self._graphs[dataset] = shape_of(dataset, self.scale)
-            except UserError as error:
-                self._missing[dataset] = str(error)
-                raise
-        return self._graphs[dataset]
-
-    def nodes(self, dataset: str) -> NodeGraph:
-        """Return a graph without relations."""
-        if self.stand_in is None:
-            return load_node_graph(dataset)
-        return node_shape(dataset, self.scale or _NODE_SCALE)
+    @classmethod
+    def of(cls, dataset: str, scale: int = 1) -> Sizes | None:
+        """Return the sizes of a named data set, or of a shape that is so much smaller."""
+        info = known_dataset(dataset)
+        sizes = (info.train, info.valid, info.entities) if info else None
+        return cls(*(size // scale for size in sizes)) if sizes else None
 
 
-def shape_of(dataset: str, scale: int = 1) -> KnowledgeGraph:
-    """Return a random graph with the sizes of a named data set, divided by ``scale``."""
-    info = known_dataset(dataset)
-    if info is None:
-        raise UserError(f"The shape of '{dataset}' is not known; name a data set of the paper.")
-    rng = np.random.default_rng(0)
-    entities = max(10, info.entities // scale)
-    splits = []
-    for size in (info.train, info.valid, info.test):
-        columns = (entities, info.relations, entities)
-        rows = max(10, size // scale)
-        splits.append(np.stack([rng.integers(0, high, rows) for high in columns], axis=1))
-    names = [[f"{kind}{i}" for i in range(n)] for kind, n in zip("er", columns[:2], strict=True)]
-    return KnowledgeGraph(*names, *splits, name=f"{dataset}-shape")
+def expected_seconds(
+    cell: Cell, settings: Mapping[str, Any], sizes: Sizes | None, device: str
+) -> float:
+    """Return the seconds of a cell by the stored costs alone."""
+    if cell.scoring is None or sizes is None:
+        return float(packaged("costs.yaml")["nodes"])
+    device = "cuda" if device.startswith("cuda") else "cpu"
+    one = _run_seconds(cell, settings, sizes, device)
+    if cell.kind == "search":
+        trial = {**settings, **settings.get("trial", {})}
+        return one + int(settings["trials"]) * _run_seconds(cell, trial, sizes, device)
+    return 2 * one if cell.kind == "variance" else one
 
 
-def node_shape(dataset: str, scale: int) -> NodeGraph:
-    """Return a random graph of the size of Cora or Citeseer; most edges stay within a class."""
-    nodes, edges, classes = _NODE_SHAPES[dataset]
-    nodes, edges = max(40, nodes // scale), max(80, edges // scale)
-    rng = np.random.default_rng(0)
-    of_node = np.arange(nodes) % classes
-    heads = rng.integers(0, nodes, edges)
-    near = (heads + classes * rng.integers(1, 4, edges)) % nodes
-    tails = np.where(rng.random(edges) < 0.9, near, rng.integers(0, nodes, edges))
-    made = graph_of_edges([str(i) for i in range(nodes)], np.stack([heads, tails], axis=1))
-    labels = Labels([str(i) for i in range(classes)], of_node.astype(np.int32))
-    return replace(made, labels=labels, name=dataset)
+def _run_seconds(cell: Cell, settings: Mapping[str, Any], sizes: Sizes, device: str) -> float:
+    assert cell.scoring is not None
+    costs, model = packaged("costs.yaml"), SCORING[cell.scoring]
+    of, batch = costs[device], settings["batch_size"]
+    epochs, width = settings["epochs"], settings["dim"] * model.entity_parts
+    before = min(epochs, settings.get("pretrain_epochs", 0))
+    steps = math.ceil(sizes.train / batch)
+
+    def epoch(sampler: str) -> float:
+        like, weight = costs["samplers"].get(sampler, (sampler, 1.0))
+        if device == "cpu" and like == "nscaching":
+            weight *= costs["cpu_nscaching"].get(cell.scoring, 1.0)
+        always, fixed, row, number = of["training"][like]
+        one = fixed + row * sizes.entities * width + number * min(batch, sizes.train) * width
+        return float(weight * (always + steps * one))
+
+    training = (epochs - before) * epoch(cell.sampler) + before * epoch("bernoulli")
+    pair = of["ranked_pair"]["dot" if model.usual_loss == "logistic" else "distance"]
+    ranking = (epochs / settings["valid_every"] + 1) * 2 * sizes.valid * sizes.entities * pair
+    return float(of["start"] + training + ranking)
 
 
-def _scale(stand_in: str | None) -> int | None:
-    shape, slash, divisor = (stand_in or "").partition("/")
-    if shape != SHAPE:
-        return None
-    if not slash:
-        return 1
-    if not divisor.isdigit() or int(divisor) < 1:
-        raise UserError(f"--on {stand_in} is not a shape; write --on shape or --on shape/100.")
-    return int(divisor)
+def costs_of(hardware: Mapping[str, Any]) -> bool:
+    """Tell whether the stored costs were measured on such a machine."""
+    return bool(hardware["gpu"] == packaged("costs.yaml")["cuda"]["gpu"])
+
+
+def waiting(workers: int, device: str) -> float:
+    """Return how much longer a run takes beside others, until some were timed that way."""
+    of = packaged("costs.yaml")["cuda" if device.startswith("cuda") else "cpu"]
+    return float(workers ** (1 - of["sharing"]))
+
+
+def slowness(
+    rows: Iterable[Row],
+    hardware: Mapping[str, Any],
+    on: str | None,
+    workers: int,
+    like: tuple[Any, ...] | None = None,
+) -> float | None:
+    """Return by how much an epoch on this machine took longer than expected; None if none was.
+
+    ``like`` asks for those of one data set, scoring function and sampler. Runs on a stand-in say
+    nothing of those on the data, nor do several at once of one alone.
+    """
+    ratios = []
+    for row in rows:
+        there = row.get("hardware") or {}
+        same = all(there.get(part) == hardware.get(part) for part in ("gpu", "processor", "cores"))
+        same &= row.get("on") == on and row.get("workers", 1) == workers
+        if like is not None:
+            same &= (row["dataset"], row["scoring"], row["sampler"]) == like
+        took = row.get("wall", row.get("seconds"))
+        if same and row.get("expected_seconds") and took:
+            ratios.append(took / row["expected_seconds"] / _share_trained(row))
+    return statistics.median(ratios) if ratios else None
+
+
+def _share_trained(row: Row) -> float:
+    asked = (row.get("chosen") or row["settings"]).get("epochs")
+    return float(row["epochs"] / asked) if asked and row.get("epochs") else 1.0
+
+
+def epochs_share(rows: Iterable[Row], cell: Cell, settings: Mapping[str, Any]) -> float:
+    """Return the share of the epochs that early stopping leaves, by the runs there are."""
+    if not settings.get("patience"):
+        return 1.0
+    kind = [row for row in rows if row["kind"] == cell.kind and row.get("epochs")]
+    alike = [row for row in kind if row["sampler"] == cell.sampler] or kind
+    near = [row for row in alike if row["dataset"] == cell.dataset] or alike
+    found = [_share_trained(row) for row in near]
+    if found:
+        return statistics.fmean(found)
+    usual = packaged("costs.yaml")["early_stopping"]
+    return float(usual.get(cell.dataset, usual["others"]))
+
+
+def timed_now(
+    cell: Cell, settings: dict[str, Any], sizes: Sizes | None, graph: KnowledgeGraph, device: str
+) -> float:
+    """Time some steps and a validation; return how much slower they are than expected."""
+    options = {**settings, "pretrain_epochs": 0, "device": device}
+    config = recipe_config({**options, "data": graph.name}, graph, graph, Progress("none"))
+    timing = time_run(graph, config, epochs=2, split="valid", most_steps=_TIMED_STEPS)
+    epochs = settings["epochs"]
+    training: float = epochs * timing.epoch_seconds
+    validating: float = (epochs / settings["valid_every"] + 1) * timing.evaluation_seconds
+    plain = replace(cell, kind="train")
+    took = _START_AGAIN + training + validating
+    return took / expected_seconds(plain, options, sizes, device)

@@ -21,6 +21,10 @@ import numpy as np
 
 from nscaching.errors import TrainingDiverged, UserError
 from nscaching.experiments.paper.definitions import (
+    LONGER,
+    TRIES,
+    TRY,
+    TUNED,
     Cell,
     Definition,
     chosen,
@@ -37,8 +41,6 @@ from nscaching.nodes.tasks import classification_scores
 from nscaching.runs.api import make_trainer
 from nscaching.training import Progress, RunFolder
 
-TRY, LONGER, TUNED = "try", "longer", "tuned"
-TRIES = (TRY, LONGER)
 #: Tries of a cell that are trained again for longer.
 KEPT = 2
 #: Tries that are drawn together: within a block every value of a hyperparameter comes about as
