@@ -54,6 +54,7 @@ def test_a_file_is_labelled(run, triples):
     assert [row["margin"] for row in made] == margins.tolist()
     assert [(row["head"], row["relation"], row["tail"]) for row in made][1] == ("e9", "r1", "e9")
     shown = invoke("classify", run, "--file", triples).stdout
+    assert "as likely true as false" in shown
     assert "e9 · r1 · e9" in shown
     assert f"{margins[1]:+.3f}" in shown
 

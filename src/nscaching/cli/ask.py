@@ -116,6 +116,13 @@ def _shown(run: Run, report: ClassificationReport) -> Iterable[Part]:
     )
 
 
+_CLAIMS = (
+    "The probabilities are of claims, as likely true as false before they are looked at. "
+    "The new answers of predict and discover are found among all entities, of which "
+    "nearly all are false: their probabilities are lower."
+)
+
+
 def _label(run: Run, file: Path, seed: int, replaced: str) -> Output:
     """Say of each triple of a file whether it is true."""
     triples = read_triples(file)
@@ -136,7 +143,8 @@ def _label(run: Run, file: Path, seed: int, replaced: str) -> Output:
         for triple, label, margin, chance in rows
     )
     title = f"{file.name}, {labels.sum():,} of {len(rows):,} true"
-    return Output({"triples": listed}, [table(title, ("", "", "margin", "probability"), cells)])
+    shown = table(title, ("", "", "margin", "probability"), cells)
+    return Output({"triples": listed}, [shown, _CLAIMS])
 
 
 # Questions ---------------------------------------------------------------------------------------
