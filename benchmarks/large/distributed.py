@@ -2,20 +2,24 @@
 
     python benchmarks/large/distributed.py processes --data FB15K-237 --counts 1 2 4 --strata 4
     python benchmarks/large/distributed.py processes --data FB15K-237 --counts 2 --device cuda
-    python benchmarks/large/distributed.py quality --data WN18RR FB15K-237 --strata 1 8 --seeds 5
+    python benchmarks/large/distributed.py quality --strata 1 8 --workers 6 --out out.jsonl
+    python benchmarks/large/distributed.py summary --out out.jsonl
 
 ``processes`` trains the same run with some numbers of processes of this machine and prints a line
 per run: seconds of a step, of which spent on exchange; bytes that a process sent in a step, beside
 the formula; MRR on valid after the epochs. On one GPU several processes talk by gloo through host
 memory; ``--nccl`` starts one process with NCCL, whose calls are then inside the CUDA graph.
 
-``quality`` trains over strata in one process. Lines are appended to ``--out``, and runs that it
-holds already are not repeated; ``--part 1/4`` takes every fourth run, for several at once.
+``quality`` trains over strata in one process. A line is appended to ``--out`` when a run ends, and
+runs that it holds already are not repeated; ``--workers`` processes take runs from one queue, which
+has the cells of a graph together. On a GPU they are at work at the same time only under CUDA's
+Multi-Process Service. ``summary`` compares the numbers of strata.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import math
 import os
@@ -23,6 +27,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,6 +37,7 @@ from typing import Any
 import nscaching as ns  # before torch: it sets up threads
 
 # isort: split
+import numpy as np
 import torch
 
 from nscaching.distributed.launch import joined
@@ -106,6 +114,7 @@ def work(arguments: argparse.Namespace) -> None:
             "device": str(trainer.device),
             "nccl": arguments.nccl,
             "eager": arguments.eager,
+            "captured": bool(getattr(trainer.executor, "_graphs", {})),
             "batch": trainer.batch_size,
             "ms_per_step": 1e3 * seconds / measured,
             "triples_per_second": measured * trainer.batch_size / seconds,
@@ -173,41 +182,101 @@ def processes(arguments: argparse.Namespace) -> None:
 
 # Quality ------------------------------------------------------------------------------------------
 
+#: Epochs with which MRR says something, about as many steps on each graph.
+EPOCHS = {"WN18RR": 25, "FB15K-237": 8, "DEBIAN": 4}
+QUALITY_KINDS = ["transe", "complex", "complex-softmax"]
+
 
 def quality(arguments: argparse.Namespace) -> None:
-    done = set()
-    if arguments.out is not None and arguments.out.exists():
-        lines = (json.loads(line) for line in arguments.out.read_text().splitlines())
-        done = {(e["data"], e["kind"], e["strata"], e["seed"]) for e in lines if "seed" in e}
-    runs = list(product(range(arguments.seeds), arguments.data, arguments.kinds, arguments.strata))
-    part, parts = map(int, arguments.part.split("/"))
-    graphs = {data: ns.load_graph(data) for data in arguments.data}
-    for seed, data, kind, strata in runs[part - 1 :: parts]:
-        if (data, kind, strata, seed) in done:
-            continue
-        started, config = time.perf_counter(), settings(kind, arguments, strata, seed)
-        trainer = Trainer(graphs[data], config, None, Progress("none"))
+    """Train the runs that are not there yet, in this process or in several."""
+    if arguments.workers > 1:
+        alone = [*sys.argv, "--workers", "1"]
+        started = [subprocess.Popen([sys.executable, *alone]) for _ in range(arguments.workers)]
+        if codes := [code for each in started if (code := each.wait())]:
+            raise SystemExit(f"{len(codes)} workers ended with {codes}")
+        return
+    ends = time.time() + arguments.seconds
+    cells = product(arguments.data or EPOCHS, arguments.kinds or QUALITY_KINDS)
+    runs = product(cells, range(arguments.seeds), arguments.strata)
+    graphs: dict[str, Any] = {}
+    for (data, kind), seed, strata in runs:
+        if time.time() > ends:
+            return
+        with _claimed(arguments.out, f"{data}-{kind}-{strata}-{seed}") as mine:
+            if not mine or (data, kind, strata, seed) in _done(arguments.out):
+                continue
+            if data not in graphs:
+                graphs = {data: ns.load_graph(data)}
+            _keep(arguments.out, _train(graphs[data], data, kind, strata, seed, arguments))
+
+
+@contextmanager
+def _claimed(out: Path, name: str) -> Iterator[bool]:
+    """Take a run for this process; a process that dies gives it back."""
+    folder = out.with_suffix(".claims")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / name).open("w") as file:
         try:
-            trainer.run(resume=False)
-        except RuntimeError as error:
-            if arguments.eager or strata == 1 or arguments.out is None:
-                raise
-            print(f"{kind} with {strata} strata: {error}; again without a CUDA graph", flush=True)
-            os.execv(sys.executable, [sys.executable, *sys.argv, "--eager"])
-        line = {
-            "data": data,
-            "kind": kind,
-            "strata": strata,
-            "seed": seed,
-            "eager": arguments.eager,
-            "epochs": arguments.epochs,
-            "dim": arguments.dim,
-            "valid_mrr": trainer.counters.best_valid["mrr"],  # type: ignore[index]
-            "test_mrr": trainer.validation.rank(trainer.model, "test").overall()["mrr"],
-            "seconds": time.perf_counter() - started,
-            "seconds_per_epoch": trainer.counters.epoch_seconds / arguments.epochs,
-        }
-        _keep(arguments.out, json.dumps(line))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def _done(out: Path) -> set[tuple[str, str, int, int]]:
+    lines = out.read_text().splitlines() if out.exists() else []
+    return {tuple(json.loads(e)[k] for k in ("data", "kind", "strata", "seed")) for e in lines}  # type: ignore[misc]
+
+
+def _train(
+    graph: Any, data: str, kind: str, strata: int, seed: int, arguments: argparse.Namespace
+) -> str:
+    epochs = arguments.epochs or EPOCHS[data]
+    given = argparse.Namespace(**{**vars(arguments), "epochs": epochs})
+    started, config = time.perf_counter(), settings(kind, given, strata, seed)
+    trainer = Trainer(graph, config, None, Progress("none"))
+    try:
+        trainer.run(resume=False)
+    except RuntimeError as error:
+        if arguments.eager or strata == 1:
+            raise
+        print(f"{kind} with {strata} strata: {error}; again without a CUDA graph", flush=True)
+        os.execv(sys.executable, [sys.executable, *sys.argv, "--eager"])
+    line = {
+        "data": data,
+        "kind": kind,
+        "strata": strata,
+        "seed": seed,
+        "eager": arguments.eager,
+        "epochs": epochs,
+        "dim": arguments.dim,
+        "batch": trainer.batch_size,
+        "device": str(trainer.device),
+        "valid_mrr": trainer.counters.best_valid["mrr"],  # type: ignore[index]
+        "test_mrr": trainer.validation.rank(trainer.model, "test").overall()["mrr"],
+        "seconds": time.perf_counter() - started,
+        "seconds_per_epoch": trainer.counters.epoch_seconds / epochs,
+    }
+    return json.dumps(line)
+
+
+def summary(arguments: argparse.Namespace) -> None:
+    """Print mean test MRR for each number of strata, and differences in standard errors."""
+    cells: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for line in map(json.loads, arguments.out.read_text().splitlines()):
+        cells[line["data"], line["kind"]][line["strata"]].append(line["test_mrr"])
+    for (data, kind), found in cells.items():
+        one = found[1]
+        for strata, many in found.items():
+            if strata == 1 or min(len(one), len(many)) < 2:
+                continue
+            errors = [np.std(each, ddof=1) / len(each) ** 0.5 for each in (one, many)]
+            difference, error = np.mean(many) - np.mean(one), float(np.hypot(*errors))
+            told = {"data": data, "kind": kind, "strata": strata, "seeds": [len(one), len(many)]}
+            told |= {"mrr_1": float(np.mean(one)), "mrr": float(np.mean(many))}
+            told |= {"difference": difference, "standard_error": error}
+            print(json.dumps({**told, "within_two": bool(abs(difference) < 2 * error)}))
 
 
 def _keep(out: Path | None, line: str) -> None:
@@ -219,27 +288,34 @@ def _keep(out: Path | None, line: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("processes", "quality", "worker"))
-    parser.add_argument("--data", nargs="+", default=["FB15K-237"])
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=["transe", "complex-softmax"])
+    parser.add_argument("what", choices=("processes", "quality", "summary", "worker"))
+    parser.add_argument("--data", nargs="+")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS)
     parser.add_argument("--strata", type=int, nargs="+", default=[8])
     parser.add_argument("--counts", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--batch-size", type=int, default=1024)
-    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--epochs", type=int, help="default: 2; for quality, by graph")
     parser.add_argument("--most-steps", type=int, help="steps of each epoch; default all")
     parser.add_argument("--warm-up", type=int, default=20, help="steps that are not timed")
     parser.add_argument("--cores", type=int, help="cores that the processes share; default all")
     parser.add_argument("--nccl", action="store_true", help="one process of an NCCL group")
     parser.add_argument("--eager", action="store_true", help="strata without a CUDA graph")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--part", default="1/1")
+    parser.add_argument("--workers", type=int, default=1, help="processes that take runs")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no run starts later")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     if arguments.eager:
         ShardedStep.may_be_captured = False  # type: ignore[assignment, method-assign]
-    {"processes": processes, "quality": quality, "worker": work}[arguments.what](arguments)
+    if arguments.what in ("processes", "worker"):
+        arguments.data, arguments.epochs = arguments.data or ["FB15K-237"], arguments.epochs or 2
+        arguments.kinds = arguments.kinds or ["transe", "complex-softmax"]
+    elif arguments.out is None:
+        parser.error(f"{arguments.what} needs --out")
+    verbs = {"processes": processes, "quality": quality, "summary": summary, "worker": work}
+    verbs[arguments.what](arguments)
 
 
 if __name__ == "__main__":
