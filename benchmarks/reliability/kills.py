@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 from shares import ONE_THREAD, keep
+from starter import Child, Starter
 
 #: Most kills are the hard one; the others must also say something and give the right exit code.
 SIGNALS = [signal.SIGKILL] * 14 + [signal.SIGTERM] * 3 + [signal.SIGHUP] * 2 + [signal.SIGINT]
@@ -53,6 +54,8 @@ TOKEN = re.compile(rb"(epoch-[0-9]+-)[0-9a-f]{8}")
 ONLY_THERE = (".html", ".svg", ".png")
 #: A process is killed at most so often within one run, and is given so long to end.
 MOST_KILLS, PATIENCE = 10, 300.0
+#: One process of so many imports its packages itself; the others are forked with them (starter.py).
+ANEW = 6
 
 
 @dataclass
@@ -235,22 +238,46 @@ def damage(folder: Path) -> str | None:
 
 
 class Attempt:
-    """One process of a command, in a session of its own so that all it started can be found."""
+    """One process of a command, in a session of its own so that all it started can be found.
 
-    def __init__(self, arguments: list[str], out: Path, temporary: Path) -> None:
+    Without a starter it is a new Python, which begins with its imports.
+    """
+
+    def __init__(
+        self, arguments: list[str], out: Path, temporary: Path, starter: Starter | None = None
+    ) -> None:
         temporary.mkdir(parents=True, exist_ok=True)
         words = [word.format(out=out) for word in arguments]
         self.errors = temporary / "stderr"
-        with self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "nscaching", *words],
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**os.environ, **ONE_THREAD, "TMPDIR": str(temporary)},
-            )
+        self.process: Child | subprocess.Popen[bytes]
+        self.forked = starter is not None
+        if starter is not None:
+            self.process = starter.start(words, str(self.errors), {"TMPDIR": str(temporary)})
+        else:
+            with self.errors.open("wb") as errors:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "nscaching", *words],
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                    env={**os.environ, **ONE_THREAD, "TMPDIR": str(temporary)},
+                )
         self.started = time.monotonic()
+
+    def wait_for_our_code(self) -> None:
+        """Wait until signals are caught: before that Python starts itself, and none of us runs."""
+        end = time.monotonic() + PATIENCE
+        while self.alive() and time.monotonic() < end and not self._catches(signal.SIGTERM):
+            time.sleep(0.002)
+
+    def _catches(self, number: signal.Signals) -> bool:
+        try:
+            status = Path(f"/proc/{self.process.pid}/status").read_text()
+        except OSError:  # it has ended, or this is another system
+            return True
+        caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+        return caught is None or bool(int(caught[1], 16) >> (number - 1) & 1)
 
     def alive(self) -> bool:
         """Tell whether it has not ended yet."""
@@ -285,12 +312,14 @@ class Attempt:
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def unbroken(case: Case, place: Path, name: str = "whole") -> str | None:
+def unbroken(
+    case: Case, place: Path, name: str = "whole", starter: Starter | None = None
+) -> str | None:
     """Run a case without a stop and keep what it wrote; return what went wrong."""
     out = place / case.name / name
     _prepare(case, out)
     before = _stamp(out)
-    attempt = Attempt(case.begin, out, place / case.name / "tmp")
+    attempt = Attempt(case.begin, out, place / case.name / "tmp", starter)
     while attempt.alive() and _stamp(out) == before:
         time.sleep(0.005)
     case.startup = time.monotonic() - attempt.started
@@ -341,7 +370,7 @@ def wait_for_the_moment(attempt: Attempt, case: Case, out: Path, chance: random.
     for _ in range(chance.randrange(16)):
         before, since = _stamp(out), time.monotonic()
         while attempt.alive() and time.monotonic() < since + working and _stamp(out) == before:
-            time.sleep(0.0002)
+            time.sleep(0.0005)
     _sleep(attempt, chance.choice([0, 0, chance.uniform(0, 0.02)]))
 
 
@@ -361,7 +390,9 @@ class Outcome:
     failure: str | None = None
 
 
-def one_run(case: Case, number: int, seed: int, place: Path, until: float) -> Outcome:
+def one_run(
+    case: Case, number: int, seed: int, place: Path, until: float, starter: Starter | None = None
+) -> Outcome:
     """Kill a case and resume it until it ends; compare the result. No kill comes after ``until``.
 
     The unbroken run may have compiled kernels: where this one is faster, its times are kept.
@@ -372,9 +403,11 @@ def one_run(case: Case, number: int, seed: int, place: Path, until: float) -> Ou
     out, temporary = here / "R", here / "tmp"
     _prepare(case, out)
     for attempt_number in range(MOST_KILLS + 1):
-        attempt = Attempt(_command(case, out), out, temporary)
+        anew = chance.randrange(ANEW) == 0
+        attempt = Attempt(_command(case, out), out, temporary, None if anew else starter)
         last = attempt_number == MOST_KILLS or time.monotonic() > until
         if not last:
+            attempt.wait_for_our_code()
             wait_for_the_moment(attempt, case, out, chance)
         sent = None
         if not last and attempt.alive():
@@ -412,8 +445,6 @@ def _wrong(attempt: Attempt, code: int | None, sent: signal.Signals | None) -> s
     said = attempt.said()
     if code is None:
         return f"hung for {PATIENCE:.0f} s; {sent}; {said[-300:]}"
-    if sent == signal.SIGINT and "<frozen site>" in said and "<frozen runpy>" not in said:
-        return None  # Python was starting itself, and had not come to the package yet
     if "Traceback" in said:
         return f"traceback after {sent}: {said[-1500:]}"
     if sent is None and code != 0:
@@ -441,6 +472,7 @@ class Campaign:
         self.started, self.lock = time.monotonic(), threading.Lock()
         self.next = 0
         self.outcomes: list[Outcome] = []
+        self.starter = Starter({**os.environ, **ONE_THREAD})
         self.skipped: dict[str, str] = {}
 
     def kills(self) -> int:
@@ -468,7 +500,9 @@ class Campaign:
         ]
         with ThreadPoolExecutor(self.given.workers) as pool:
             for name in ("whole", "again"):
-                done = pool.map(lambda c, n=name: unbroken(c, self.place, n), self.cases)
+                done = pool.map(
+                    lambda c, n=name: unbroken(c, self.place, n, self.starter), self.cases
+                )
                 for case, wrong in zip(self.cases, done, strict=True):
                     self._fail(case, wrong)
         for case in self.cases:
@@ -476,7 +510,7 @@ class Campaign:
 
     def _make(self, case: Case) -> None:
         """Run a command once into the folder of its name."""
-        self._fail(case, unbroken(case, self.place))
+        self._fail(case, unbroken(case, self.place, starter=self.starter))
         (self.place / case.name).rename(self.place / "made")
         (self.place / "made" / "whole").rename(self.place / case.name)
         shutil.rmtree(self.place / "made")
@@ -497,7 +531,8 @@ class Campaign:
             try:
                 until = self.started + self.given.seconds
                 turn = number // len(self.cases)
-                outcome = one_run(case, turn, self.given.seed, self.place, until)
+                seed = self.given.seed
+                outcome = one_run(case, turn, seed, self.place, until, self.starter)
             except Exception as error:
                 outcome = Outcome(case.name, number, failure=f"{type(error).__name__}: {error}")
             with self.lock:
@@ -560,6 +595,7 @@ def main() -> int:
             for each in [pool.submit(campaign.work) for _ in range(given.workers)]:
                 each.result()
     finally:
+        campaign.starter.close()
         if given.keep:
             print(f"Kept: {place}", file=sys.stderr)
         else:

@@ -83,12 +83,15 @@ def differences(out: Path, unbroken: dict[str, torch.Tensor]) -> list[str]:
     return wrong + [name for name in left if name.endswith(".tmp")]
 
 
-def broken_by_kills(kind: str, out: Path, processes: int, kills: int, chance: random.Random) -> Any:
-    """Kill ranks of a run until it has had so many, then let it end."""
+def broken_by_kills(
+    kind: str, out: Path, processes: int, kills: int, chance: random.Random, end: float
+) -> Any:
+    """Kill ranks of a run until it has had so many or the time is up, then let it end."""
     run, done, saving = start(kind, out, processes), 0, 0
-    while done < kills and run.poll() is None:
+    while done < kills and time.monotonic() < end and run.poll() is None:
         at_save = chance.random() < 0.5
-        until = time.monotonic() + (PATIENCE if at_save else chance.uniform(1.0, 20.0))
+        until = time.monotonic() + (PATIENCE if at_save else chance.uniform(1.0, 12.0))
+        until = min(until, end)
         while time.monotonic() < until and run.poll() is None:
             time.sleep(0.002)
             if at_save and any(out.glob("checkpoint/.latest.json.*.tmp")):
@@ -96,7 +99,7 @@ def broken_by_kills(kind: str, out: Path, processes: int, kills: int, chance: ra
                 break
         during = any(out.glob("checkpoint/.latest.json.*.tmp"))
         ranks = ranks_of(run.pid)
-        if len(ranks) == processes:
+        if len(ranks) == processes and time.monotonic() < end:
             os.kill(chance.choice(ranks), signal.SIGKILL)
             done, saving = done + 1, saving + during
             time.sleep(1.0)
@@ -128,10 +131,12 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--stops", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=1e9, help="kill none after that")
     parser.add_argument("--out", type=Path, default=Path("kills-distributed.json"))
     given = parser.parse_args()
     settings = {"seed": given.seed, "processes": given.processes}
     chance, counts, failures = random.Random(given.seed), Counter[str](), []
+    end = time.monotonic() + given.seconds
     with tempfile.TemporaryDirectory() as folder:
         unbroken = {}
         for kind in KINDS:
@@ -139,11 +144,13 @@ def main() -> int:
             unbroken[kind] = state_of(Path(folder, kind))
         number = 0
         while counts["kills"] < given.kills or counts["stopped runs"] < given.stops:
+            if time.monotonic() > end:
+                break
             kind = list(KINDS)[number % len(KINDS)]
             out, number = Path(folder, f"run-{number}"), number + 1
             if counts["kills"] < given.kills:
                 left = min(given.per_run, given.kills - counts["kills"])
-                found = broken_by_kills(kind, out, given.processes, left, chance)
+                found = broken_by_kills(kind, out, given.processes, left, chance, end)
                 done, saving, code, said = found
                 counts.update({"kills": done, "while saving": saving, "killed runs": 1})
                 expected = code == 0

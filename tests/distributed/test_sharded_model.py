@@ -125,6 +125,16 @@ def test_shards_that_do_not_belong_are_refused(sharded, mapped):
     assert not check_folder(sharded).whole
 
 
+@pytest.mark.parametrize("name", ["9" * 5000, "../model-00001-of-00004.safetensors", "a\0b", 7])
+def test_an_index_that_names_no_shard_is_refused(sharded, name):
+    told = json.loads((sharded / INDEX).read_text())
+    told["weight_map"]["stratum.1.entity"] = name
+    (sharded / INDEX).write_text(json.dumps(told))
+    with pytest.raises(UserError, match=f"{INDEX} (names no shard|lacks)") as refused:
+        Run.load(sharded)
+    assert len(str(refused.value)) < 400
+
+
 def test_a_shard_of_a_byte_that_flipped_is_damaged(sharded):
     file = sharded / "model-00004-of-00004.safetensors"
     content = bytearray(file.read_bytes())

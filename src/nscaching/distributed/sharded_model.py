@@ -8,6 +8,7 @@ them. They are read as one table, or stay mapped on disk and are asked one after
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 INDEX = "model.safetensors.index.json"
 PATTERN = "model-*-of-*.safetensors"
+_SHARD = re.compile(r"model-[0-9]{5,9}-of-[0-9]{5,9}\.safetensors")
 Block = tuple[Tensor, Tensor]  #: ids of entities (n,), and their rows (n, width)
 
 
@@ -81,11 +83,18 @@ def _files(folder: Path) -> list[Path]:
     told = read_json(index)
     try:
         strata, files = told["metadata"]["strata"], told["weight_map"]
-        return [folder / Path(files[f"stratum.{v}.entity"]).name for v in range(strata)]
+        names = [files[f"stratum.{v}.entity"] for v in range(strata)]
+        wrong = [at for at, name in enumerate(names) if not _SHARD.fullmatch(name)]
     except (KeyError, TypeError) as error:
         raise UserError(f"{index} lacks {error}. Restore it from a copy, or resume the run.") from (
             error
         )
+    if wrong:
+        raise UserError(
+            f"{index} names no shard of a model for stratum {wrong[0]}. Restore it from a copy, or "
+            "resume the run."
+        )
+    return [folder / name for name in names]
 
 
 def read_shards(
