@@ -1,5 +1,6 @@
 """Runs on several processes by the command line: as one process ends them, stopped or not."""
 
+import json
 import os
 import signal
 import subprocess
@@ -60,16 +61,27 @@ def test_a_killed_rank_changes_nothing(unbroken, tmp_path):
     assert check_folder(tmp_path / "run").whole
 
 
+def epochs_saved(out):
+    latest = out / "checkpoint" / "latest.json"
+    return json.loads(latest.read_text())["epoch"] if latest.exists() else 0
+
+
 @pytest.mark.slow
-def test_a_run_is_stopped_on_two_processes_and_ended_on_one(unbroken, tmp_path):
-    run = started(*OPTIONS, "--processes", 2, "--out", tmp_path / "run")
-    while not (tmp_path / "run" / "checkpoint" / "latest.json").exists() and run.poll() is None:
-        time.sleep(0.05)
-    run.send_signal(signal.SIGINT)
-    _, errors = run.communicate(timeout=300)
-    assert run.returncode == 130, errors
-    assert errors.count("Stopped by SIGINT") == 1
-    assert check_folder(tmp_path / "run").whole
+@pytest.mark.parametrize("counts", [(2,), (4, 2)])
+def test_a_run_is_stopped_on_some_processes_and_ended_on_one(unbroken, tmp_path, counts):
+    given = OPTIONS
+    for count in counts:
+        before = epochs_saved(tmp_path / "run")
+        run = started(*given, "--processes", count, "--out", tmp_path / "run")
+        while epochs_saved(tmp_path / "run") == before and run.poll() is None:
+            time.sleep(0.02)
+        run.send_signal(signal.SIGINT)
+        _, errors = run.communicate(timeout=300)
+        assert run.returncode == 130, errors
+        assert errors.count("Stopped by SIGINT") == 1
+        assert before < epochs_saved(tmp_path / "run") < 6
+        assert check_folder(tmp_path / "run").whole
+        given = ["--resume"]
     resumed = started("--resume", "--out", tmp_path / "run")
     assert resumed.wait(300) == 0, resumed.stderr.read()
     assert_equal(state(tmp_path / "run"), unbroken)

@@ -207,8 +207,13 @@ def _begin_worker() -> None:
     """Forget what an earlier attempt said, and end with the launcher if that is killed."""
     if _LAUNCHER in os.environ:
         _verdict().unlink(missing_ok=True)
-        with contextlib.suppress(OSError, AttributeError):  # only Linux has it
-            ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+        end_with_parent()
+
+
+def end_with_parent() -> None:
+    """Have this process asked to stop when the one that started it is killed."""
+    with contextlib.suppress(OSError, AttributeError):  # only Linux has it
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _verdict() -> Path:
@@ -292,8 +297,10 @@ def _choose_interface(host: str, port: int) -> None:
 # On one machine -----------------------------------------------------------------------------------
 
 
-def launch(arguments: Sequence[str], processes: int, max_restarts: int) -> int:
-    """Run ``nscaching`` with these arguments on so many processes; return the exit code."""
+def launch(
+    arguments: Sequence[str], processes: int, max_restarts: int, module: str = MODULE
+) -> int:
+    """Run a module with these arguments on so many processes; return the exit code."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -331,7 +338,7 @@ def launch(arguments: Sequence[str], processes: int, max_restarts: int) -> int:
             signal.signal(number, stop)
         code = 0
         try:
-            elastic_launch(config, sys.executable)("-m", MODULE, *arguments)
+            elastic_launch(config, sys.executable)("-m", module, *arguments)
         except SignalException as asked:
             code = 128 + int(asked.sigval)
         except ChildFailedError as failed:

@@ -154,6 +154,13 @@ class Workers(Options):
         group="Workers",
     )
 
+    processes: int = option(
+        1,
+        "Processes of a worker's machine that train a trial together, with sharded tables.",
+        group="Workers",
+        low=1,
+    )
+
     @contextlib.contextmanager
     def executor(self, place: Place, device: str) -> Iterator[PoolExecutor | None]:
         """Yield what trains trials, None for this process; its workers end with it."""

@@ -112,6 +112,13 @@ def _file_number(key: str) -> int:
     return 1 if key.startswith(_SHARED) else 2 + int(key.split("/")[1])
 
 
+def drop(folder: Path) -> None:
+    """Remove the checkpoints of a run that will not be resumed."""
+    (folder / LATEST).unlink(missing_ok=True)
+    for tensors in folder.glob(TENSORS):
+        remove(tensors)
+
+
 def remove(tensors: Path) -> None:
     """Remove the files of one checkpoint by name, and its folder if nothing else is in it."""
     for file in tensors.glob(SHARD):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nscaching.artefacts.files import write_text
+from nscaching.distributed.cost import strata_for
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.evaluation.metrics import (
     Interval,
@@ -77,10 +78,10 @@ def tune(
         overwrite: Whether a search in that folder is replaced.
         progress: ``"auto"``, ``"bar"``, ``"lines"`` or ``"none"``.
         **options: How the search goes (``trials``, ``seconds``, ``method``, ``space``, ... of
-            :class:`SearchOptions`), who trains the trials (``workers``, ``workers_as``, ``dask``),
-            and options of every trial; a searched one that is given is fixed. With ``workers``,
-            keep the call in a script below ``if __name__ == "__main__":``, since workers import
-            the script.
+            :class:`SearchOptions`), who trains the trials (``workers``, ``workers_as``, ``dask``,
+            ``processes``), and options of every trial; a searched one that is given is fixed. With
+            ``workers``, keep the call in a script below ``if __name__ == "__main__":``, since
+            workers import the script.
 
     Returns:
         The best configuration, all trials, and which options mattered.
@@ -105,17 +106,19 @@ def tune(
         if resume:
             folder = _existing(out, graph, base, labels)
             held.enter_context(folder.writing())
-            settings = _resumed(folder, given, options)
+            settings = _resumed(folder, given, options, crew.processes)
         else:
             settings = read_options(given, "options")
             objective = objective_of(settings)
             plan = objective.plan(graph, base, options)
+            if crew.processes > 1:
+                plan["strata"] = _strata(settings, plan.get("strata", 1), crew.processes)
             folder = SearchFolder(out if out is not None else _default_out(plan["data"]))
             held.enter_context(folder.writing())
             folder.refuse_occupied(overwrite)
             loaded: Any = objective.open(graph, plan, labels)
             settings = _begin(folder, settings, plan, options, loaded, shown)
-        search = Search(folder, settings, shown)
+        search = Search(folder, settings, shown, crew.processes)
         if resume:
             search.resume()
         device = search.objective.device(search.base)  # type: ignore[arg-type]
@@ -123,6 +126,13 @@ def tune(
             run_all(search, executor)
         search.end()
         return _result(search, settings, time.monotonic() - started)
+
+
+def _strata(settings: AnyOptions, stored: int, processes: int) -> int:
+    """Return the strata of trials that so many processes train together."""
+    if isinstance(settings, NodeSearchOptions):
+        raise UserError("Embeddings of nodes are trained by one process; drop --processes.")
+    return strata_for(stored, processes)
 
 
 def _taken(options: dict[str, Any], *kinds: type[Options]) -> dict[str, Any]:
@@ -339,11 +349,18 @@ def _existing(
     return folder
 
 
-def _resumed(folder: SearchFolder, given: dict[str, Any], options: dict[str, Any]) -> AnyOptions:
+def _resumed(
+    folder: SearchFolder, given: dict[str, Any], options: dict[str, Any], processes: int
+) -> AnyOptions:
     """Return the stored settings; what is given now may only ask for more trials."""
     stored, _, _ = folder.read()
     settings = read_options({**stored.as_dict(), **given}, "options")
-    base = objective_of(stored).read_config(folder.base)
+    base: Any = objective_of(stored).read_config(folder.base)
+    if processes > 1 and _strata(stored, base.strata, processes) != base.strata:
+        raise UserError(
+            f"{folder.path} was begun with {base.strata} strata, which {processes} processes "
+            f"cannot share. Drop --processes, or {CHOOSE_ANOTHER}"
+        )
     before = {**base.as_dict(), **stored.as_dict()}
     for name, value in {**settings.as_dict(), **options}.items():
         if name in _MAY_CHANGE or (name in before and before[name] == value):

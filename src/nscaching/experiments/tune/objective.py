@@ -12,6 +12,7 @@ keeps for the end are removed before the search.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nscaching.artefacts.files import explained_writes
+from nscaching.distributed.launch import joined
 from nscaching.errors import UserError
 from nscaching.evaluation.metrics import METRICS, SELECTABLE, fact_values
 from nscaching.experiments.runner import TrialLog
@@ -34,7 +36,7 @@ from nscaching.nodes.embedding import CONFIG_FILE, read_graph, write_graph
 from nscaching.nodes.loading import NAMED as NAMED_NODE_GRAPHS
 from nscaching.nodes.tasks import classification_scores, hold_out_edges
 from nscaching.runs.api import load_run, make_config, make_trainer, merged_options, recipe_config
-from nscaching.training import Progress, RunFolder, TrainConfig
+from nscaching.training import Progress, RunFolder, TrainConfig, sharded_checkpoint
 from nscaching.training.devices import pick_device
 from nscaching.training.opening import graph_of_run, named_or_graph, open_graph
 from nscaching.training.recipes import PAPER
@@ -128,8 +130,11 @@ class GraphRuns:
         config = self.read_config(base)
         limits = [limit for limit in (config.max_seconds, seconds) if limit is not None]
         options = {**options, "max_seconds": min(limits, default=None)}
-        with RunFolder(out).writing():
-            anew = not RunFolder(out).checkpoint.exists()
+        with joined(config.device) as group, contextlib.ExitStack() as held:
+            with group.together():
+                if group.rank == 0:
+                    held.enter_context(RunFolder(out).writing())
+            anew = group.broadcast(not RunFolder(out).has_checkpoint())
             how: dict[str, Any] = {"resume": not anew, "overwrite": anew, **options}
             trainer = make_trainer(
                 _graph(str(base)), out=out, config=config, progress=Progress("none"), **how
@@ -149,11 +154,13 @@ class GraphRuns:
 
     def forget(self, out: Path) -> None:
         """Remove what only a trial that is resumed needs, the checkpoint; the model stays."""
-        RunFolder(out).checkpoint.unlink(missing_ok=True)
+        folder = RunFolder(out)
+        folder.checkpoint.unlink(missing_ok=True)
+        sharded_checkpoint.drop(folder.latest.parent)
 
     def fact_scores(self, out: Path) -> Floats | None:
         """Return what each valid fact adds to the score of a trial, (n,); None where none does."""
-        if not RunFolder(out).model.exists():
+        if not RunFolder(out).has_model():
             return None
         run = load_run(out)
         if run.config.select not in METRICS:

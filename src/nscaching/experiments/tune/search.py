@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from rich.progress import Progress as RichProgress
 from nscaching.artefacts.files import write_text
 from nscaching.errors import NSCachingError, UserError
 from nscaching.experiments.runner import Experiment, failure
+from nscaching.experiments.tune.group import train_in_group
 from nscaching.experiments.tune.objective import Config, Objective, objective_of
 from nscaching.experiments.tune.space import PAPERS_FIRST, AnyOptions, SearchSpace
 from nscaching.experiments.tune.trials import (
@@ -55,10 +56,19 @@ class TrialPlace:
     objective: Objective
     threads: int = 0  #: CPU threads a trial may use; 0 is what torch was given
     own_stream: bool = False  #: several trials share the GPU from one process
+    processes: int = 1  #: of this machine that train a trial together
 
     def run(self, work: Work) -> TrialResult:
         """Train a trial."""
         return train_trial(self, work)
+
+    def train(
+        self, base: Path, out: Path, options: Mapping[str, Any], seconds: float | None
+    ) -> TrialResult:
+        """Train a trial here, or in a group of processes."""
+        if self.processes == 1:
+            return self.objective.train(base, out, options, seconds)
+        return train_in_group(self.processes, self.threads, base, out, options, seconds)
 
     def lost(self, work: Work, error: str) -> TrialResult:
         """Return the result of a trial whose worker died."""
@@ -77,7 +87,7 @@ def train_trial(place: TrialPlace, work: Work) -> TrialResult:
     options = {**work.options, "epochs": work.proposal.epochs}
     try:
         with share_of_machine(place):
-            result = place.objective.train(folder.base, out, options, work.seconds)
+            result = place.train(folder.base, out, options, work.seconds)
     except Exception as error:
         fatal = isinstance(error, UserError)
         result = TrialResult(FAILED, error=failure(error), fatal=fatal)
@@ -90,7 +100,9 @@ class Search(Experiment[Work, TrialResult]):
 
     noun = "trial"
 
-    def __init__(self, folder: SearchFolder, settings: AnyOptions, progress: Progress) -> None:
+    def __init__(
+        self, folder: SearchFolder, settings: AnyOptions, progress: Progress, processes: int = 1
+    ) -> None:
         from nscaching.experiments.tune.optimiser import Optimiser
 
         _, fixed, planned = folder.read()
@@ -112,7 +124,7 @@ class Search(Experiment[Work, TrialResult]):
             seed=first.seed,
             folder=folder.path,
         )
-        self.place = TrialPlace(str(folder.path.resolve()), self.objective)
+        self.place = TrialPlace(str(folder.path.resolve()), self.objective, processes=processes)
         self.trials: dict[int, Trial] = {}
         self.curve = SearchCurve()
         self.out_of_time = False

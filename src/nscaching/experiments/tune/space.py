@@ -112,7 +112,7 @@ _RESCALE = Hyperparameter("rescale", "choice", ("quantile", "none"))
 
 #: The cache, with the paper's ranges.
 CACHE = (
-    Hyperparameter("alpha1", "linear", (0.0, 1.0), zero=True),
+    Hyperparameter("alpha1", "linear", (0.0, 1.0), zero=True, when={"strata": (1,)}),
     Hyperparameter("alpha2", "log", (0.01, 100.0), zero=True),
     Hyperparameter("alpha3", "log", (0.01, 100.0), zero=True),
     Hyperparameter("cache_size", "grid", _SIZES),

@@ -1,0 +1,74 @@
+"""A trial that a group of processes trains, started as ``nscaching train --processes`` does it.
+
+The launcher, ``__main__`` of this package, is a process of its own: it handles signals, and a
+worker may be a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nscaching.artefacts.files import write_text
+from nscaching.errors import TrainingInterrupted
+from nscaching.experiments.tune.trials import FAILED, TrialResult
+from nscaching.training import RunFolder
+
+MODULE = "nscaching.experiments.tune"
+#: Seconds that the group of a worker that was killed has to save the same trial.
+_SAVING_SECONDS = 60.0
+
+
+def train_in_group(
+    processes: int,
+    threads: int,
+    base: Path,
+    out: Path,
+    options: Mapping[str, Any],
+    seconds: float | None,
+) -> TrialResult:
+    """Train a trial on so many processes of this machine, which share ``threads`` (0: torch's)."""
+    share = str(max(1, (threads or torch.get_num_threads()) // processes))
+    named = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), share)
+    _wait_for(RunFolder(out))
+    with tempfile.TemporaryDirectory(prefix="nscaching-trial-") as folder:
+        asked, answer = Path(folder, "asked.json"), Path(folder, "answer.json")
+        trial = {"base": str(base), "out": str(out), "options": dict(options), "seconds": seconds}
+        write_text(asked, json.dumps({"processes": processes, "trial": trial}))
+        command = [sys.executable, "-m", MODULE, str(asked), str(answer)]
+        code, said = _run(command, {**os.environ, **named})
+        if answer.exists():
+            return TrialResult(**json.loads(answer.read_text()))
+    if code > 128:
+        raise TrainingInterrupted("The processes of a trial were stopped.", code - 128)
+    last = said.strip().splitlines()[-1:] or [f"exit code {code}"]
+    return TrialResult(FAILED, error=f"its processes ended: {last[0]}")
+
+
+def _wait_for(folder: RunFolder) -> None:
+    ends = time.monotonic() + _SAVING_SECONDS
+    while folder.exists() and not folder.lock.is_free() and time.monotonic() < ends:
+        time.sleep(0.1)
+
+
+def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """Run a launcher; one that is interrupted with this process is waited for, as it saves."""
+    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as launcher:
+        try:
+            said = launcher.communicate()[1]
+        except BaseException:
+            launcher.send_signal(signal.SIGTERM)
+            launcher.wait()
+            raise
+    return launcher.returncode, said
