@@ -25,7 +25,7 @@ import nscaching as ns  # before torch: it sets up threads
 import numpy as np
 import yaml
 
-from nscaching.evaluation.evidence import Positions
+from nscaching.evaluation.positions import Positions
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import Side
 from nscaching.training.benchmarking import describe_machine

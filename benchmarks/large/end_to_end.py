@@ -6,21 +6,23 @@ Each stage is a process of its own and appends a line of JSON: its seconds, proc
 peak memory, on a GPU also the most that was allocated there beside the plan of ``--dry-run``, and
 the tail MRR beside the best that is possible on this graph. ``--stages`` runs some of them, so that
 the first two, which need no GPU, can go before. ``--options`` is a JSON object of options of
-``nscaching train``.
+``nscaching train``. A stage that fails, or takes more than ``--limit`` seconds, leaves a line with
+what it had told so far; the stages after it are tried all the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from generate import Generated, best_filtered, write
-from ingest import measured
+from generate import Generated, best_filtered, write_parts
+from ingest import watched
 
 STAGES = ("generate", "ingest", "plan", "train", "evaluate", "predict")
 #: ComplEx with a softmax over cached and uniform entities, in half of the memory.
@@ -44,8 +46,9 @@ QUESTIONS = 50
 
 def generate(given: argparse.Namespace) -> dict[str, Any]:
     made = Generated(given.facts, given.entities)
-    write(made, given.work / "facts.parquet")
-    return {"bytes": (given.work / "facts.parquet").stat().st_size, "best_mrr": made.best_mrr}
+    write_parts(made, given.work / "facts", given.threads)
+    written = sum(file.stat().st_size for file in (given.work / "facts").iterdir())
+    return {"bytes": written, "best_mrr": made.best_mrr}
 
 
 def ingest(given: argparse.Namespace) -> dict[str, Any]:
@@ -53,7 +56,7 @@ def ingest(given: argparse.Namespace) -> dict[str, Any]:
 
     share = min(0.01, given.held_out / given.facts)
     limits = {"split": share, "memory": given.memory, "threads": given.threads}
-    graph = ns.ingest(given.work / "facts.parquet", given.work / "store", overwrite=True, **limits)
+    graph = ns.ingest(given.work / "facts", given.work / "store", overwrite=True, **limits)
     sizes = {split: len(graph.split(split)) for split in ("train", "valid", "test")}
     files = sum(file.stat().st_size for file in (given.work / "store").iterdir())
     return {**sizes, "entities_found": graph.num_entities, "store_bytes": files}
@@ -81,22 +84,30 @@ def train(given: argparse.Namespace) -> dict[str, Any]:
     quiet = {"progress": Progress("none"), "overwrite": True, "out": given.work / "run"}
     trainer = make_trainer(given.work / "store", **quiet, **given.options)
     made = time.perf_counter()
-    first: list[float] = []
-    trainer.after_epoch = lambda epoch: first.append(time.perf_counter())
+    trained: list[float] = []
+
+    def after_epoch(epoch: int) -> None:
+        trained.append(time.perf_counter())
+        _tell(given, figures())
+
+    def figures() -> dict[str, Any]:
+        counters, steps = trainer.counters, -(-len(trainer.graph.train) // trainer.batch_size)
+        seconds = counters.epoch_seconds / counters.epoch
+        return {
+            "options": given.options,
+            "open_and_make_seconds": made - begin,
+            "caches_seconds": trained[0] - made - seconds,
+            "epochs": counters.epoch,
+            "epoch_seconds": seconds,
+            "ms_per_step": 1000 * seconds / steps,
+            **_on_device(given),
+        }
+
+    trainer.after_epoch = after_epoch
     trainer.run(resume=False)
-    end = time.perf_counter()
-    counters, steps = trainer.counters, -(-len(trainer.graph.train) // trainer.batch_size)
-    return {
-        "options": given.options,
-        "open_and_make_seconds": made - begin,
-        "caches_seconds": first[0] - made - counters.epoch_seconds / counters.epoch,
-        "epochs": counters.epoch,
-        "epoch_seconds": counters.epoch_seconds / counters.epoch,
-        "ms_per_step": 1000 * counters.epoch_seconds / counters.epoch / steps,
-        "validate_and_save_seconds": end - made - counters.epoch_seconds - (first[0] - made)
-        + counters.epoch_seconds / counters.epoch,
-        **_on_device(given),
-    }  # fmt: skip
+    files = sum(file.stat().st_size for file in (given.work / "run").rglob("*") if file.is_file())
+    after = time.perf_counter() - trained[-1]
+    return {**figures(), "after_last_epoch_seconds": after, "run_bytes": files}
 
 
 def evaluate(given: argparse.Namespace) -> dict[str, Any]:
@@ -107,30 +118,41 @@ def evaluate(given: argparse.Namespace) -> dict[str, Any]:
     loaded = time.perf_counter()
     report = run.evaluate("test", memory_mb=given.options["eval_memory"])
     end = time.perf_counter()
-    best = best_filtered(Generated(given.facts, given.entities), given.work / "store")
     sides = {"head": report.head.mrr, "tail": report.tail.mrr, "both": report.mrr}
-    shares = {"tail_mrr_of_best": sides["tail"] / best, "best_filtered_tail_mrr": best}
-    seconds = {"load_seconds": loaded - begin, "rank_seconds": end - loaded}
-    return {
-        **seconds,
-        "ranked": 2 * len(run.graph.test),
-        "mrr": sides,
-        **shares,
-        **_on_device(given),
-    }
+    told = {"load_seconds": loaded - begin, "rank_seconds": end - loaded, "mrr": sides}
+    told |= {"ranked": 2 * len(run.graph.test), **_on_device(given)}
+    _tell(given, told)
+    best = best_filtered(Generated(given.facts, given.entities), given.work / "store")
+    return {**told, "tail_mrr_of_best": sides["tail"] / best, "best_filtered_tail_mrr": best}
 
 
 def predict(given: argparse.Namespace) -> dict[str, Any]:
     import nscaching as ns
 
+    begin = time.perf_counter()
     run = ns.load_run(given.work / "run", device=given.device)
     graph, asked = run.graph, []
+    told: dict[str, Any] = {"load_seconds": time.perf_counter() - begin}
+    if not given.probabilities:
+        run._calibrated = True  # as of a run without valid facts: answers by score alone
+    else:
+        begin = time.perf_counter()
+        _ = run.calibration
+        told["fit_seconds"] = time.perf_counter() - begin
+        _tell(given, told)
     for head, relation, _ in graph.test[:QUESTIONS]:
         begin = time.perf_counter()
         run.predict_tails(graph.entities[head], graph.relations[relation], k=10)
         asked.append(time.perf_counter() - begin)
-    rest = sorted(asked[1:])
-    return {"first_answer_seconds": asked[0], "median_answer_ms": 1000 * rest[len(rest) // 2]}
+        rest = sorted(asked[1:] or asked)
+        told |= {"first_answer_seconds": asked[0], "answers": len(asked), **_on_device(given)}
+        _tell(given, told | {"median_answer_ms": 1000 * rest[len(rest) // 2]})
+    return {**told, "median_answer_ms": 1000 * rest[len(rest) // 2]}
+
+
+def _tell(given: argparse.Namespace, told: dict[str, Any]) -> None:
+    """Keep what is known so far."""
+    (given.work / "told.json").write_text(json.dumps(told))
 
 
 def _on_device(given: argparse.Namespace) -> dict[str, Any]:
@@ -157,7 +179,9 @@ def main() -> None:
     parser.add_argument("--options", type=json.loads, default={}, help="of train, as JSON")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--memory", default="4GB", help="of ingest")
-    parser.add_argument("--threads", type=int, default=2, help="of ingest")
+    parser.add_argument("--threads", type=int, default=2, help="of generate and ingest")
+    parser.add_argument("--limit", type=float, default=math.inf, help="seconds of a stage")
+    parser.add_argument("--probabilities", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--child", choices=STAGES, help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
@@ -167,16 +191,21 @@ def main() -> None:
             "generate": generate, "ingest": ingest, "plan": plan,
             "train": train, "evaluate": evaluate, "predict": predict,
         }  # fmt: skip
-        told = stages[given.child](given)
-        (given.work / "told.json").write_text(json.dumps(told))
+        _tell(given, stages[given.child](given))
         return
+    failed = False
     for stage in given.stages:
-        seconds = measured([sys.executable, *sys.argv, "--child", stage])
-        told = json.loads((given.work / "told.json").read_text())
+        (given.work / "told.json").unlink(missing_ok=True)
+        code, seconds = watched([sys.executable, *sys.argv, "--child", stage], given.limit)
+        file = given.work / "told.json"
+        told = json.loads(file.read_text()) if file.exists() else {}
         line = {"stage": stage, "facts": given.facts, "entities": given.entities, **seconds, **told}
+        if code:
+            line, failed = {**line, "failed": code}, True
         with given.out.open("a") as file:
             file.write(json.dumps(_rounded(line)) + "\n")
         print(json.dumps(_rounded(line)), flush=True)
+    raise SystemExit(failed)
 
 
 def _rounded(value: Any) -> Any:

@@ -21,6 +21,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -82,10 +83,10 @@ class Generated:
         first = self.first_tails(triples[:, 0].astype(np.int64), triples[:, 1])
         return (triples[:, 2] - first) % self.angles
 
-    def blocks(self) -> Iterator[np.ndarray]:
-        """Yield the facts in blocks (n, 3) of ids; some facts occur more than once."""
+    def blocks(self, part: int = 0, parts: int = 1) -> Iterator[np.ndarray]:
+        """Yield every ``parts``-th block (n, 3) of ids; some facts occur more than once."""
         stride = _coprime(_GOLDEN % self.used, self.used)
-        for number, start in enumerate(range(0, self.facts, BLOCK)):
+        for number, start in list(enumerate(range(0, self.facts, BLOCK)))[part::parts]:
             rng = np.random.default_rng([self.seed, 2, number])
             size = min(BLOCK, self.facts - start)
             rank = (self.used * rng.random(size) ** (1 / (1 - self.exponent))).astype(np.int64)
@@ -111,11 +112,11 @@ def names(ids: np.ndarray, letter: str, width: int) -> pa.Array:
     return pc.binary_join_element_wise(letter, digits, "")
 
 
-def tables(made: Generated) -> Iterator[pa.Table]:
-    """Yield the facts by name."""
+def tables(made: Generated, part: int = 0, parts: int = 1) -> Iterator[pa.Table]:
+    """Yield the facts by name, all of them or one of several parts."""
     entity, relation = len(str(made.used - 1)), len(str(made.relations - 1))
     of_relation = names(np.arange(made.relations), "r", relation)
-    for block in made.blocks():
+    for block in made.blocks(part, parts):
         columns = (
             names(block[:, 0], "e", entity),
             of_relation.take(pa.array(block[:, 1])),
@@ -124,9 +125,18 @@ def tables(made: Generated) -> Iterator[pa.Table]:
         yield pa.table(dict(zip(("head", "relation", "tail"), columns, strict=True)))
 
 
-def write(made: Generated, path: Path) -> None:
+def write_parts(made: Generated, folder: Path, processes: int) -> None:
+    """Write the facts to as many Parquet files as there are processes, at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = min(processes, -(-made.facts // BLOCK))
+    with ProcessPoolExecutor(parts) as pool:
+        files = [folder / f"part-{part:03}.parquet" for part in range(parts)]
+        list(pool.map(write, [made] * parts, files, range(parts), [parts] * parts))
+
+
+def write(made: Generated, path: Path, part: int = 0, parts: int = 1) -> None:
     """Write the facts by name to .parquet, .tsv or .csv."""
-    blocks = tables(made)
+    blocks = tables(made, part, parts)
     first = next(blocks)
     if path.suffix == ".parquet":
         writer = pq.ParquetWriter(path, first.schema)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import resource
 import shutil
@@ -44,6 +45,14 @@ base.execute(f"COPY (SELECT a.id::INT h, relations.id::INT r, b.id::INT t FROM {
 
 def measured(command: list[str]) -> dict[str, float]:
     """Run a command; return its seconds, its processor seconds and its peak memory in GB."""
+    code, told = watched(command)
+    if code:
+        raise SystemExit(f"{command[:3]} failed")
+    return told
+
+
+def watched(command: list[str], limit: float = math.inf) -> tuple[int, dict[str, float]]:
+    """Run a command, at most ``limit`` seconds; return its code and what :func:`measured` does."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -52,13 +61,15 @@ def measured(command: list[str]) -> dict[str, float]:
         total, own = memory_of(process.pid)
         peak, peak_own = max(peak, total), max(peak_own, own)
         time.sleep(0.05)
+        if time.perf_counter() - begin > limit:
+            process.kill()
+            process.wait()
     seconds = time.perf_counter() - begin
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if process.returncode:
-        raise SystemExit(f"{command[:3]} failed")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     told = {"seconds": seconds, "cpu_seconds": cpu, "peak_gb": peak / 1e9}
-    return {k: round(v, 2) for k, v in {**told, "peak_gb_without_mapped": peak_own / 1e9}.items()}
+    told["peak_gb_without_mapped"] = peak_own / 1e9
+    return process.returncode, {name: round(value, 2) for name, value in told.items()}
 
 
 def memory_of(pid: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nscaching import KnowledgeGraph, UserError
-from nscaching.evaluation import calibration
+from nscaching.evaluation import questions
 from nscaching.evaluation.calibration import (
     Calibration,
     expected_calibration_error,
@@ -155,28 +155,37 @@ def test_questions_are_drawn_more_often_where_answers_are_many_and_weigh_less(mo
     names = [f"e{i}" for i in range(200)], ["r", "s"]
     graph = KnowledgeGraph(*names, triples, triples[:40])
     evidence = Evidence(random_model("distmult", 200, 2, 4), graph, temperature=1.0)
-    monkeypatch.setattr(calibration, "_QUESTIONS", 0.5)
-    monkeypatch.setattr(calibration, "_ODD_QUESTIONS", 0.0)
-    monkeypatch.setattr(calibration, "_sample_size", lambda _: 200)
+    monkeypatch.setattr(questions, "_QUESTIONS", 0.5)
+    monkeypatch.setattr(questions, "_ODD_QUESTIONS", 0.0)
+    monkeypatch.setattr(questions, "sample_size", lambda _: 200)
     plausible = sum(evidence.positions.column(Side.HEAD, r).plausible.sum() for r in range(2))
     sums, hubs = [], []
     for seed in range(200):
-        drawn = calibration._question_sample(evidence, Side.TAIL, np.random.default_rng(seed))
+        drawn = questions.question_sample(evidence, Side.TAIL, np.random.default_rng(seed))
         anchors, relations, weights = drawn
         sums.append(weights.sum())
         hubs.append(((anchors == 0) & (relations == 0)).sum())
     assert np.mean(sums) == pytest.approx(plausible, rel=0.02)
     assert np.mean(hubs) > 3  # evenly it would be drawn less than once
+    # Of many entities only some are looked at, and those that were seen there.
+    monkeypatch.setattr(questions, "_MOST_ANCHORS", 10)
+    monkeypatch.setattr(questions, "_DRAWN_ANCHORS", 60)
+    sums = [
+        questions.question_sample(evidence, Side.TAIL, np.random.default_rng(seed))[2].sum()
+        for seed in range(200)
+    ]
+    assert np.mean(sums) == pytest.approx(plausible, rel=0.02)
+    monkeypatch.setattr(questions, "_MOST_ANCHORS", 1 << 20)
     # Of many relations only some are looked at; their questions stand for those of the others.
-    monkeypatch.setattr(calibration, "_MOST_PLACES", 0)
+    monkeypatch.setattr(questions, "_MOST_PLACES", 0)
     share = np.array([0.4, 0.6])
     monkeypatch.setattr(
-        calibration,
+        questions,
         "_some_relations",
         lambda _, random: (kept := np.array([random.random() < 0.6], dtype=int), share[kept]),
     )
     sums = [
-        calibration._question_sample(evidence, Side.TAIL, np.random.default_rng(seed))[2].sum()
+        questions.question_sample(evidence, Side.TAIL, np.random.default_rng(seed))[2].sum()
         for seed in range(400)
     ]
     assert np.mean(sums) == pytest.approx(plausible, rel=0.03)
@@ -187,11 +196,11 @@ def test_many_relations_are_looked_at_in_part():
     rows = np.column_stack([random.integers(50, size=900), np.zeros(900, int), np.arange(900) % 50])
     rows[300:, 1] = 1 + random.integers(199, size=600)
     graph = KnowledgeGraph([f"e{i}" for i in range(50)], [f"r{i}" for i in range(200)], rows)
-    every = calibration._some_relations(graph, np.random.default_rng(0))
+    every = questions._some_relations(graph, np.random.default_rng(0))
     assert every[0].tolist() == list(range(200))
     assert (every[1] == 1).all()
     graph = KnowledgeGraph([f"e{i}" for i in range(10**6)], graph.relations, rows)
-    drawn = [calibration._some_relations(graph, np.random.default_rng(seed)) for seed in range(300)]
+    drawn = [questions._some_relations(graph, np.random.default_rng(seed)) for seed in range(300)]
     assert np.mean([len(kept) for kept, _ in drawn]) < 110
     assert all(0 in kept for kept, _ in drawn)  # it has many facts
     assert np.mean([(1 / share).sum() for _, share in drawn]) == pytest.approx(200, rel=0.1)

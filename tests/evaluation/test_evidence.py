@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nscaching import KnowledgeGraph
-from nscaching.evaluation.evidence import Positions
+from nscaching.evaluation.positions import Positions
 from nscaching.models import Side
 
 from ..conftest import random_graph

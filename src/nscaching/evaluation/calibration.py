@@ -26,24 +26,20 @@ import torch
 
 from nscaching.errors import UserError
 from nscaching.evaluation.classification import score_triples
-from nscaching.evaluation.evidence import Evidence, Features, Positions
+from nscaching.evaluation.evidence import Evidence, Features
 from nscaching.evaluation.negatives import claims_of
+from nscaching.evaluation.positions import Positions, is_among
+from nscaching.evaluation.questions import question_sample, sample_size
 from nscaching.evaluation.ranking import KnownAnswers, known_positives
 from nscaching.evaluation.regression import Curve, expit, fit_curve
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.names import REJECTED, Bools, Floats, Integers, Longs
+from nscaching.graph.names import REJECTED, Bools, Floats, Integers
 from nscaching.models import EmbeddingModel, Side
 
 FORMAT = 3
 _DIGEST_ROWS = 2000
-#: Facts of valid that a fit looks at, at most and at least; fewer where entities are many.
-_MOST_FACTS, _FEWEST_FACTS, _SCORES = 4000, 200, 4e8
-#: Plausible and other questions that a fit looks at, for each of those facts.
-_QUESTIONS, _ODD_QUESTIONS = 0.6, 0.075
 #: Candidates per question: the best by score, some of the right type, some of any (of those drawn).
 _BEST, _TYPED, _ANY, _DRAWN = 20, 5, 5, 64
-#: Entities times relations up to which the questions of all relations are looked at.
-_MOST_PLACES = 1e8
 #: Features whose weight is each relation's own: the log-softmax, whether the entities were seen in
 #: their positions (of the anchor of a question: whether it has an answer already).
 _OWN_OF_CLAIMS, _OWN_OF_ANSWERS = (0, 2, 4, 8), (0, 2, 6)
@@ -98,7 +94,7 @@ def fit_calibration(
         )
     evidence = Evidence(model, graph, memory_mb=memory_mb)
     refused = graph.labelled.get(REJECTED, np.zeros((0, 4)))[:, :3].astype(np.int64)
-    facts = _some(graph.valid, _sample_size(graph), np.random.default_rng([seed, 0]))
+    facts = _some(graph.valid, sample_size(graph), np.random.default_rng([seed, 0]))
     triples, true, _ = claims_of(graph, facts, seed=seed)
     triples = np.concatenate([triples, refused])
     true = np.concatenate([true, np.zeros(len(refused), dtype=bool)])
@@ -108,7 +104,11 @@ def fit_calibration(
     relations = graph.num_relations
     about = _OWN_OF_CLAIMS, _EXPECTED_OF_CLAIMS
     claims = fit_curve(features, triples[:, 1], true, weights, relations, *about)
-    answers = [_fit_answers(evidence, facts, refused, side, seed) for side in Side]
+    # Those of the score to the question for each side, of facts and of what was rejected.
+    asked = features[np.r_[: len(facts), len(triples) - len(refused) : len(triples)]]
+    scores = {Side.TAIL: asked[:, :2], Side.HEAD: asked[:, 2:4]}
+    given = [(evidence, facts, refused, scores[side], side, seed) for side in Side]
+    answers = [_fit_answers(*each) for each in given]
     return Calibration(digest_of(model), evidence.temperature, claims, (answers[0], answers[1]))
 
 
@@ -123,11 +123,17 @@ def digest_of(model: EmbeddingModel) -> str:
 
 
 def _fit_answers(
-    evidence: Evidence, facts: Integers, refused: Integers, side: Side, seed: int
+    evidence: Evidence,
+    facts: Integers,
+    refused: Integers,
+    asked: Features,
+    side: Side,
+    seed: int,
 ) -> Curve:
     """Fit the probability that an answer to a question for this side is a missing fact.
 
-    A rejected fact weighs as much as a fact of valid.
+    ``asked`` are the features of the score of facts and of rejected facts. A rejected fact weighs
+    as much as a fact of valid.
     """
     graph = evidence.graph
     random = np.random.default_rng([seed, 2 + side])
@@ -135,8 +141,8 @@ def _fit_answers(
     triples = [facts, refused]
     weights = [np.full(len(facts), each), np.full(len(refused), each)]
     known = known_positives(graph, graph.test)[side]
-    scores = [evidence.score_features(np.concatenate(triples), side)]
-    questions = _question_sample(evidence, side, random)
+    scores = [asked]
+    questions = question_sample(evidence, side, random)
     chunk = evidence.chunk()
     for start in range(0, len(questions[0]), chunk):
         block = tuple(part[start : start + chunk] for part in questions)
@@ -152,60 +158,6 @@ def _fit_answers(
     features = np.concatenate([np.concatenate(scores), *entities], axis=1)
     about = _OWN_OF_ANSWERS, _EXPECTED_OF_ANSWERS
     return fit_curve(features, rows[:, 1], true, scaled, graph.num_relations, *about)
-
-
-def _question_sample(
-    evidence: Evidence, side: Side, random: np.random.Generator
-) -> tuple[Integers, Integers, Floats]:
-    """Return anchors, relations and weights of questions: plausible ones, and some others.
-
-    Half of the plausible ones are drawn evenly and half as often as the anchor has answers: most
-    facts are of the few entities with many, and discovery finds its facts there.
-    """
-    graph, positions = evidence.graph, evidence.positions
-    anchor_side = Side(1 - side)
-    asked, share = _some_relations(graph, random)
-    columns = [positions.column(anchor_side, relation) for relation in asked.tolist()]
-    plausible = [np.flatnonzero(column.plausible) for column in columns]
-    sizes = np.array([len(anchors) for anchors in plausible])
-    stands_for = np.repeat(1 / share, sizes)  #: of a question, for those of other relations
-    counts = np.concatenate(
-        [column.counts[mine] for column, mine in zip(columns, plausible, strict=True)]
-    ).astype(np.float64)
-    total, wanted = int(sizes.sum()), round(_QUESTIONS * _sample_size(graph))
-    if total <= wanted:
-        drawn, weights = np.arange(total), stands_for
-    else:
-        chance = 0.5 / total + 0.5 * counts / counts.sum()
-        drawn = np.sort(random.choice(total, size=wanted, p=chance))
-        weights = stands_for[drawn] / (wanted * chance[drawn])
-    relations = np.repeat(asked, sizes)[drawn]
-    anchors = np.concatenate(plausible)[drawn]
-    wanted = round(_ODD_QUESTIONS * _sample_size(graph))
-    odd_anchors = random.integers(graph.num_entities, size=wanted)
-    place = random.integers(len(asked), size=wanted)
-    pairs = zip(place.tolist(), odd_anchors.tolist(), strict=True)
-    odd = np.array([not columns[r].plausible[a] for r, a in pairs], dtype=bool)
-    others = max(0.0, graph.num_entities * graph.num_relations - float(stands_for.sum()))
-    return (
-        np.concatenate([anchors, odd_anchors[odd]]),
-        np.concatenate([relations, asked[place[odd]]]),
-        np.concatenate([weights, np.full(int(odd.sum()), others / max(1, int(odd.sum())))]),
-    )
-
-
-def _some_relations(graph: KnowledgeGraph, random: np.random.Generator) -> tuple[Longs, Floats]:
-    """Return relations whose questions are looked at, and the probability of each to be among them.
-
-    All, unless entities and relations are many: then as likely as they have facts.
-    """
-    facts = np.bincount(graph.train[:, 1], minlength=graph.num_relations) + 1.0
-    affordable = max(10.0, _MOST_PLACES / max(1, graph.num_entities))
-    share = np.minimum(1.0, affordable * facts / facts.sum())
-    if graph.num_relations <= affordable:
-        share[:] = 1.0
-    kept = np.flatnonzero(random.random(graph.num_relations) < share)
-    return (kept, share[kept]) if len(kept) else (np.array([facts.argmax()]), np.ones(1))
 
 
 def _candidates(
@@ -239,10 +191,11 @@ def _candidates(
         out = np.union1d(out, best[number])
         seen = evidence.positions.entities_at(side, int(relation))
         free = random.choice(graph.num_entities, min(_DRAWN, graph.num_entities), replace=False)
-        seen_left = seen[~np.isin(seen, out)]
-        others = graph.num_entities - len(np.union1d(seen, out))
+        seen_out = out[is_among(out, seen)]
+        seen_left = np.delete(seen, np.searchsorted(seen, seen_out.astype(seen.dtype)))
+        others = graph.num_entities - len(seen_left) - len(out)
         typed = random.choice(seen_left, min(_TYPED, len(seen_left)), replace=False)
-        free = free[~np.isin(free, seen) & ~np.isin(free, out)][:_ANY]
+        free = free[~is_among(free, seen) & ~is_among(free, out)][:_ANY]
         for chosen, stand_for in ((top, len(top)), (typed, len(seen_left)), (free, others)):
             entities.append(chosen)
             owners.append(np.full(len(chosen), number))
@@ -256,11 +209,6 @@ def _candidates(
         np.concatenate(weights),
         features.double().cpu().numpy(),
     )
-
-
-def _sample_size(graph: KnowledgeGraph) -> int:
-    """Return how many facts are looked at, so that scores are some hundred million at most."""
-    return int(np.clip(_SCORES / max(1, graph.num_entities), _FEWEST_FACTS, _MOST_FACTS))
 
 
 def _some(triples: Integers, count: int, random: np.random.Generator) -> Integers:

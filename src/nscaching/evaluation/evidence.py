@@ -6,10 +6,6 @@ log-softmax over all entities, at the temperature that makes valid most likely, 
 from the mean in standard deviations. Beside it stands what the training triples say of the two
 entities: were they seen in their positions, how often, do they fit there, and does a relation with
 one answer have it already.
-
-A *position* is a relation and a side of it, such as "tail of speaks". Entities of one type stand in
-the same positions, so that positions serve as types in a graph that names none: an entity *fits* a
-position if most of the entities that share its other positions stand in it too.
 """
 
 from __future__ import annotations
@@ -17,146 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from nscaching.evaluation.positions import Positions
 from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, chunk_rows, known_answers
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.names import SPLITS, Bools, Floats, Integers, Longs
-from nscaching.graph.pairs import pair_keys, ranges
+from nscaching.graph.names import Floats, Integers, Longs
 from nscaching.models import EmbeddingModel, Side
-
-#: A relation has one answer where at least this share of its questions has (see ``single``).
-ONE_ANSWER = 0.95
-#: The least fit of an entity that was never seen in a position, for it to be plausible there.
-PLAUSIBLE = 0.05
-#: Added to every share before its logarithm is taken.
-_FLOOR = 1e-3
-#: Bytes of columns that are kept once they have been computed.
-_KEPT_BYTES = 1 << 27
-
-
-@dataclass(frozen=True)
-class Column:
-    """All entities in one position."""
-
-    counts: npt.NDArray[np.float32]  #: (entities,) training facts in which each stands there
-    #: (entities,) log of the mean share of its other positions' entities found there
-    fit: npt.NDArray[np.float32]
-
-    @property
-    def seen(self) -> Bools:
-        """Whether each entity stands there in training; shape: (entities,)."""
-        return np.asarray(self.counts > 0)
-
-    @property
-    def plausible(self) -> Bools:
-        """Whether each entity was seen there or fits; shape: (entities,)."""
-        return np.asarray(self.seen | (self.fit >= np.log(PLAUSIBLE)))
-
-
-class Positions:
-    """The positions of a graph's entities: from its training triples, or from all it knows."""
-
-    def __init__(self, graph: KnowledgeGraph, *, whole: bool = False) -> None:
-        sizes = graph.num_entities, graph.num_relations
-        self.num_entities, self.num_relations = sizes
-        # One line per entity and position, sorted by both: its entity, position and facts.
-        places = 2 * graph.num_relations
-        lines, facts = [], []
-        for pairs, first in ((graph.rows.tail, 0), (graph.rows.head, sizes[1])):
-            lines.append(pair_keys(pairs.anchor, pairs.relation, places) + first)
-            facts.append(np.diff(pairs.offsets))
-        for split in SPLITS[1:] if whole else ():
-            heads, relations, tails = graph.split(split).T
-            lines += [pair_keys(heads, relations, places)]
-            lines += [pair_keys(tails, relations, places) + sizes[1]]
-            facts += 2 * [np.ones(len(heads), dtype=np.int64)]
-        keys = np.concatenate(lines)
-        order = np.argsort(keys)
-        keys = keys[order]
-        first_of = np.flatnonzero(np.diff(keys, prepend=-1))
-        self._keys = keys[first_of]
-        counts = np.add.reduceat(np.concatenate(facts)[order], first_of) if len(keys) else keys
-        self._entity, self._place = np.divmod(self._keys, max(1, places))
-        self._counts = counts.astype(np.float32)
-        self._from = np.searchsorted(self._entity, np.arange(sizes[0] + 1))
-        self._entities_at = np.bincount(self._place, minlength=places)
-        self._positions_of = np.diff(self._from)  #: distinct positions of each entity
-        by_place = np.argsort(self._place, kind="stable")
-        ends = np.cumsum(self._entities_at)
-        self._lines_at = np.split(by_place, ends[:-1]) if places else []
-        #: Share of the questions (?, r, t), and of (h, r, ?), with one answer, drawn towards one
-        #: half where they are few; (2, relations). An entity asks from where it stands.
-        single = np.bincount(self._place, weights=counts == 1, minlength=places) + 1
-        self.single = (single / (self._entities_at + 2)).reshape(2, -1)[::-1]
-        self._columns: dict[int, Column] = {}
-
-    @classmethod
-    def of(cls, graph: KnowledgeGraph, *, whole: bool = False) -> Positions:
-        """Return the positions of a graph, computed once."""
-        kept = _KEPT.setdefault(graph, {})
-        if whole not in kept:
-            kept[whole] = cls(graph, whole=whole)
-        return kept[whole]
-
-    def column(self, side: Side, relation: int) -> Column:
-        """Return all entities in the position ``side`` of a relation."""
-        place = int(side) * self.num_relations + relation
-        if place not in self._columns:
-            bytes_each = 8 * max(1, self.num_entities)
-            while self._columns and (len(self._columns) + 1) * bytes_each > _KEPT_BYTES:
-                self._columns.pop(next(iter(self._columns)))
-            self._columns[place] = self._compute(place)
-        return self._columns[place]
-
-    def rows(self, side: Side, relation: int, entities: Integers) -> Column:
-        """Return some entities in the position ``side`` of a relation, at the cost of those."""
-        place = int(side) * self.num_relations + relation
-        if place in self._columns:
-            whole = self._columns[place]
-            return Column(whole.counts[entities], whole.fit[entities])
-        return self._compute(place, np.asarray(entities, dtype=np.int64))
-
-    def entities_at(self, side: Side, relation: int) -> Longs:
-        """Return the entities that were seen in the position ``side`` of a relation, ascending."""
-        return self._entity[self._lines_at[int(side) * self.num_relations + relation]]
-
-    def _compute(self, place: int, entities: Longs | None = None) -> Column:
-        """Return a column, or its rows of some entities."""
-        lines = self._lines_at[place]
-        here = self._entity[lines]
-        # How many of the entities here stand in each other position, as a share of those there.
-        _, theirs = ranges(self._from[here], self._positions_of[here])
-        together = np.bincount(self._place[theirs], minlength=len(self._entities_at))
-        logs = np.log(together / np.maximum(self._entities_at, 1) + _FLOOR)
-        if entities is None:
-            counts = np.zeros(self.num_entities, dtype=np.float32)
-            counts[here] = self._counts[lines]
-            total = np.bincount(self._entity, logs[self._place], minlength=self.num_entities)
-            others = self._positions_of - (counts > 0)
-        else:
-            keys = entities * len(self._entities_at) + place
-            line = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-            counts = np.where(self._keys[line] == keys, self._counts[line], 0).astype(np.float32)
-            owner, own = ranges(self._from[entities], self._positions_of[entities])
-            total = np.bincount(owner, logs[self._place[own]], minlength=len(entities))
-            others = self._positions_of[entities] - (counts > 0)
-        alone = np.log(len(here) / max(1, self.num_entities) + _FLOOR)
-        mean = (total - np.log(1 + _FLOOR) * (counts > 0)) / np.maximum(others, 1)
-        return Column(counts, np.where(others > 0, mean, alone).astype(np.float32))
-
-    def has_one_answer(self, side: Side, relation: int) -> bool:
-        """Tell whether questions for this side of a relation have one answer."""
-        return bool(self.single[side, relation] >= ONE_ANSWER)
-
-
-_KEPT: WeakKeyDictionary[KnowledgeGraph, dict[bool, Positions]] = WeakKeyDictionary()
-
 
 #: The numbers for one question and a candidate: two of the score, four of each entity.
 SCORE_FEATURES = ("log softmax", "deviations")
@@ -372,6 +238,15 @@ class Evidence:
         most = int(np.clip(affordable, _FEWEST_QUESTIONS, _TEMPERATURE_QUESTIONS))
         some = valid[:: max(1, len(valid) // most)][:most]
         tried = np.logspace(-1.5, 1.5, 25)
+        # The likelihood is concave: every fourth first, then those around the best.
+        unit, coarse = self._likelihoods(some, tried[::4])
+        best = 4 * int(coarse.argmax())
+        around = tried[max(0, best - 3) : best + 4]
+        _, fine = self._likelihoods(some, around)
+        return float(unit * around[int(fine.argmax())])
+
+    def _likelihoods(self, some: Integers, tried: Floats) -> tuple[float, Floats]:
+        """Return the log-likelihoods of triples at some temperatures, and the unit of those."""
         likelihood = np.zeros(len(tried))
         unit = 0.0
         for start in range(0, len(some), self.chunk()):
@@ -386,7 +261,7 @@ class Evidence:
                 scale = unit * factor
                 normaliser = torch.logsumexp(scale * questions.scores, dim=1)
                 likelihood[number] += float((scale * own - normaliser).sum())
-        return float(unit * tried[int(likelihood.argmax())])
+        return unit, likelihood
 
 
 def _groups(relations: Integers) -> Iterator[tuple[int, Longs]]:

@@ -170,7 +170,6 @@ def claims_of(
     out.
     """
     random = np.random.default_rng([seed, 1])
-    known = np.concatenate([graph.split(split) for split in SPLITS])
     typed, free = facts.copy(), facts.copy()
     for negatives in (typed, free):
         column = np.where(random.random(len(facts)) < 0.5, 0, 2)
@@ -179,7 +178,9 @@ def claims_of(
             drawn = _of_right_type(graph, facts[:, 1], column, random.random(len(facts)), drawn)
         negatives[np.arange(len(facts)), column] = drawn
     made = np.concatenate([typed, free])
-    new = ~contained(made, known, graph.num_entities, graph.num_relations)
+    held_out = np.concatenate([graph.split(split) for split in SPLITS[1:]])
+    new = ~contained(made, held_out, graph.num_entities, graph.num_relations)
+    new &= ~graph.rows.tail.contains(*made.T)
     kept = np.concatenate([np.ones(len(facts), dtype=bool), new])
     kind = np.repeat(["fact", "typed", "any"], len(facts))[kept]
     return np.concatenate([facts, made[new]]), kind == "fact", kind == "any"
@@ -189,11 +190,10 @@ def _of_right_type(
     graph: KnowledgeGraph, relations: Integers, column: Integers, share: Floats, otherwise: Integers
 ) -> Integers:
     """Draw, for each relation and column, an entity that stands there in training."""
-    drawn = otherwise.copy()
-    for place in (0, 2):
-        pairs = np.unique(graph.train[:, [1, place]].astype(np.int64), axis=0)
-        first = np.searchsorted(pairs[:, 0], relations, side="left")
-        count = np.searchsorted(pairs[:, 0], relations, side="right") - first
+    drawn, asked = otherwise.copy(), relations.astype(np.int32)
+    for place, pairs in ((0, graph.rows.tail), (2, graph.rows.head)):
+        first = np.searchsorted(pairs.relation, asked, side="left")
+        count = np.searchsorted(pairs.relation, asked, side="right") - first
         mine = (column == place) & (count > 0)
-        drawn[mine] = pairs[first[mine] + (share[mine] * count[mine]).astype(np.int64), 1]
+        drawn[mine] = pairs.anchor[first[mine] + (share[mine] * count[mine]).astype(np.int64)]
     return drawn

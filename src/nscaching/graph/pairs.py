@@ -41,8 +41,9 @@ class PairRows:
 
     def find(self, anchors: _Integers, relations: _Integers) -> Keys:
         """Return the rows of pairs, -1 where training has no such pair. Shapes: (n,) -> (n,)."""
-        low = np.searchsorted(self.relation, relations, side="left")
-        stop = np.searchsorted(self.relation, relations, side="right")
+        asked = np.asarray(relations).astype(self.relation.dtype)  # of another type all are copied
+        low = np.searchsorted(self.relation, asked, side="left")
+        stop = np.searchsorted(self.relation, asked, side="right")
         end, last = stop, max(len(self) - 1, 0)
         if not len(self):
             return np.full(len(low), -1)

@@ -14,7 +14,8 @@ import torch
 from nscaching._version import __version__
 from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
-from nscaching.evaluation.evidence import ENTITY_FEATURES, SCORE_FEATURES, Evidence, Positions
+from nscaching.evaluation.evidence import ENTITY_FEATURES, SCORE_FEATURES, Evidence
+from nscaching.evaluation.positions import Positions
 from nscaching.models import Side
 from nscaching.report.explorer_answers import ExplorerAnswers
 from nscaching.report.markup import asset, text

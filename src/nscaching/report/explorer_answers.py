@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from nscaching.evaluation.evidence import Positions
+from nscaching.evaluation.positions import Positions
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS
 from nscaching.graph.pairs import SideName

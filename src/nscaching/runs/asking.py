@@ -10,14 +10,8 @@ import torch
 from torch import Tensor
 
 from nscaching.evaluation.calibration import Calibration, claim_probabilities
-from nscaching.evaluation.evidence import (
-    ENTITY_FEATURES,
-    ONE_ANSWER,
-    SCORE_FEATURES,
-    Evidence,
-    Positions,
-    Questions,
-)
+from nscaching.evaluation.evidence import ENTITY_FEATURES, SCORE_FEATURES, Evidence, Questions
+from nscaching.evaluation.positions import ONE_ANSWER, Positions
 from nscaching.evaluation.ranking import known_positives
 from nscaching.evaluation.regression import expit
 from nscaching.graph import KnowledgeGraph
@@ -260,8 +254,7 @@ class Asker:
         seen = np.ones(len(triples), dtype=bool)
         for relation in np.unique(triples[:, 1]).tolist():
             mine = triples[:, 1] == relation
-            there = self.evidence.positions.column(side, relation).seen
-            seen[mine] = there[triples[mine, column]]
+            seen[mine] = self.evidence.positions.seen(side, relation, triples[mine, column])
         recurs = self.evidence.positions.single[Side(1 - side), triples[:, 1]] < ONE_ANSWER
         chances: Sequence[float | None] = [None] * len(triples)
         if self.calibration is not None and logits is not None:
