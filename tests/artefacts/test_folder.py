@@ -95,6 +95,11 @@ def test_a_newer_format_is_refused_by_its_version(folder):
     (folder / MARKER).write_text(json.dumps(told | {"format": 99, "version": "9.0.0"}))
     with pytest.raises(UserError, match=r"nscaching 9\.0\.0, a newer version"):
         ns.load_run(folder)
+    (folder / MARKER).write_text(json.dumps(told | {"format": 99, "version": "\x1b" + "9" * 5000}))
+    with pytest.raises(UserError, match="a newer version") as refused:
+        ns.load_run(folder)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 500
 
 
 def test_a_folder_without_marker_is_one_of_the_first_version(folder):

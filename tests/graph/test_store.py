@@ -129,6 +129,10 @@ def test_a_file_of_another_graph_and_a_damaged_marker_are_refused(copied):
     marker.write_text(marker.read_text().replace('"kind": "graph"', '"kind": "run"'))
     with pytest.raises(UserError, match="is not a graph"):
         load_graph(copied)
+    marker.write_text(marker.read_text().replace('"kind": "run"', '"kind": "\\u001b[31m"'))
+    with pytest.raises(UserError, match="is not a graph") as refused:
+        load_graph(copied)
+    assert str(refused.value).isprintable()
     marker.write_text("{")
     with pytest.raises(UserError, match="not JSON"):
         load_graph(copied)

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from nscaching._version import __version__
 from nscaching.artefacts.files import explained_writes, read_json, sweep_temporary, write_text
-from nscaching.errors import CHOOSE_ANOTHER, RESUME_OR_REPLACE, UserError
+from nscaching.errors import CHOOSE_ANOTHER, RESUME_OR_REPLACE, UserError, shown
 
 MARKER = "nscaching.json"
 LOCK_FILE = ".nscaching.lock"
@@ -131,8 +131,8 @@ class ArtefactFolder:
             raise self.damaged_marker("kind and format")
         if number > FORMAT:
             raise UserError(
-                f"{self.path} was written by nscaching {told.get('version')}, a newer version than "
-                f"this one ({__version__}); update nscaching to read it."
+                f"{self.path} was written by nscaching {shown(told.get('version'))}, a newer version "
+                f"than this one ({__version__}); update nscaching to read it."
             )
         return told
 
@@ -352,7 +352,7 @@ def describe(holder: dict[str, Any]) -> str:
         return "another process"
     told = f"process {pid}"
     if isinstance(host, str) and host != socket.gethostname():
-        told += f" on {host[:80]}"
+        told += f" on {shown(host)}"
     if isinstance(since, int | float) and 0 < since < 1e11:
         told += f" since {time.strftime('%H:%M on %d %B', time.localtime(since))}"
     return told

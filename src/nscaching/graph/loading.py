@@ -145,7 +145,9 @@ def _open_store(path: Path) -> KnowledgeGraph:
     store = GraphStore(path)
     kind = store.read_marker().get("kind")
     if kind != store.kind:
-        raise UserError(f"{path} is not a graph: {store.marker.name} says that it is a '{kind}'.")
+        raise UserError(
+            f"{path} is not a graph: {store.marker.name} says that it is a '{shown(kind)}'."
+        )
     return store.open()
 
 
