@@ -48,7 +48,6 @@ from xml.sax.saxutils import quoteattr
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyoxigraph
 from shares import keep
 
 from nscaching.errors import UserError
@@ -210,6 +209,8 @@ def _checked(rows: list[tuple[str, ...]]) -> Triples | None:
 
 def ntriples_oracle(files: Files) -> Triples | None:
     """Read N-Triples with pyoxigraph; None for what it refuses, where our reader may be wider."""
+    import pyoxigraph  # of an extra, which the other formats do without
+
     rows = []
     try:
         for quad in pyoxigraph.parse(files["x.nt"], format=pyoxigraph.RdfFormat.N_TRIPLES):
