@@ -131,8 +131,8 @@ class ArtefactFolder:
             raise self.damaged_marker("kind and format")
         if number > FORMAT:
             raise UserError(
-                f"{self.path} was written by nscaching {shown(told.get('version'))}, a newer version "
-                f"than this one ({__version__}); update nscaching to read it."
+                f"{self.path} was written by nscaching {shown(told.get('version'))}, a newer "
+                f"version than this one ({__version__}); update nscaching to read it."
             )
         return told
 
