@@ -136,7 +136,8 @@ def test_a_lost_process_starts_the_group_again(tmp_path):
     ended = launched(tmp_path, "killed")
     assert ended.returncode == 0, ended.stderr
     assert sorted(file.name for file in tmp_path.glob("*-?")) == ["0-1", "1-1"]
-    assert ended.stderr == ""
+    # Rank 0 notices its lost peer without a word; a loaded machine may tell it to end before that.
+    assert ended.stderr in ("", "Stopped by SIGTERM.\n")
 
 
 @pytest.mark.slow
