@@ -113,8 +113,10 @@ class Asker:
         if not contradictions:
             self._leave_out_contradictions(ranked, side, relation, facts)
         if not unlikely and self.calibration is not None:
-            unseen = torch.from_numpy(~self.evidence.positions.column(side, relation).seen)
-            ranked[(logits < LEAST_LOGIT) & unseen.to(device)] = -torch.inf
+            unseen = torch.ones(scores.shape[1], dtype=torch.bool, device=device)
+            there = torch.from_numpy(self.evidence.positions.entities_at(side, relation))
+            unseen[there.long().to(device)] = False
+            ranked[(logits < LEAST_LOGIT) & unseen] = -torch.inf
         ranked[facts] = kept
         ranked[row, entity] = -torch.inf
         if not known:
@@ -142,8 +144,8 @@ class Asker:
         if self.evidence.positions.has_one_answer(side, relation):
             ranked[torch.bincount(facts[0], minlength=len(ranked)) > 0] = -torch.inf
         if self.evidence.positions.has_one_answer(other, relation):
-            taken = torch.from_numpy(self.whole.column(side, relation).seen)
-            ranked[:, taken.to(ranked.device)] = -torch.inf
+            taken = torch.from_numpy(self.whole.entities_at(side, relation))
+            ranked[:, taken.long().to(ranked.device)] = -torch.inf
 
     def _all_logits(
         self,
