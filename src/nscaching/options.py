@@ -56,6 +56,17 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+class OptionGroup:
+    """Declares options that belong together in the help of a command."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, default: T, help: str, **rules: Any) -> T:
+        """Declare one option, by the rules of :func:`option`."""
+        return option(default, help, group=self.name, **rules)
+
+
 class Options:
     """Base of the option dataclasses: building from a mapping, and checking."""
 

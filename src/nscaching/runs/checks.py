@@ -161,11 +161,14 @@ def _check_many(folder: Path, found: FolderCheck) -> None:
 
 def _runs_below(folder: Path) -> list[Path]:
     """Return the folders of runs, without those that a killed process had not finished writing."""
-    below = {file.parent.relative_to(folder) for file in folder.glob("**/graph.safetensors")}
+    runs = {file.parent for file in folder.glob("**/graph.safetensors")}
+    stores = (file.parent.parent for file in folder.glob(f"**/graph/{MARKER}"))  # on disk
+    runs |= {run for run in stores if (run / "config.yaml").is_file()}
+    below = (run.relative_to(folder).parts for run in runs if run != folder)
     return sorted(
-        folder / path
-        for path in below
-        if path.parts and not any(part.startswith(".") for part in path.parts)
+        folder.joinpath(*parts)
+        for parts in below
+        if not any(part.startswith(".") for part in parts)
     )
 
 
