@@ -76,7 +76,8 @@ def test_runs_on_a_graph_on_disk_are_checked_with_the_others(tmp_path):
     graph = ns.ingest(tmp_path / "facts.tsv", tmp_path / "store")
     options = {"dim": 4, "epochs": 1, "device": "cpu", "progress": "none"}
     ns.train(graph, out=tmp_path / "many" / "R", recipe="paper", **options)
-    assert states(tmp_path / "many", 0)["R"] == "whole"
+    assert states(tmp_path / "many", 0) == {"R": "whole"}
+    assert "many: folder of runs\n" in invoke("check", tmp_path / "many").stdout
     model = tmp_path / "many" / "R" / "model.safetensors"
     model.write_bytes(model.read_bytes()[:-9])
     assert states(tmp_path / "many", 1)["R"] == "damaged"

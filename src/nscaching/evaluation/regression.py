@@ -80,9 +80,10 @@ def fit_curve(
         mean, spread = features.mean(axis=0), features.std(axis=0)
         spread = np.maximum(spread, _LEAST_SPREAD)  # what hardly varies must not weigh the more
         scaled = ((features - mean) / spread)[order]
-        ones, drawn_to = np.ones((len(scaled), 1)), np.broadcast_to(expected, mean.shape) * spread
-        parts = np.hstack([ones, scaled]), np.hstack([ones, scaled[:, own]])
-        shared, additions = _newton(*parts, *given, np.append(0.0, drawn_to), num_relations)
+        ones = np.ones((len(scaled), 1))
+        every, some = np.hstack([ones, scaled]), np.hstack([ones, scaled[:, own]])
+        drawn_to = np.append(0.0, np.broadcast_to(expected, mean.shape) * spread)
+        shared, additions = _newton(every, some, *given, drawn_to, num_relations)
         added = np.zeros((num_relations, features.shape[1]))
         added[:, own] = additions[:, 1:] / spread[list(own)]
         common = shared[1:] / spread
