@@ -102,6 +102,17 @@ def test_a_newer_format_is_refused_by_its_version(folder):
     assert len(str(refused.value)) < 500
 
 
+@pytest.mark.parametrize("changed", [{"nor\ufeffmalize": True}, {"dim": "\x1b" + "9" * 5000}])
+def test_odd_names_and_values_of_a_marker_are_not_shown_as_they_are(folder, changed):
+    told = json.loads((folder / MARKER).read_text())
+    told["model"] |= changed
+    (folder / MARKER).write_text(json.dumps(told))
+    with pytest.raises(UserError, match="is damaged|Put that back") as refused:
+        ns.load_run(folder)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 500
+
+
 def test_a_folder_without_marker_is_one_of_the_first_version(folder):
     run = ns.load_run(folder)
     (folder / MARKER).unlink()

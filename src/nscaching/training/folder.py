@@ -181,10 +181,12 @@ class RunFolder(ArtefactFolder):
             raise self._nodes()
         config = TrainConfig.from_file(self.config)
         for name, trained in self._told("model").items():
-            if getattr(config, name, None) != trained:
+            if not hasattr(config, name):
+                raise self.damaged_marker("'model'")
+            if getattr(config, name) != trained:
                 raise UserError(
-                    f"{self.config} says {name}: {getattr(config, name, None)}, and the run was "
-                    f"trained with {name}: {trained}. Put that back: its model is of no use "
+                    f"{self.config} says {name}: {getattr(config, name)}, and the run was trained "
+                    f"with {name}: {shown(trained)}. Put that back: its model is of no use "
                     "otherwise."
                 )
         return config
