@@ -107,7 +107,7 @@ def test_odd_names_and_values_of_a_marker_are_not_shown_as_they_are(folder, chan
     told = json.loads((folder / MARKER).read_text())
     told["model"] |= changed
     (folder / MARKER).write_text(json.dumps(told))
-    with pytest.raises(UserError, match="is damaged|Put that back") as refused:
+    with pytest.raises(UserError, match=r"is damaged|Put that back") as refused:
         ns.load_run(folder)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 500
