@@ -206,8 +206,15 @@ def quality(arguments: argparse.Namespace) -> None:
             if not mine or (data, kind, strata, seed) in _done(arguments.out):
                 continue
             if data not in graphs:
-                graphs = {data: ns.load_graph(data)}
+                graphs = {data: ns.load_graph(_source(data))}
             _keep(arguments.out, _train(graphs[data], data, kind, strata, seed, arguments))
+
+
+def _source(data: str) -> str:
+    """Return the folder of a graph in NSCACHING_DATA that is no named data set, or its name."""
+    folders = os.environ.get("NSCACHING_DATA", "").split(os.pathsep)
+    found = [Path(folder, data) for folder in folders if folder and Path(folder, data).is_dir()]
+    return str(found[0]) if found else data
 
 
 @contextmanager

@@ -20,39 +20,35 @@ from typing import Any
 from nscaching.distributed.cost import plan_process
 from nscaching.training import RunFolder
 
-METHODS: dict[str, list[str]] = {
-    "transe": ["--scoring", "transe"],
-    "complex": ["--scoring", "complex"],
-    "softmax": [
-        "--scoring",
-        "complex",
-        "--loss",
-        "softmax",
-        "--cache-size",
-        "48",
-        "--pool",
-        "1000",
-    ],
+METHODS = {
+    "transe": "--scoring transe",
+    "complex": "--scoring complex",
+    "softmax": "--scoring complex --loss softmax --cache-size 48 --pool 1000",
 }
 
 
-def peaks(command: list[str], processes: int) -> list[int]:
-    """Run a command; return the most bytes that each of its processes held, by rank."""
+def peaks(command: list[str], processes: int, ended: Path) -> tuple[list[int], list[int]]:
+    """Run a command; return the most bytes that each of its processes held, by rank.
+
+    First until training had ``ended``, that is until this file was there, then in all.
+    """
     found: dict[int, int] = {}
+    training: dict[int, int] = {}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as started:
         children = Path(f"/proc/{started.pid}/task/{started.pid}/children")
         while started.poll() is None:
             for pid in [started.pid] if processes == 1 else _words(children):
-                told = dict(
-                    line.partition(":")[::2] for line in _lines(Path(f"/proc/{pid}/status"))
-                )
+                status = _lines(Path(f"/proc/{pid}/status"))
+                held = [line.split()[1] for line in status if line.startswith("VmHWM")]
                 rank = _rank(Path(f"/proc/{pid}/environ")) if processes > 1 else 0
-                if rank is not None and "VmHWM" in told:
-                    found[rank] = int(told["VmHWM"].split()[0]) * 1024
+                if rank is not None and held:
+                    found[rank] = int(held[0]) * 1024
+                    if not ended.exists():
+                        training[rank] = found[rank]
             time.sleep(0.05)
     if started.returncode:
         raise SystemExit(f"{command} ended with {started.returncode}")
-    return [found[rank] for rank in range(processes)]
+    return [training[rank] for rank in range(processes)], [found[rank] for rank in range(processes)]
 
 
 def _lines(file: Path) -> list[str]:
@@ -82,7 +78,8 @@ def measure(given: argparse.Namespace, graph: Path, method: str, processes: int)
         command += ["--split", str(given.split), "--eval-memory", str(given.eval_memory)]
         command += ["--optimizer", "lazy-adam", *given.options, "--quiet"]
         started = time.perf_counter()
-        found = peaks([*command, "--processes", str(processes)], processes)
+        ended = out / "model.safetensors.index.json"
+        training, found = peaks([*command, "--processes", str(processes)], processes, ended)
         seconds, run = time.perf_counter() - started, RunFolder(out)
         plan = plan_process(run.read_graph(), run.read_config(), processes)
         return {
@@ -92,6 +89,7 @@ def measure(given: argparse.Namespace, graph: Path, method: str, processes: int)
             "width": run.read_config().build_scoring().entity_width,
             "processes": processes,
             "seconds": seconds,
+            "training_bytes": training,
             "peak_bytes": found,
             "plan_bytes": plan.total,
             "share_of_plan": max(found) / plan.total,

@@ -72,6 +72,8 @@ def test_a_process_holds_its_part(graph):
         assert four[name] == pytest.approx(one[name] / 4, abs=1)
     assert four["parameters"] < one["parameters"] / 3  # relations are in each
     assert four["triples"] == one["triples"]
+    kept = sum(four[name] for name in ("parameters", "optimiser", "best model", "caches"))
+    assert four["checkpoint"] == kept + 2 * kept * 4 // 8  # a copy, and a stratum's file twice
 
 
 def test_expected_time_is_that_of_the_slower_network(graph):

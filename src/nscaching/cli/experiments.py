@@ -159,9 +159,9 @@ def _tune_nodes(*, resume: bool, **options: Any) -> Output:
 
 _tune_nodes.__signature__ = inspect.signature(_tune, eval_str=True)  # type: ignore[attr-defined]
 tune_command = command(SearchOptions, Workers, TrainConfig, leave_out=("data",))(_tune)
-tune_nodes_command = command(NodeSearchOptions, Workers, NodeConfig, leave_out=("data",))(
-    _tune_nodes
-)
+tune_nodes_command = command(
+    NodeSearchOptions, Workers, NodeConfig, leave_out=("data", "processes")
+)(_tune_nodes)
 
 
 def _searched(result: SearchResult) -> list[Part]:

@@ -42,8 +42,8 @@ LOCAL_BANDWIDTH, LOCAL_LATENCY = 1.2e9, 1.5e-4
 USUAL_GIGABITS, NETWORK_LATENCY = 25.0, 3e-4
 #: Share of the work of a step that every process does: queries, their autograd, book-keeping.
 REPLICATED = 0.14
-#: What torch.distributed and its checkpoints add to the program.
-_GROUP_BYTES = 100 << 20
+#: What torch.distributed.checkpoint adds to the program, and what a group of processes adds.
+_CHECKPOINT_BYTES, _GROUP_BYTES = 46 << 20, 74 << 20
 #: Options that may differ between hosts; of the data the fingerprint is compared.
 _OF_HOST = {"data", "device", "eval_memory"}
 
@@ -94,6 +94,7 @@ def plan_process(graph: KnowledgeGraph, config: TrainConfig, processes: int) -> 
     if processes > 1:
         parts["program"] += _GROUP_BYTES
     if config.strata > 1:
+        parts["program"] += _CHECKPOINT_BYTES
         slots = 2 * batch * 4 * width
         parts["batch"] = math.ceil((parts["batch"] + _own_rows(config) * slots) / processes)
         parts["batch"] += 5 * slots
@@ -101,7 +102,8 @@ def plan_process(graph: KnowledgeGraph, config: TrainConfig, processes: int) -> 
         parts["known positives"] += 8 * pairs * (config.strata // processes)  # offsets by stratum
         parts["places"] = 16 * graph.num_entities
         kept = sum(parts[name] for name in ("parameters", "optimiser", "best model", "caches"))
-        parts["checkpoint"] = kept + kept * processes // config.strata  # a copy, and one stratum
+        # A copy, and the file of one stratum, which is in memory twice while it is put together.
+        parts["checkpoint"] = kept + 2 * kept * processes // config.strata
     return MemoryPlan(parts)
 
 

@@ -312,6 +312,7 @@ def finished(trainer: Trainer, shown: Progress, probabilities: bool = True) -> R
     Probabilities are fitted now, so that the first question is quick, or when they are asked for.
     """
     counters, group = trainer.counters, current_group()
+    extra_parameters = trainer.sampler.extra_parameters
     if group.size > 1:
         run, test = _finished_together(trainer)
     else:
@@ -330,7 +331,7 @@ def finished(trainer: Trainer, shown: Progress, probabilities: bool = True) -> R
         "seconds": counters.seconds,
         "seconds_per_epoch": counters.epoch_seconds / max(1, counters.epoch),
         "device": str(trainer.device),
-        "extra_parameters": trainer.sampler.extra_parameters,
+        "extra_parameters": extra_parameters,
         "valid": counters.best_valid,
         "test": test.overall() if test is not None else None,
     }
@@ -345,6 +346,8 @@ def _finished_together(trainer: Trainer) -> tuple[Run, RankingReport | None]:
     test = (
         trainer.validation.rank(trainer.best_model(), "test") if len(trainer.graph.test) else None
     )
+    for part in ("executor", "optimizer", "sampler", "model", "best", "columns"):
+        delattr(trainer, part)  # all of it is written, and rank 0 has more to do
     run = Run.load(trainer.folder.path, trainer.device, mapped=True)
     if test is not None:
         run.evaluations["test"] = test

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+import torch
+
 from nscaching.errors import UserError
 from nscaching.evaluation.ranking import LIVE_TABLES, chunk_rows
 from nscaching.graph import KnowledgeGraph
@@ -29,6 +31,8 @@ from nscaching.training.tracing.counters import followed_triples
 _NAME_BYTES = 70 + 8 + 100
 #: The interpreter, torch, Numba and Arrow with the compiled kernels, no graph loaded yet.
 _PROGRAM_BYTES = 460 << 20
+#: What a torch that was built for GPUs adds to it, also where no GPU is used.
+_CUDA_BUILD_BYTES = 250 << 20
 #: Tensors of the size of the scores that a softmax over candidates holds at once: scores, weights,
 #: logits and their parts; those that an update of the cache adds, label smoothing, and a pool that
 #: distances are taken to.
@@ -63,7 +67,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         gradients += 4 * numbers["entity"]
     rows = sum(row_counts(graph, config))
     parts = {
-        "program": _PROGRAM_BYTES,
+        "program": _program_bytes(on_gpu),
         "graph": _graph_bytes(graph),
         "parameters": parameters,
         "optimiser": moments * parameters + gradients + steps * entities,
@@ -123,6 +127,11 @@ def peak_bytes() -> int:
         return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _program_bytes(on_gpu: bool) -> int:
+    more = torch.version.cuda is not None and not on_gpu
+    return _PROGRAM_BYTES + (_CUDA_BUILD_BYTES if more else 0)
 
 
 def _is_large(config: TrainConfig, numbers: int) -> bool:
