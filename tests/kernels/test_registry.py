@@ -114,6 +114,7 @@ class Rate(float):
 CASES = {
     "dot_forward": lambda c: (*c.match(c.d), c.places()),
     "dot_backward": lambda c: (*c.match(c.d), c.slopes(), c.places()),
+    "dot_query_sums": lambda c: (*c.match(c.d)[1:], c.slopes()),
     "dot_backward_summed": lambda c: (*c.match(c.d), c.slopes(), torch.zeros(c.n, c.d)),
     "distance_forward": lambda c: (*c.match(c.d, 1), 1, UNIT),
     "distance_backward": lambda c: (*c.match(c.d, 1, 2 * c.d), c.slopes(), 2, PROJECTION),

@@ -49,6 +49,53 @@ def test_parts_of_a_gradient_add_up(decay, form):
         theirs.assert_same(table)
 
 
+@each_decay
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_gradient_may_stay_products(decay, lazy, form):
+    """Slopes times vectors, with padding, chosen places, and vectors that two parts share."""
+    device = device_of(form)
+    tables = [table_of().to(device) for _ in range(2)]
+    ours, theirs = (Adam({"x": table}, 0.01, decay, lazy=lazy) for table in tables)
+    for number, (ids, rows) in enumerate(steps_of(8)):
+        random = seeded(70 + number)
+        vectors, others = torch.randn(2, 4, WIDTH, generator=random).unbind(0)
+        places = torch.randint(4, (6,), generator=random)
+        products = [
+            (torch.randint(-1, ROWS, (6 * 3,), generator=random), vectors, (6, 3), places),
+            (torch.randint(-1, ROWS, (4 * 2,), generator=random), vectors, (4, 2), None),
+            (torch.randint(-1, ROWS, (4 * 1,), generator=random), others, (4, 1), None),
+        ]
+        given = [RowGradients(ids.to(device), rows.to(device))] if number % 2 else []
+        for candidates, of, shape, chosen in products[: 1 + number % 3]:
+            parts = candidates, of, torch.randn(shape, generator=random), chosen
+            given.append(
+                RowGradients(*(each if each is None else each.to(device) for each in parts))
+            )
+        ours.step({"x": given})
+        theirs.step({"x": [part.written_out() for part in given]})
+        assert all(bool((part.written_out().ids >= 0).all()) for part in given)
+        torch.testing.assert_close(*tables, atol=1e-5, rtol=1e-4)
+
+
+def test_rows_are_the_same_bits_on_any_number_of_threads():
+    import numba
+
+    found = []
+    for threads in (1, 2):
+        table = table_of(4000, 16)
+        ours = Adam({"x": table}, 0.01, 0.0)
+        before = numba.get_num_threads()
+        numba.set_num_threads(min(threads, before))
+        try:
+            for ids, rows in steps_of(3, rows=4000, width=16, size=9000):
+                products = RowGradients(ids, rows[:90], rows[:90, :1].expand(90, 100), None)
+                ours.step({"x": [RowGradients(ids, rows), products]})
+        finally:
+            numba.set_num_threads(before)
+        found.append(table)
+    assert torch.equal(*found)
+
+
 def test_the_factor_scales_the_learning_rate(form):
     table = table_of().to(device_of(form))
     theirs = TorchTwin(torch.optim.Adam, table, lr=0.01)

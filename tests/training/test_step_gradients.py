@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, softplus
 
-from nscaching.kernels.registry import PLAIN, forced
+from nscaching.kernels.registry import CPU, PLAIN, forced
 from nscaching.losses import Logistic, MarginRanking, SoftmaxCrossEntropy
 from nscaching.models import SCORING, EmbeddingModel
 from nscaching.sampling import Batch, Candidates
@@ -52,15 +52,19 @@ class GivenCandidates:
 class Remembering:
     """An optimiser that moves nothing and keeps the gradients as tables."""
 
-    def __init__(self, model):
+    def __init__(self, model, products):
         self.tables = model.state()
         self.gradients = None
+        self.products = products
 
     def is_deferred(self, name):
         return False
 
     def gradient_table(self, name):
         return None
+
+    def takes_products(self, name):
+        return self.products
 
     def accumulate(self, gradients):
         self.gradients = {name: torch.zeros_like(table) for name, table in self.tables.items()}
@@ -131,11 +135,12 @@ def moved(part, device, dtype):
     return type(part)(**parts)
 
 
-def step_of(model, batch, candidates, loss, device="cpu", **options):
+def step_of(model, batch, candidates, loss, device="cpu", products=False, **options):
     """Take a step; return the loss, the scores that the sampler hears, and the gradients."""
     dtype = model.entity.dtype
     model = model.to(torch.device(device))
-    sampler, optimizer = GivenCandidates(moved(candidates, device, dtype)), Remembering(model)
+    sampler = GivenCandidates(moved(candidates, device, dtype))
+    optimizer = Remembering(model, products)
     step = TrainingStep(model, sampler, loss, optimizer, seeded(0), **options)
     value = step(moved(batch, device, dtype))
     return value, sampler.heard, optimizer.gradients
@@ -235,6 +240,23 @@ def test_gradients_summed_by_entity_are_those_of_the_definition(
     with forced(form):
         found = step_of(model, batch, candidates, loss, device_of(form))
     assert_same(found, expected, 2e-4)
+
+
+@each_kind
+@pytest.mark.parametrize("shape", [ONE_SIDE, BOTH_SIDES, POOL])
+@pytest.mark.parametrize("name", SCORING)
+@pytest.mark.parametrize("form", [PLAIN, CPU])
+def test_gradients_that_stay_products_are_those_of_the_definition(name, shape, reciprocal, form):
+    """For an optimiser that adds slopes times queries up by itself."""
+    model, batch = model_of(name, reciprocal), batch_of()
+    candidates, loss = candidates_of(batch, shape, importance=True), LOSSES["softmax"]
+    expected = by_definition(model, batch, candidates, loss)
+    with forced(form):
+        found = step_of(model, batch, candidates, loss, products=True)
+    assert_same(found, expected, 2e-4)
+    if form == PLAIN:  # once
+        double = model.with_tables({name: table.double() for name, table in model.state().items()})
+        assert_same(step_of(double, batch, candidates, loss, products=True), expected, 1e-7)
 
 
 @pytest.mark.parametrize("shape", [ONE_SIDE, BOTH_SIDES, ALL_ENTITIES, POOL])

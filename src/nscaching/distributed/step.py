@@ -65,10 +65,10 @@ class StratumStep(TrainingStep):
         """Return gradients of rows of the stratum as those of the table of this process."""
         whole = self.optimizer.gradient_table("entity")
         return [
-            RowGradients(None, each if whole is None else whole)  # which holds them already
-            if ids is None
-            else RowGradients(ids + self.first_row, each)
-            for ids, each in rows
+            RowGradients(None, each.rows if whole is None else whole)  # which holds them already
+            if each.ids is None
+            else each._replace(ids=each.ids + self.first_row)
+            for each in rows
         ]
 
 

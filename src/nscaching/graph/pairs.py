@@ -71,7 +71,8 @@ class PairRows:
         return pair, self.answers[place]
 
 
-class TrainingRows(NamedTuple):
+@dataclass(frozen=True)
+class TrainingRows:
     """The rows of both sides: ``head`` for pairs (r, t), ``tail`` for pairs (h, r)."""
 
     head: PairRows

@@ -19,7 +19,8 @@ from numba import njit, prange
 
 from nscaching.kernels.int8_cpu import TINY_BITS, larger_bits, write_row
 from nscaching.kernels.llvm import fetch_row, float_of
-from nscaching.kernels.numba_tools import Array, exact_inline
+from nscaching.kernels.numba_tools import Array
+from nscaching.kernels.row_sums_cpu import fetch_place, places_of, sum_chain
 
 #: Rows that catch up together.
 BLOCK_ROWS = 16
@@ -33,37 +34,6 @@ _EARLY = 100
 _PARTS = 32
 #: Listed rows that are on their way from memory while others are moved.
 _AHEAD = 2
-
-
-@exact_inline
-def row_of(first: Array, second: Array, i: int) -> Array:
-    """Return a row of two tables that follow each other. Shapes: (m, width), (k, width)."""
-    return first[i] if i < first.shape[0] else second[i - first.shape[0]]
-
-
-@exact_inline
-def gather_rows(ids: Array, first: Array, second: Array, slot: Array, rows: Array) -> int:
-    """Add up the gradient rows of each id in its first row, and note that row in ``slot``.
-
-    The gradient is in two parts, so that nobody need join them; both may have no rows. ``rows``
-    takes the distinct ids; their number is returned.
-    Shapes: ids, rows (m,), first and second together (m, width); slot (n,) is -1 before, and again
-    after ``move``.
-    """
-    count = 0
-    with_gradient = first.shape[0] + second.shape[0] > 0
-    for i in range(ids.shape[0]):
-        row = ids[i]
-        place = slot[row]
-        if place < 0:
-            slot[row] = i
-            rows[count] = row
-            count += 1
-        elif with_gradient:
-            total, addend = row_of(first, second, place), row_of(first, second, i)
-            for d in range(total.shape[0]):
-                total[d] += addend[d]
-    return count
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -118,7 +88,7 @@ def _two_for_many(sizes: Array, roots: Array, beta1: float, beta2: float) -> Arr
 
 
 #: A part of ``move``: what it does to one row. ``rates`` are those of :func:`_rates`.
-_part = njit(fastmath=True, cache=True, nogil=True, error_model="numpy")
+_part = njit(fastmath=True, cache=True, nogil=True, error_model="numpy", forceinline=True)
 
 
 @_part
@@ -231,23 +201,23 @@ def _catch_up_row(
 @njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
 def move(
     table: Array, mean: Array, square: Array, since: Array, moved: Array, slot: Array, rows: Array,
-    first: Array, second: Array, copy: Array, copy_scale: Array, fading: Array, count: int,
+    following: Array, gradient: Any, copy: Array, copy_scale: Array, fading: Array, count: int,
     phase: int, period: int, lr: float, beta1: float, beta2: float, epsilon: float, decay: float,
     lazy: bool,
 ) -> None:  # fmt: skip
     """Move the listed ``rows``, and the blocks of rows that are due, to step ``count``.
 
-    Block b is due if b % period == phase; none is if ``period`` is 0. ``slot`` says which row of
-    the gradient, ``first`` then ``second``, belongs to a listed row, and becomes -1. Without
-    gradients the listed rows catch up, before those gradients are taken; their copies are left for
-    the step itself. ``moved`` is the step a row has been moved to, at most MOST_DEFERRED back, and
-    ``since`` the step as of which its moments are stored. ``copy`` and ``copy_scale`` are those of
-    a :class:`~nscaching.models.Int8Table`, or empty. ``fading`` has what is left of the mean, and
-    of the root of the square, after so many steps. If ``lazy``, steps without a gradient do not
-    count.
+    Block b is due if b % period == phase; none is if ``period`` is 0. ``slot`` is the first place
+    of the ``gradient`` that belongs to a listed row, ``following`` has the others, and ``slot``
+    becomes -1. Without gradients the listed rows catch up, before those gradients are taken; their
+    copies are left for the step itself. ``moved`` is the step a row has been moved to, at most
+    MOST_DEFERRED back, and ``since`` the step as of which its moments are stored. ``copy`` and
+    ``copy_scale`` are those of a :class:`~nscaching.models.Int8Table`, or empty. ``fading`` has
+    what is left of the mean, and of the root of the square, after so many steps. If ``lazy``, steps
+    without a gradient do not count.
 
     Shapes: table, mean, square, copy (n, width); since, moved, slot, copy_scale (n,); rows (u,);
-    first and second together (m, width); fading (2, RESTS_AFTER + 1).
+    gradient: :mod:`nscaching.kernels.row_sums_cpu`; fading (2, RESTS_AFTER + 1).
     """
     rates = _rates(beta1, beta2, epsilon, decay)
     log1, log2 = math.log(beta1), math.log(beta2)
@@ -256,27 +226,32 @@ def move(
     blocks = (table.shape[0] + BLOCK_ROWS - 1) // BLOCK_ROWS
     due = (blocks - phase + period - 1) // period if period > 0 else 0
     listed = rows.shape[0]
-    with_gradient = first.shape[0] + second.shape[0] > 0
-    for part in prange(_PARTS):
-        start, stop = part * listed // _PARTS, (part + 1) * listed // _PARTS
+    with_gradient = places_of(gradient) > 0
+    for number in prange(_PARTS):
+        part: Any = np.int64(number)  # prange counts unsigned, and unsigned plus signed is a float
+        # Rows with long chains are listed together: each part takes some of them.
+        own_rows = (listed - part + _PARTS - 1) // _PARTS
         due_start = part * due // _PARTS
         due_rows = ((part + 1) * due // _PARTS - due_start) * BLOCK_ROWS
-        for i in range(stop - start + due_rows):
-            is_due = i >= stop - start
+        total = np.empty(table.shape[1], dtype=np.float32)
+        for i in range(own_rows + due_rows):
+            is_due = i >= own_rows
             if is_due:
-                place = i - (stop - start)
+                place = i - own_rows
                 block = (due_start + place // BLOCK_ROWS) * period + phase
                 row: Any = np.int64(block * BLOCK_ROWS + place % BLOCK_ROWS)
                 if row >= table.shape[0]:
                     continue
             else:
-                row = np.int64(rows[start + i])
+                row = np.int64(rows[part + i * _PARTS])
                 if period > 0 and row // BLOCK_ROWS % period == phase:
                     continue
-                later = rows[min(start + i + _AHEAD, stop - 1)]
+                later = rows[part + min(i + _AHEAD, own_rows - 1) * _PARTS]
                 fetch_row(table, later)
                 fetch_row(mean, later)
                 fetch_row(square, later)
+                if with_gradient:
+                    fetch_place(gradient, slot[later])
             own = slot[row] if with_gradient else -1
             last = count - 1 if own >= 0 else count
             rests = lazy or (decay == 0 and moved[row] - since[row] > RESTS_AFTER)
@@ -291,8 +266,8 @@ def move(
                 steps = 1 if lazy else count - since[row]
                 shares = np.float32(math.exp(steps * log1)), np.float32(math.exp(steps * log2))
                 now = np.float32(sizes[0]), np.float32(roots[0])
-                gradient = row_of(first, second, own)
-                _follow(table, mean, square, row, gradient, shares, now, rates)
+                sum_chain(gradient, following, own, total)
+                _follow(table, mean, square, row, total, shares, now, rates)
                 since[row] = count
             moved[row] = count
             if copy.shape[0] > 0 and (own >= 0 or (is_due and waited > 0)):

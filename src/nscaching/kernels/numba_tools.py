@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,9 @@ def sigmoid(x: Any) -> Any:
     return np.float32(1) / (np.float32(1) + np.float32(math.exp(-x)))
 
 
-def arrays(*tensors: Tensor) -> Iterator[Array]:
+def arrays(*tensors: Tensor) -> list[Array]:
     """Return tensors as NumPy arrays that share their memory."""
-    return (tensor.detach().contiguous().numpy() for tensor in tensors)
+    return [
+        (tensor.detach() if tensor.requires_grad else tensor).contiguous().numpy()
+        for tensor in tensors
+    ]

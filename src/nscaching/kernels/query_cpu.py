@@ -86,9 +86,11 @@ def _bilinear_forward(
 @parallel
 def _bilinear_backward(
     entity: Array, relation: Array, heads: Array, relations: Array, tails: Array,
-    by_anchor: Array, by_relation: Array, second_half: int, asked: Array, d_query: Array,
-    anchors: Array, d_entity: Array, rows: Array, d_relation: Array,
+    terms: Array, second_half: int, asked: Array, d_query: Array, anchors: Array, d_entity: Array,
+    rows: Array, d_relation: Array,
 ) -> None:  # fmt: skip
+    by_anchor = np.ascontiguousarray(terms.transpose(0, 2, 1, 3))
+    by_relation = np.ascontiguousarray(terms.transpose(0, 3, 1, 2))
     parts, relation_parts = by_anchor.shape[1], by_relation.shape[1]
     dim, last = entity.shape[1] // parts, d_query.shape[0] - 1
     for place in prange(d_query.shape[0]):
@@ -198,8 +200,7 @@ def bilinear_backward(
     anchors, rows = torch.empty(2, count, dtype=torch.int64)
     d_entity = torch.empty(count, entity.shape[1])
     d_relation = torch.empty(count, relation.shape[1])
-    by_part = terms.permute(0, 2, 1, 3), terms.permute(0, 3, 1, 2)  # of anchor, of relation
-    inputs = arrays(entity, relation, heads, relations, tails, *by_part)
+    inputs = arrays(entity, relation, heads, relations, tails, terms)
     given = _NONE if asked is None else asked.numpy()
     outputs = arrays(d_query, anchors, d_entity, rows, d_relation)
     _bilinear_backward(*inputs, second_half, given, *outputs)

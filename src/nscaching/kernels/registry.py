@@ -71,14 +71,19 @@ def compiled_for(device: torch.device) -> str:
 
 def form_for(arguments: tuple[Any, ...]) -> str:
     """Return which form runs for some arguments; tensors may stand in tuples."""
-    flat = (part for each in arguments for part in (each if isinstance(each, tuple) else (each,)))
-    tensors = [part for part in flat if isinstance(part, Tensor)]
-    if not tensors or any(tensor.dtype == torch.float64 for tensor in tensors):
+    first, half = None, False
+    for each in arguments:  # one loop without generators: a step makes some ten calls
+        for part in each if isinstance(each, tuple) else (each,):
+            if not isinstance(part, Tensor):
+                continue
+            if part.dtype == torch.float64:
+                return PLAIN
+            half = half or part.dtype == torch.bfloat16
+            first = part if first is None else first
+    if first is None:
         return PLAIN
-    kind = compiled_for(tensors[0].device)
-    if kind == CPU and any(tensor.dtype == torch.bfloat16 for tensor in tensors):
-        return PLAIN  # Numba has no such numbers
-    return kind
+    kind = compiled_for(first.device)
+    return PLAIN if kind == CPU and half else kind  # Numba has no bfloat16
 
 
 @contextlib.contextmanager

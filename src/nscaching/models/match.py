@@ -116,6 +116,16 @@ class Match(ABC):
         """Return the gradients of ``(d_scores * forward(...)).sum()``. Shape: (b, k)."""
         return plain_backward(self, query, table, ids, d_scores)
 
+    def backward_products(
+        self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor
+    ) -> Tensor | None:
+        """Return the gradient of the queries alone. Shape: (b, q).
+
+        Rows are left to who adds them up: each is its slope, in ``d_scores``, times the query. None
+        where they are not such products.
+        """
+        return None
+
     def backward_summed(
         self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
     ) -> tuple[MatchGradients, Tensor | None] | None:

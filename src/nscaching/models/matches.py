@@ -42,6 +42,13 @@ class Dot(Match):
         d_query, rows = _dot_backward(query.vectors, table, ids, d_scores, query.places)
         return MatchGradients(d_query, None, rows)
 
+    def backward_products(
+        self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor
+    ) -> Tensor | None:
+        """One weighted sum; the gradient of a row is its slope times the query."""
+        d_query: Tensor = _dot_query_sums(table, ids, d_scores)
+        return d_query
+
     def backward_summed(
         self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
     ) -> tuple[MatchGradients, Tensor | None] | None:
@@ -161,9 +168,15 @@ def _plain_dot_backward(
     query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, places: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     query = query if places is None else query[places]
+    d_query = _plain_dot_query_sums(table, ids, d_scores)
     d_scores = d_scores.masked_fill(ids < 0, 0)
-    d_query = torch.bmm(d_scores.unsqueeze(1), rows_of(table, ids.clamp_min(0))).squeeze(1)
     return d_query, (d_scores.unsqueeze(2) * query.unsqueeze(1)).flatten(0, 1)
+
+
+def _plain_dot_query_sums(table: Tensor, ids: Tensor, d_scores: Tensor) -> Tensor:
+    """Return the gradient of queries. Shapes: (n, q), (b, k), (b, k) -> (b, q)."""
+    d_scores = d_scores.masked_fill(ids < 0, 0)
+    return torch.bmm(d_scores.unsqueeze(1), rows_of(table, ids.clamp_min(0))).squeeze(1)
 
 
 def _plain_dot_backward_summed(
@@ -249,19 +262,20 @@ _dot_forward = register(
     lambda query, table, ids, places: plain_forward(
         Dot(), Query(query, places=places).gathered(), table, ids
     ),
-    cpu="match_cpu:dot_forward",
+    cpu="dot_cpu:dot_forward",
     gpu="match_gpu:dot_forward",
 )
 _dot_backward = register(
     "dot_backward",
     _plain_dot_backward,
-    cpu="match_cpu:dot_backward",
+    cpu="dot_cpu:dot_backward",
     gpu="match_gpu:dot_backward",
 )
+_dot_query_sums = register("dot_query_sums", _plain_dot_query_sums, cpu="dot_cpu:dot_query_sums")
 _dot_backward_summed = register(
     "dot_backward_summed",
     _plain_dot_backward_summed,
-    cpu="match_cpu:dot_backward_summed",
+    cpu="dot_cpu:dot_backward_summed",
     gpu="match_gpu:dot_backward_summed",
 )
 _distance_forward = register(

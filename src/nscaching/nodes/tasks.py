@@ -24,16 +24,19 @@ MOST_CLASSES = 20
 
 
 def classify_nodes(
-    vectors: np.ndarray, labels: Labels, *, shares: Sequence[float] = SHARES, **how: Any
+    vectors: np.ndarray,
+    labels: Labels,
+    *,
+    shares: Sequence[float] = SHARES,
+    draws: int = 5,
+    seed: int = 0,
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Fit a logistic regression on a share of the labelled nodes and test it on the others.
 
-    ``how`` are ``draws`` and ``seed``. Returns
-    ``share -> "micro_f1" and "macro_f1" -> "mean" and "std"`` over the draws.
+    Returns ``share -> "micro_f1" and "macro_f1" -> "mean" and "std"`` over the draws.
     """
-    return means_and_deviations(
-        classification_scores(vectors, labels, shares=shares, **how), shares
-    )
+    scores = classification_scores(vectors, labels, shares=shares, draws=draws, seed=seed)
+    return means_and_deviations(scores, shares)
 
 
 def means_and_deviations(

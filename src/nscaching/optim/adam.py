@@ -19,7 +19,15 @@ from torch import Tensor
 
 from nscaching.kernels.registry import CPU, GPU, compiled_for
 from nscaching.kernels.threads import as_many_threads_as_pay
-from nscaching.optim.base import Copy, Gradients, Optimizer, RowGradients, blocks, joined
+from nscaching.optim.base import (
+    Copy,
+    Gradients,
+    Optimizer,
+    RowGradients,
+    blocks,
+    joined,
+    joined_products,
+)
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -120,7 +128,7 @@ class Adam(Optimizer):
         return self._deferred.get(name, 1) > 1
 
     def catch_up(self, name: str, ids: Tensor) -> None:
-        """Bring rows to the present step; ids may repeat.
+        """Bring rows to the present step; ids may repeat, and -1 is padding.
 
         Int8 copies follow in the next step, in which these rows are expected to have a gradient.
         """
@@ -171,13 +179,23 @@ class Adam(Optimizer):
         root = square.sqrt() / (1 - BETA2**step) ** 0.5 + EPSILON
         table[rows] -= self.lr * self.lr_factor / (1 - BETA1**step) * mean / root
 
+    def takes_products(self, name: str) -> bool:
+        """Tell whether gradients of a table need not be written out: they may have slopes."""
+        return self._on_cpu
+
     def _step_on_cpu(self, name: str, parts: list[RowGradients]) -> None:
+        from nscaching.kernels.row_sums_cpu import as_gradient
+
         period = 0 if self.lazy else self._deferred.get(name, 1)
         table = self.tables[name]
-        ids = torch.cat([part.ids_in(table) for part in parts])
-        first, *others = (part.rows.contiguous() for part in parts)
-        second = others[0] if len(others) == 1 else torch.cat([first[:0], *others])
-        self._move(name, ids, int(self.count) % max(period, 1), period, (first, second))
+        written = [part for part in parts if part.slopes is None]
+        products = joined_products([part for part in parts if part.slopes is not None], table)
+        ids = torch.cat([part.ids_in(table) for part in (*written, products)])
+        first, *others = [part.rows for part in written] or [table[:0]]
+        second = torch.cat(others) if len(others) > 1 else others[0] if others else table[:0]
+        assert products.slopes is not None
+        gradient = as_gradient(first, second, products.slopes, products.rows, products.places)
+        self._move(name, ids, int(self.count) % max(period, 1), period, gradient)
 
     def _move(
         self,
@@ -185,26 +203,25 @@ class Adam(Optimizer):
         ids: Tensor,
         phase: int,
         period: int,
-        gradient: tuple[Tensor, Tensor] | None = None,
+        gradient: tuple[np.ndarray, ...] | None = None,
     ) -> None:
-        from nscaching.kernels.adam_cpu import gather_rows, move
+        from nscaching.kernels.adam_cpu import move
+        from nscaching.kernels.row_sums_cpu import listed_rows, no_gradient
 
-        nothing = self.tables[name][:0]
-        first, second = (part.numpy() for part in gradient or (nothing, nothing))
-        slot, rows = self._mark[name].numpy(), np.empty(len(ids), dtype=np.int64)
-        rows = rows[: gather_rows(ids.numpy(), first, second, slot, rows)]
+        table, slot = self.tables[name], self._mark[name].numpy()
+        following, rows = listed_rows(ids, slot)
         copy = self.int8_copy(name)
-        with as_many_threads_as_pay(self.tables[name].numel()):
+        with as_many_threads_as_pay(table.numel()):
             move(
-                self.tables[name].numpy(),
+                table.numpy(),
                 self.mean[name].numpy(),
                 self.square[name].numpy(),
                 self._since[name].numpy(),
                 self._moved[name].numpy(),
                 slot,
                 rows,
-                first,
-                second,
+                following,
+                gradient or no_gradient(table),
                 copy.values.numpy(),
                 copy.scale.numpy(),
                 self._fading,
@@ -226,7 +243,7 @@ class Adam(Optimizer):
         adam_gpu.begin(self.count, self._scalars, self.lr, self.lr_scale, logs)
         for name, parts in gradients.items():
             gradient, mark = self._gradient[name], self._mark[name]
-            for ids, rows in parts:
+            for ids, rows, *_ in map(RowGradients.written_out, parts):
                 if ids is None:
                     gradient.add_(rows)
                     mark.copy_(self.count.expand_as(mark))
@@ -255,7 +272,6 @@ class Adam(Optimizer):
     def _lazy_step(self, name: str, parts: list[RowGradients]) -> None:
         """Move the rows with a gradient, with plain torch."""
         ids, rows = joined(parts, self.tables[name])
-        assert ids is not None
         touched, place = torch.unique(ids, return_inverse=True)
         table = self.tables[name]
         gradient = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)

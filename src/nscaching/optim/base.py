@@ -27,10 +27,16 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 class RowGradients(NamedTuple):
-    """The gradient of some rows of a table, or of all of them."""
+    """The gradient of some rows of a table, or of all of them.
+
+    With ``slopes`` it is not written out: the rows are k slopes each times q vectors, as those of
+    the candidates of a dot product are. Ids of -1 are padding then.
+    """
 
     ids: Tensor | None  #: (m,), may repeat, their gradients add up; None: all rows, in order
-    rows: Tensor  #: (m, width)
+    rows: Tensor  #: (m, width), or the vectors (v, width)
+    slopes: Tensor | None = None  #: (q, k), m = q k
+    places: Tensor | None = None  #: (q,): which vectors they are; all, in their order, by default
 
     def ids_in(self, table: Tensor) -> Tensor:
         """Return the ids, also where the gradient is of all rows."""
@@ -38,24 +44,58 @@ class RowGradients(NamedTuple):
             return self.ids
         return torch.arange(len(table), device=table.device)
 
+    def written_out(self) -> RowGradients:
+        """Return the gradient with a row per id, and without padding."""
+        if self.slopes is None or self.ids is None:
+            return self
+        vectors = self.rows if self.places is None else self.rows[self.places]
+        rows = (self.slopes.unsqueeze(2) * vectors.unsqueeze(1)).flatten(0, 1)
+        there = self.ids >= 0
+        return RowGradients(self.ids[there], rows[there])
+
     def add_to(self, table: Tensor) -> None:
         """Add the gradient to a table of zeros, in place."""
-        if self.ids is None:
-            table.add_(self.rows)
+        ids, rows, *_ = self.written_out()
+        if ids is None:
+            table.add_(rows)
         else:
-            table.index_add_(0, self.ids, self.rows)
+            table.index_add_(0, ids, rows)
 
 
 #: For each table the parts of its gradient, which add up.
 Gradients = dict[str, list[RowGradients]]
 
 
-def joined(parts: list[RowGradients], table: Tensor) -> RowGradients:
-    """Return parts of a gradient as one."""
+def joined(parts: list[RowGradients], table: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the ids and the rows of all parts of a gradient, written out."""
+    parts = [part.written_out() for part in parts]
     if len(parts) == 1:
-        return RowGradients(parts[0].ids_in(table), parts[0].rows)
+        return parts[0].ids_in(table), parts[0].rows
     ids = torch.cat([part.ids_in(table) for part in parts])
-    return RowGradients(ids, torch.cat([part.rows for part in parts]))
+    return ids, torch.cat([part.rows for part in parts])
+
+
+def joined_products(parts: list[RowGradients], table: Tensor) -> RowGradients:
+    """Return parts that have slopes as one; vectors that several of them have are there once."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return RowGradients(torch.empty(0, dtype=torch.int64), table[:0], table[:0])
+    vectors: list[Tensor] = []
+    starts: dict[tuple[int, int], int] = {}
+    slopes, places, count = [], [], 0
+    for part in parts:
+        assert part.slopes is not None
+        key = part.rows.data_ptr(), len(part.rows)
+        if key not in starts:
+            starts[key] = count
+            vectors.append(part.rows)
+            count += len(part.rows)
+        own = torch.arange(len(part.slopes)) if part.places is None else part.places
+        places.append((own + starts[key]).repeat_interleave(part.slopes.shape[1]))
+        slopes.append(part.slopes.reshape(-1, 1))
+    ids = torch.cat([part.ids for part in parts if part.ids is not None])
+    return RowGradients(ids, torch.cat(vectors), torch.cat(slopes), torch.cat(places))
 
 
 class Optimizer(ABC):
@@ -108,6 +148,10 @@ class Optimizer(ABC):
         """Tell whether gradients of rows are added up by the optimiser, without such a table."""
         return False
 
+    def takes_products(self, name: str) -> bool:
+        """Tell whether gradients of a table need not be written out: they may have slopes."""
+        return False
+
     def int8_copy(self, name: str) -> Int8Table:
         """Return the int8 copy of a table, or an empty one."""
         copy = self.copies.get(name)
@@ -128,7 +172,7 @@ class Optimizer(ABC):
         return False
 
     def catch_up(self, name: str, ids: Tensor) -> None:  # noqa: B027
-        """Bring rows to the present step; ids may repeat."""
+        """Bring rows to the present step; ids may repeat, and -1 is padding."""
 
     def catch_up_all(self) -> None:  # noqa: B027
         """Bring every row to the present step."""

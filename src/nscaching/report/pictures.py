@@ -40,7 +40,8 @@ def write_svg(
     path = Path(path)
     if path.suffix.lower() != ".svg":
         raise UserError(f"Pictures are written as SVG: end {path.name} in .svg.")
-    return write_text(path, svg(pictures, title=title, columns=columns))
+    write_text(path, svg(pictures, title=title, columns=columns))
+    return path
 
 
 def svg(pictures: Sequence[Picture], *, title: str = "", columns: int = 2) -> Html:

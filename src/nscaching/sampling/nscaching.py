@@ -24,6 +24,7 @@ from nscaching.kernels.hashing import new_seed
 from nscaching.kernels.registry import CPU, compiled_for, register
 from nscaching.models import BatchQueries, Int8Table, Side
 from nscaching.sampling.base import (
+    PADDING,
     Batch,
     Candidates,
     Queries,
@@ -32,7 +33,7 @@ from nscaching.sampling.base import (
     answered,
     even_weights,
 )
-from nscaching.sampling.cache import PADDING, Cache, repeats
+from nscaching.sampling.cache import Cache, repeats
 from nscaching.sampling.int8_update import Int8Update
 from nscaching.sampling.options import CacheOptions, SamplerOptions
 from nscaching.sampling.softmax import log_weights
@@ -47,8 +48,17 @@ class NSCachingSampler(Sampler):
     both_sides_possible = True
     own_options = frozenset(
         (
-            *CacheOptions.names(),
-            *("preset", "alpha1", "lazy", "pool", "int8", "importance", "nu", "cache_memory"),
+            *(
+                *CacheOptions.names(),
+                "preset",
+                "alpha1",
+                "lazy",
+                "pool",
+                "int8",
+                "importance",
+                "nu",
+            ),
+            "cache_memory",
         )
     )
 
@@ -61,10 +71,11 @@ class NSCachingSampler(Sampler):
         both_sides: bool = False,
     ) -> None:
         super().__init__(graph, options, device, both_sides=both_sides)
-        self._pairs = graph.rows
+        pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
+        self._pairs = pairs
         self.caches = {
-            side: self._make_cache(len(self._pairs[side].offsets) - 1, graph.num_entities)
-            for side in Side
+            side: self._make_cache(len(pair.offsets) - 1, graph.num_entities)
+            for side, pair in pairs.items()
         }
         self._updating = torch.tensor(True)  # on the host, and part of the state
         self._seeds = torch.zeros(2, dtype=torch.int64, device=device)
@@ -84,17 +95,17 @@ class NSCachingSampler(Sampler):
     @cached_property
     def anchor(self) -> dict[Side, Tensor]:
         """The entity that each row is about, int32 (rows,)."""
-        return {side: _ids(self._pairs[side].anchor, self.device) for side in Side}
+        return {side: _ids(pair.anchor, self.device) for side, pair in self._pairs.items()}
 
     @cached_property
     def relation(self) -> dict[Side, Tensor]:
         """The relation that each row is about, int32 (rows,)."""
-        return {side: _ids(self._pairs[side].relation, self.device) for side in Side}
+        return {side: _ids(pair.relation, self.device) for side, pair in self._pairs.items()}
 
     @cached_property
     def row_of_triple(self) -> dict[Side, Tensor]:
         """The row of each training triple, int32 (triples,)."""
-        return {side: _ids(self._pairs[side].of_triple, self.device) for side in Side}
+        return {side: _ids(pair.of_triple, self.device) for side, pair in self._pairs.items()}
 
     def _make_cache(self, rows: int, num_entities: int) -> Cache:
         options = self.options
@@ -288,7 +299,7 @@ class NSCachingSampler(Sampler):
     def state(self) -> dict[str, Tensor]:
         """Return ids and scores of both caches, and whether this epoch updates them."""
         parts = {
-            f"{side.word}_{part}": getattr(cache, part)
+            f"{side.name.lower()}_{part}": getattr(cache, part)
             for side, cache in self.caches.items()
             for part in cache.parts
         }

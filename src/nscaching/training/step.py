@@ -109,9 +109,9 @@ class TrainingStep:
     def _catch_up(self, batch: Batch, candidates: Candidates, refused: Tensor | None) -> None:
         """Bring the entity rows that the step reads to the present step."""
         if self.optimizer.is_deferred("entity"):
-            ids = [batch.heads, batch.tails, candidates.negatives.reshape(-1).clamp_min(0)]
+            ids = [batch.heads, batch.tails, candidates.negatives.reshape(-1)]
             if refused is not None:
-                ids.append(refused.reshape(-1).clamp_min(0))
+                ids.append(refused.reshape(-1))
             if candidates.pool is not None:
                 ids.append(candidates.pool)
             self.optimizer.catch_up("entity", torch.cat(ids))
@@ -199,7 +199,13 @@ class TrainingStep:
     ) -> tuple[MatchGradients, list[RowGradients]]:
         """Return the gradients of queries, and of the rows of those entities."""
         match, table = self.model.match, self.model.entity
-        if ids.shape[1] > self.summed_from and not self.optimizer.adds_rows_up("entity"):
+        few = ids.shape[1] <= self.summed_from
+        if few and self.optimizer.takes_products("entity"):
+            d_query = match.backward_products(query, table, ids, d_scores)
+            if d_query is not None:
+                products = RowGradients(ids.reshape(-1), query.vectors, d_scores, query.places)
+                return MatchGradients(d_query, None, table[:0]), [products]
+        if not few and not self.optimizer.adds_rows_up("entity"):
             into = self._gradient_table()
             summed = match.backward_summed(query, table, ids, d_scores, into)
             if summed is not None:

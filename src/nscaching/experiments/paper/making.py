@@ -121,7 +121,8 @@ def named_traces(
 
 
 def _named(graph: KnowledgeGraph, place: int) -> str:
-    return "\t".join(graph.named(graph.train[place].tolist()))
+    head, relation, tail = graph.train[place].tolist()
+    return "\t".join([graph.entities[head], graph.relations[relation], graph.entities[tail]])
 
 
 def search_row(
@@ -329,8 +330,7 @@ def variance_row(settings: dict[str, Any], graph: KnowledgeGraph, progress: Prog
 def cached_negatives(graph: KnowledgeGraph, sampler: NSCachingSampler) -> Ids:
     """Return the triples that the caches hold, without those that are facts. Shape: (n, 3)."""
     parts = []
-    for side in Side:
-        rows = graph.rows[side]
+    for side, rows in ((Side.HEAD, graph.rows.head), (Side.TAIL, graph.rows.tail)):
         held = sampler.caches[side].ids.cpu().numpy().astype(np.int64)
         size = held.shape[1]
         anchor, relation = (np.repeat(each, size) for each in (rows.anchor, rows.relation))

@@ -1,7 +1,8 @@
 """What happens inside a run: counters of its negatives, cache rows by name, gradient norms."""
 
 from nscaching.training.tracing.gradients import GradientNorms
+from nscaching.training.tracing.options import TraceOptions
 from nscaching.training.tracing.snapshots import norms_of_negatives
-from nscaching.training.tracing.tracer import TraceOptions, Tracer
+from nscaching.training.tracing.tracer import Tracer
 
 __all__ = ["GradientNorms", "TraceOptions", "Tracer", "norms_of_negatives"]

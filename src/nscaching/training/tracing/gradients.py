@@ -50,7 +50,8 @@ class BatchNorms:
     def _squared(self, name: str, parts: list[RowGradients]) -> Tensor:
         """Return the squared norm of the rows, those of the same id added up before."""
         whole = next((part.rows.clone() for part in parts if part.ids is None), None)
-        some = [(part.ids, part.rows) for part in parts if part.ids is not None]
+        rest = (part.written_out() for part in parts if part.ids is not None)
+        some = [(part.ids, part.rows) for part in rest if part.ids is not None]
         ids = torch.cat([ids for ids, _ in some]) if some else None
         if whole is not None:
             for place, rows in some:

@@ -1,0 +1,161 @@
+"""Dot products on the CPU: forward and backward fused with the gather, as Numba loops.
+
+The functions at the end are the CPU forms that the registry names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import prange
+from torch import Tensor
+
+from nscaching.kernels.int8_cpu import AHEAD, dot_rows
+from nscaching.kernels.llvm import fetch_row
+from nscaching.kernels.match_cpu import QUERIES_AHEAD, fetch_later, scores_of
+from nscaching.kernels.numba_tools import (
+    Array,
+    arrays,
+    exact_inline,
+    inline,
+    parallel,
+    unless_padding,
+)
+
+#: Places of queries that are all there are.
+_ALL = torch.empty(0, dtype=torch.int64)
+
+
+@inline
+def _own(places: Array, i: int) -> Any:
+    """Return where the vector of a query is."""
+    return places[i] if places.shape[0] > 0 else i
+
+
+@parallel
+def _dot_forward(query: Array, places: Array, table: Array, ids: Array, scores: Array) -> None:
+    for place in prange(ids.shape[0]):
+        i: Any = np.int64(place)  # prange counts unsigned, and unsigned plus signed is a float
+        fetch_later(table, ids, i)
+        fetch_row(query, _own(places, min(i + QUERIES_AHEAD, ids.shape[0] - 1)))
+        dot_rows(query[_own(places, i)], table, ids[i], scores[i])
+        for j in range(ids.shape[1]):
+            scores[i, j] = unless_padding(scores[i, j], ids[i, j])
+
+
+@parallel
+def _dot_backward(
+    query: Array, places: Array, table: Array, ids: Array, d_scores: Array, d_query: Array,
+    rows: Array,
+) -> None:  # fmt: skip
+    k, width = ids.shape[1], query.shape[1]
+    for place in prange(ids.shape[0]):
+        i: Any = np.int64(place)
+        own = query[_own(places, i)]
+        fetch_later(table, ids, i)
+        d_query[i] = 0
+        for j in range(k):
+            entity = max(ids[i, j], 0)
+            slope = d_scores[i, j] if ids[i, j] >= 0 else np.float32(0)
+            row = i * k + j
+            for d in range(width):
+                d_query[i, d] += slope * table[entity, d]
+                rows[row, d] = slope * own[d]
+
+
+@parallel
+def _query_sums(table: Array, ids: Array, d_scores: Array, d_query: Array) -> None:
+    k, width = ids.shape[1], table.shape[1]
+    for place in prange(ids.shape[0]):
+        i: Any = np.int64(place)
+        fetch_later(table, ids, i)
+        d_query[i] = 0
+        for j in range(k):
+            if j + AHEAD < k:
+                fetch_row(table, max(ids[i, j + AHEAD], 0))
+            entity, slope = ids[i, j], d_scores[i, j]
+            if entity >= 0:
+                for d in range(width):
+                    d_query[i, d] += slope * table[entity, d]
+
+
+@exact_inline
+def _by_entity(ids: Array, starts: Array, order: Array) -> int:
+    """Sort places by their entity; return how many entities there are before the padding.
+
+    ``starts`` (n + 1,) becomes where each entity's places begin in ``order`` (q k,).
+    """
+    for i in range(ids.shape[0]):
+        if ids[i] >= 0:
+            starts[ids[i] + 1] += 1
+    for e in range(starts.shape[0] - 1):
+        starts[e + 1] += starts[e]
+    for i in range(ids.shape[0]):
+        if ids[i] >= 0:
+            order[starts[ids[i]]] = i
+            starts[ids[i]] += 1
+    for e in range(starts.shape[0] - 1, 0, -1):
+        starts[e] = starts[e - 1]
+    starts[0] = 0
+    return starts[starts.shape[0] - 1]
+
+
+@parallel
+def _entity_sums(
+    query: Array, d_scores: Array, k: int, touched: Array, starts: Array, order: Array, rows: Array
+) -> None:
+    width = query.shape[1]
+    for u in prange(touched.shape[0]):
+        rows[u] = 0
+        for place in range(starts[touched[u]], starts[touched[u] + 1]):
+            question, slope = order[place] // k, d_scores[order[place]]
+            for d in range(width):
+                rows[u, d] += slope * query[question, d]
+
+
+# The forms that the registry names ---------------------------------------------------------------
+
+
+def dot_forward(query: Tensor, table: Tensor, ids: Tensor, places: Tensor | None) -> Tensor:
+    """Score candidates by the dot product. Shapes: (m, q), (n, q), (b, k), (b,) -> (b, k)."""
+    return scores_of(_dot_forward, ids, query, _ALL if places is None else places, table)
+
+
+def dot_backward(
+    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, places: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of queries (b, q) and of the candidates' rows (b k, q)."""
+    d_query = torch.empty(len(ids), query.shape[1])
+    rows = torch.empty(ids.numel(), table.shape[1])
+    given = (query, _ALL if places is None else places, table, ids, d_scores)
+    _dot_backward(*arrays(*given, d_query, rows))
+    return d_query, rows
+
+
+def dot_query_sums(table: Tensor, ids: Tensor, d_scores: Tensor) -> Tensor:
+    """Return the gradient of queries. Shapes: (n, q), (b, k), (b, k) -> (b, q)."""
+    d_query = torch.empty(len(ids), table.shape[1])
+    _query_sums(*arrays(table, ids, d_scores, d_query))
+    return d_query
+
+
+def dot_backward_summed(
+    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return the gradient of queries, the distinct ids, and the gradients of their rows."""
+    d_query = dot_query_sums(table, ids, d_scores)
+    flat = ids.reshape(-1).contiguous().numpy()
+    starts = np.zeros(len(table) + 1, dtype=np.int64)
+    order = np.empty(flat.size, dtype=np.int64)
+    _by_entity(flat, starts, order)
+    touched = np.flatnonzero(np.diff(starts))
+    rows = torch.empty(len(touched), table.shape[1])
+    slopes = d_scores.contiguous().numpy().reshape(-1)
+    _entity_sums(query.numpy(), slopes, ids.shape[1], touched, starts, order, rows.numpy())
+    distinct = torch.from_numpy(touched)
+    if into is not None:
+        into.index_add_(0, distinct, rows)
+        return d_query, None, into
+    return d_query, distinct, rows
