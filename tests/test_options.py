@@ -7,20 +7,21 @@ import yaml
 from nscaching.errors import UserError
 from nscaching.losses import LossOptions
 from nscaching.models import SCORING, ScoringOptions
-from nscaching.options import Options, option
+from nscaching.options import OptionGroup, Options
 from nscaching.sampling import SAMPLERS, SamplerOptions
 
 INF, NAN = math.inf, math.nan
+option = OptionGroup("G")
 
 
 @dataclass(kw_only=True)
 class Example(Options):
-    colour: str = option("red", "A choice.", group="G", choices=("red", "green"))
-    size: int = option(3, "A whole number.", group="G", low=1, high=9)
-    rate: float = option(0.5, "A share.", group="G", above=0, below=1)
-    heat: float = option(1.0, "May be infinite.", group="G", low=0, infinite=True)
-    name: str | None = option(None, "May be left out.", group="G")
-    quiet: bool = option(False, "A switch.", group="G")
+    colour: str = option("red", "A choice.", choices=("red", "green"))
+    size: int = option(3, "A whole number.", low=1, high=9)
+    rate: float = option(0.5, "A share.", above=0, below=1)
+    heat: float = option(1.0, "May be infinite.", low=0, infinite=True)
+    name: str | None = option(None, "May be left out.")
+    quiet: bool = option(False, "A switch.")
 
 
 def example(**values):

@@ -7,6 +7,7 @@ place and the remedy. The command line prints the sentence and exits with code 2
 from __future__ import annotations
 
 import difflib
+import shlex
 import signal
 from collections.abc import Iterable
 
@@ -56,6 +57,12 @@ RESUME_OR_REPLACE = (
     "Resume it (--resume, resume=True), replace it (--overwrite, overwrite=True), or "
     + CHOOSE_ANOTHER
 )
+
+
+def resume_command(verb: str, out: object) -> str:
+    """Return the command that resumes what is in a folder, as a shell takes it."""
+    return shlex.join(["nscaching", verb, "--resume", "--out", str(out)])
+
 
 #: With more names than this only those that begin alike and are about as long are compared.
 _MANY_NAMES = 20_000

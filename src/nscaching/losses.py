@@ -21,7 +21,7 @@ from torch.nn.functional import pad, softplus
 from nscaching.kernels.registry import register
 from nscaching.models.match import Match, MatchGradients, Query, fast_products
 from nscaching.models.matches import Dot
-from nscaching.options import Options, option
+from nscaching.options import OptionGroup, Options
 
 #: Bytes of logits over all entities that are held at once.
 LOGIT_BYTES = 1 << 28
@@ -256,41 +256,35 @@ LOSSES: dict[str, Callable[[LossOptions], Loss]] = {
 
 #: What the option takes: a loss that is added to the registry is found.
 _CHOICES: ChainMap[str, Any] = ChainMap({"auto": None}, LOSSES)
+_model = OptionGroup("Model")
 
 
 @dataclass(kw_only=True)
 class LossOptions(Options):
     """What the training minimises."""
 
-    loss: str = option(
+    loss: str = _model(
         "auto",
         "Loss; auto is margin for TransE, TransH, TransD and RotatE, logistic for the others.",
-        group="Model",
         choices=_CHOICES,
     )
-    margin: float = option(4.0, "Margin of the margin ranking loss.", group="Model", above=0)
-    offset: float = option(
-        0.0,
-        "Added to the scores in the logistic loss; distances need one, such as 9.",
-        group="Model",
+    margin: float = _model(4.0, "Margin of the margin ranking loss.", above=0)
+    offset: float = _model(
+        0.0, "Added to the scores in the logistic loss; distances need one, such as 9."
     )
-    label_smoothing: float = option(
+    label_smoothing: float = _model(
         0.0,
         "Share of the target that the softmax loss spreads over all candidates.",
-        group="Model",
         low=0,
         below=1,
     )
-    l2: float | None = option(
+    l2: float | None = _model(
         None,
         "L2 penalty lambda, a weight decay lambda * batch / |train|; default 0.1 for the semantic "
         "models with the logistic loss, else 0.",
-        group="Model",
         low=0,
     )
-    n3: float = option(
-        0.0, "N3 penalty: cubed norms of the rows of a batch, times this.", group="Model", low=0
-    )
+    n3: float = _model(0.0, "N3 penalty: cubed norms of the rows of a batch, times this.", low=0)
 
     def loss_name(self, usual: str) -> str:
         """Return the loss; ``usual`` is what the scoring function is normally trained with."""

@@ -1,6 +1,6 @@
 """Options as data: one declaration gives the default, the check, the help and the flag.
 
-A package declares its options as a dataclass whose fields are made by :func:`option`;
+A package declares its options as a dataclass whose fields an :class:`OptionGroup` makes;
 :class:`nscaching.training.TrainConfig` inherits them all. The configuration file, the keyword
 arguments in Python and the flags of the command line are therefore the same thing.
 """
@@ -33,27 +33,33 @@ T = TypeVar("T")
 OptionsT = TypeVar("OptionsT", bound="Options")
 
 
-def option(
-    default: T,
-    help: str,
-    *,
-    group: str,
-    choices: Collection[str] = (),
-    low: float | None = None,
-    above: float | None = None,
-    high: float | None = None,
-    below: float | None = None,
-    infinite: bool = False,
-) -> T:
-    """Declare one option: its default, its sentence, and the values it may take.
+class OptionGroup:
+    """Declares the fields of options that stand together in the help of a command."""
 
-    ``low`` and ``high`` are inclusive bounds, ``above`` and ``below`` exclusive ones; ``infinite``
-    lets a float be ``inf``. ``choices`` is read when a value is checked: a registry
-    that fills later may be given.
-    """
-    bounds = {"low": low, "above": above, "high": high, "below": below, "infinite": infinite}
-    metadata = {"help": help, "group": group, "choices": choices, **bounds}
-    return dataclasses.field(default=default, metadata=metadata)
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(
+        self,
+        default: T,
+        help: str,
+        *,
+        choices: Collection[str] = (),
+        low: float | None = None,
+        above: float | None = None,
+        high: float | None = None,
+        below: float | None = None,
+        infinite: bool = False,
+    ) -> T:
+        """Declare one option: its default, its sentence, and the values it may take.
+
+        ``low`` and ``high`` are inclusive bounds, ``above`` and ``below`` exclusive ones;
+        ``infinite`` lets a float be ``inf``. ``choices`` is read when a value is checked: a
+        registry that fills later may be given.
+        """
+        bounds = {"low": low, "above": above, "high": high, "below": below, "infinite": infinite}
+        metadata = {"help": help, "group": self.name, "choices": choices, **bounds}
+        return dataclasses.field(default=default, metadata=metadata)
 
 
 class Options:

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+import nscaching as ns
 from nscaching.artefacts import MARKER
 
 from .helpers import complaint, invoke
@@ -66,3 +67,17 @@ def test_a_run_that_was_killed_while_it_was_written_is_no_damage(copy, tmp_path)
     shutil.copytree(copy, tmp_path / "many" / "S" / ".nscaching-new")
     (tmp_path / "many" / "S" / ".nscaching-new" / "config.yaml").unlink()
     assert states(tmp_path / "many", 0)["R"] == "whole"
+
+
+def test_runs_on_a_graph_on_disk_are_checked_with_the_others(tmp_path):
+    pytest.importorskip("duckdb")
+    facts = "".join(f"a{i}\tr\ta{(i + 1) % 20}\n" for i in range(20))
+    (tmp_path / "facts.tsv").write_text(facts)
+    graph = ns.ingest(tmp_path / "facts.tsv", tmp_path / "store")
+    options = {"dim": 4, "epochs": 1, "device": "cpu", "progress": "none"}
+    ns.train(graph, out=tmp_path / "many" / "R", recipe="paper", **options)
+    assert states(tmp_path / "many", 0) == {"R": "whole"}
+    assert "many: folder of runs\n" in invoke("check", tmp_path / "many").stdout
+    model = tmp_path / "many" / "R" / "model.safetensors"
+    model.write_bytes(model.read_bytes()[:-9])
+    assert states(tmp_path / "many", 1)["R"] == "damaged"

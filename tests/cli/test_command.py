@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from nscaching.cli.command import Output, command, printable
-from nscaching.options import Options, option
+from nscaching.options import OptionGroup, Options
 
 from ..training.helpers import train
 from .helpers import invoke
@@ -20,16 +20,16 @@ EVIL = "e\x1b]0;owned\x07\x1b[31m\x9b2J\u202eve"
 class Search(Options):
     """Options of a search."""
 
-    trials: int = option(3, "Trials.", group="Search")
-    select: str = option("mrr", "Metric of the search.", group="Search", choices=("mrr", "mr"))
+    trials: int = OptionGroup("Search")(3, "Trials.")
+    select: str = OptionGroup("Search")("mrr", "Metric of the search.", choices=("mrr", "mr"))
 
 
 @dataclass(kw_only=True)
 class Train(Options):
     """Options of a training."""
 
-    select: str = option("mrr", "Metric of the training.", group="Training")
-    data: str = option("", "Data.", group="Data")
+    select: str = OptionGroup("Training")("mrr", "Metric of the training.")
+    data: str = OptionGroup("Data")("", "Data.")
 
 
 def test_every_option_is_one_flag_and_the_first_of_a_name_counts():

@@ -166,6 +166,15 @@ def test_resuming_skips_what_is_finished_and_does_the_rest(data, tmp_path, train
         ns.compare(out=out, resume=True, dim=5, progress="none")
 
 
+def test_resuming_finds_the_folder_that_the_data_names(data, tmp_path, trained, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = compare(data, "uniform")
+    trained.clear()
+    again = ns.compare(data, resume=True, progress="none")
+    assert trained == []
+    assert again.as_dict() == first.as_dict()
+
+
 def test_a_stopped_comparison_goes_on_to_the_same_end(data, tmp_path, monkeypatch):
     whole = compare(data, "uniform,nscaching,bernoulli", out=tmp_path / "whole")
     train_itself = runner.train

@@ -19,9 +19,8 @@ from nscaching.sampling.cache import (
     _keep,
     _offer,
 )
-from nscaching.sampling.known import KnownPositives
+from nscaching.sampling.known import KnownPositives, draw_uniform
 from nscaching.sampling.nscaching import _sample_rows
-from nscaching.sampling.uniform import draw_uniform
 
 from ..conftest import assert_follows, device_of, graph_of, kernel_forms, random_graph, seeded
 

@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-import torch
 
 import nscaching.report.explorer as explorer
 from nscaching.errors import UserError
@@ -15,7 +14,6 @@ from nscaching.report.explorer import (
     embedded_json,
     estimated_bytes,
     explorer_page,
-    int8_table,
     write_explorer,
 )
 from nscaching.report.explorer_answers import ExplorerAnswers, NameIndex, fold, single_answers
@@ -72,10 +70,15 @@ def test_the_estimate_is_about_the_size(clubs_run, tmp_path):
     assert 0.5 * written < estimated_bytes(clubs_run) < 2.5 * written
 
 
-def test_int8_rows_are_close():
-    rows = np.random.default_rng(0).normal(size=(20, 16)).astype(np.float32)
-    values, scale = int8_table(torch.from_numpy(rows))
-    assert np.abs(values * scale[:, None] - rows).max() <= scale.max() / 2 + 1e-6
+def test_int8_rows_are_close(clubs_run):
+    rows = clubs_run.embeddings()
+    packed = data_of(explorer_page(ExplorerAnswers(clubs_run)))["model"]
+    values, scale = (
+        np.frombuffer(base64.b64decode(packed[name]), kind)
+        for name, kind in (("values", "i1"), ("scale", "<f4"))
+    )
+    gaps = np.abs(values.reshape(rows.shape) * scale[:, None] - rows)
+    assert gaps.max() <= scale.max() / 2 + 1e-6
 
 
 # Finding ------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_other_samplers_have_no_cache_and_traced_ones_show_their_negatives():
 def test_the_evaluation_of_the_run_is_not_made_again(nasty_run, monkeypatch):
     run = train(ring())
     assert run.evaluate("test", ties="pessimistic") is not run.evaluations["test"]
-    monkeypatch.setattr("nscaching.runs.run.rank_triples", pytest.fail)
+    monkeypatch.setattr("nscaching.evaluation.metrics.rank_triples", pytest.fail)
     assert f"{run.summary['test']['mrr']:.3f}" in run_page(run)
 
 
@@ -136,6 +136,8 @@ def test_a_page_that_fails_is_said_and_nothing_else(tmp_path):
     said = []
     assert try_to_write(lambda: 1 / 0, said.append) is None
     assert said == ["No report: division by zero"]
+    assert try_to_write(lambda: next(iter(())), said.append) is None  # an error without words
+    assert said.pop() == "No report: StopIteration"
     run = train(ring(), out=tmp_path / "R")
     blocked = tmp_path / "file"
     blocked.write_text("")

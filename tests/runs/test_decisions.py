@@ -12,6 +12,7 @@ import torch
 import nscaching as ns
 from nscaching import KnowledgeGraph, UserError
 from nscaching.models import Side
+from nscaching.training import Progress
 
 from .test_run import run_of
 
@@ -260,6 +261,15 @@ def test_memory_and_blocks_change_nothing(towns):
     assert towns.config.eval_memory == towns._asker.evidence.memory_mb
 
 
+def test_a_long_discovery_says_so(towns, monkeypatch, capsys):
+    monkeypatch.setattr("nscaching.runs.discover._MANY_SCORES", 1)
+    towns.discover(3, relations="near", progress=Progress("lines"))
+    told = capsys.readouterr().err
+    assert f"questions with {towns.graph.num_entities} candidates each" in told
+    towns.discover(3, progress=Progress("none"))
+    assert capsys.readouterr().err == ""
+
+
 def test_diversity_and_contradictions(towns):
     found = towns.discover(60, per_question=1)
     questions = [(fact.head, fact.relation) for fact in found]
@@ -281,6 +291,9 @@ def test_discovery_of_some_relations_heads_and_tails(towns):
         "town1.2",
     }
     assert {f.tail for f in towns.discover(10, tails="town1.1")} == {"town1.1"}
+    some = {"town1.1", "town2.2", "land1"}
+    found = {fact.triple for fact in towns.discover(5000, heads=some)}
+    assert found == {fact.triple for fact in towns.discover(5000) if fact.head in some}
     with pytest.raises(UserError, match="no relation 'nearby'"):
         towns.discover(3, relations=["nearby"])
     with pytest.raises(UserError, match="n must be at least 1"):

@@ -9,7 +9,7 @@ from nscaching.kernels.hashing import hashed_gumbel, new_seed
 from nscaching.models import Side
 from nscaching.sampling import SAMPLERS, Batch, SamplerOptions, triple_columns
 from nscaching.sampling.cache import PADDING
-from nscaching.sampling.presets import fitted, with_preset
+from nscaching.sampling.options import fitted, with_preset
 from nscaching.sampling.softmax import keep_without_replacement
 
 CPU = torch.device("cpu")

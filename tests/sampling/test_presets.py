@@ -4,7 +4,7 @@ import pytest
 
 from nscaching import UserError
 from nscaching.sampling import SamplerOptions
-from nscaching.sampling.presets import ALL, PRESETS, check_preset, fitted, with_preset
+from nscaching.sampling.options import ALL, PRESETS, check_preset, fitted, with_preset
 
 
 @pytest.mark.parametrize("name", PRESETS)

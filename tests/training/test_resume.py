@@ -147,6 +147,11 @@ def test_a_run_stopped_by_patience_stays_stopped(folder):
     assert again.summary["epochs"] == first.summary["epochs"]
 
 
+def test_a_run_without_a_folder_cannot_be_resumed():
+    with pytest.raises(UserError, match="Name the run to resume with --out"):
+        train(ring(), resume=True)
+
+
 def test_resume_where_there_is_nothing_begins(folder):
     run = train(ring(), out=folder, resume=True, **SETTINGS)
     assert run.summary["epochs"] == 2

@@ -118,10 +118,11 @@ def find_foreign(folder: Path, patterns: Iterable[str]) -> Path | None:
     return None
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically, in UTF-8 and with the line ends as they are."""
+def write_text(path: Path, text: str) -> Path:
+    """Write a text file atomically, in UTF-8 with the line ends as they are; return its path."""
     content = text.encode("utf-8")
     write_atomically(path, lambda temporary: temporary.write_bytes(content), len(content))
+    return path
 
 
 def write_names(path: Path, names: Iterable[str]) -> None:

@@ -27,6 +27,7 @@ from nscaching.nodes.api import compare_methods, make_node_config
 from nscaching.nodes.loading import read_labels
 from nscaching.nodes.tasks import SHARES
 from nscaching.training import Progress
+from nscaching.training.opening import data_name
 from nscaching.training.progress import duration
 
 app = typer.Typer(
@@ -56,8 +57,7 @@ def train(
     if not settings.data:
         raise UserError("Name a graph (cora, citeseer) or an edge list to train on.")
     if out is None:
-        stem = Path(settings.data).name.split(".")[0]
-        out = Path("runs") / f"nodes-{stem}-{settings.model}-{settings.sampler}"
+        out = Path("runs") / f"nodes-{data_name(settings.data)}-{settings.model}-{settings.sampler}"
     embedding = embed_nodes(
         settings.data,
         labels=labels,

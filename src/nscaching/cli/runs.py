@@ -25,7 +25,7 @@ from nscaching.cli.command import (
 )
 from nscaching.errors import shown
 from nscaching.runs.api import load_run, make_config
-from nscaching.runs.checks import Examination, check_folder, examine, missing_extras
+from nscaching.runs.checks import SEVERAL, Examination, check_folder, examine, missing_extras
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.benchmarking import describe_machine, time_run
 from nscaching.training.devices import pick_device
@@ -38,8 +38,9 @@ def check_command(
 ) -> Output:
     """Read every file of a folder and say what is whole; exit code 1 where something is not."""
     found = check_folder(folder)
-    written = f"nscaching {found.version}" if found.version else "nscaching 0.1.0"
-    title = f"{folder}: {found.kind}, written by {shown(written)}"
+    title = f"{folder}: {found.kind}"
+    if found.kind != SEVERAL:  # which anybody may have made
+        title += f", written by nscaching {shown(found.version or '0.1.0')}"
     rows = [(part.name, part.state, part.remark) for part in found.parts]
     ending = "Everything is whole." if found.whole else "Something is damaged."
     listed = table(title, ("", "", ""), rows, texts=(0, 2))

@@ -29,7 +29,7 @@ from nscaching.cli.command import (
 from nscaching.cli.data import file_bars
 from nscaching.distributed.cost import Network, expected_cost, time_step
 from nscaching.distributed.launch import is_main, is_worker, launch
-from nscaching.errors import TrainingInterrupted, UserError, stop_signal
+from nscaching.errors import TrainingInterrupted, UserError, resume_command, stop_signal
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph import reading_progress
 from nscaching.report.markup import thinned, try_to_write
@@ -38,9 +38,8 @@ from nscaching.runs.run import Run
 from nscaching.sampling.shared_rows import row_counts
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
-from nscaching.training.folder import default_out
 from nscaching.training.memory import plan_memory
-from nscaching.training.opening import open_graph
+from nscaching.training.opening import default_out, open_graph
 from nscaching.training.progress import duration
 from nscaching.training.recipes import is_open
 from nscaching.training.tracing.snapshots import Line
@@ -130,7 +129,7 @@ def _resumable(out: Path) -> Iterator[None]:
         if RunFolder(out).is_run():
             said = (
                 "Stopped; what the last checkpoint holds is kept. Resume with:\n"
-                f"  nscaching train --resume --out {out}"
+                f"  {resume_command('train', out)}"
             )
         raise TrainingInterrupted(said, stop_signal(error)) from error
 

@@ -25,9 +25,9 @@ from nscaching.training import sharded_checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
 from nscaching.training.folder import RunFolder
+from nscaching.training.opening import initial_model
 from nscaching.training.placement import Parts, Placement, Tables
 from nscaching.training.sharded_checkpoint import Saver
-from nscaching.training.starting import initial_model
 
 
 class StrataPlacement(Placement):

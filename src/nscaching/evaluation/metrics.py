@@ -8,6 +8,7 @@ difference.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -17,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.artefacts.showing import frame, html_table
-from nscaching.evaluation.ranking import Ranks
+from nscaching.evaluation.ranking import Ranks, rank_triples
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import Floats, Longs
 from nscaching.graph.pairs import CARDINALITIES, contained, ranges
-from nscaching.models import Side
+from nscaching.models import EmbeddingModel, Side
 
 Interval = tuple[float, float]
 
@@ -148,6 +149,16 @@ class RankingReport(RankingMetrics):
     def intervals(self) -> dict[str, Interval]:
         """95 % bootstrap intervals of MRR and Hits@k over both sides, by their usual names."""
         return metric_intervals(fact_values(self.ranks))
+
+    @classmethod
+    def of_split(
+        cls, model: EmbeddingModel, graph: KnowledgeGraph, split: str, **how: Any
+    ) -> RankingReport:
+        """Rank a split with a model; ``how`` is what :func:`rank_triples` takes."""
+        started, triples = time.monotonic(), graph.split(split)
+        ranks = rank_triples(model, graph, triples, **how)
+        seconds = time.monotonic() - started
+        return cls.build(graph, triples, ranks, split=split, seconds=seconds)
 
     @classmethod
     def build(

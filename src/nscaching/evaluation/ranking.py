@@ -30,9 +30,7 @@ class KnownAnswers:
 
     def __init__(self, graph: KnowledgeGraph, others: Integers, side: Side) -> None:
         sizes = self._num_entities, _ = graph.num_entities, graph.num_relations
-        self._pairs = graph.rows.head, pair_rows(others, "head", *sizes)
-        if side is Side.TAIL:
-            self._pairs = graph.rows.tail, pair_rows(others, "tail", *sizes)
+        self._pairs = graph.rows[side], pair_rows(others, side.word, *sizes)
 
     def of(self, anchors: Integers, relations: Integers) -> tuple[Longs, Longs]:
         """Return the answers of questions as (question, entity) lists. Shapes: (b,), (b,)."""
@@ -99,7 +97,7 @@ def rank_triples(
         for start in range(0, len(triples), chunk):
             part = order[start : start + chunk]
             some = triples[part]
-            question, entity = known[side].of(some[:, 2 if side is Side.HEAD else 0], some[:, 1])
+            question, entity = known[side].of(some[:, side.other.column], some[:, 1])
             better, equal, unknown = (count or count_better)(model, side, some, question, entity)
             found = better + 1 + TIES[ties] * equal
             among[part] = graph.num_entities - np.bincount(question, minlength=len(part)) + 1

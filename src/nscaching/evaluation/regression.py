@@ -73,45 +73,31 @@ def fit_curve(
     drawn to zero, and more so: a relation with few facts is like the whole. A number of the score
     that comes out with a negative weight is left out, and the others are fitted without it.
     """
-    made = _fitted(features, relations, true, weights, num_relations, own, expected)
+    order = np.argsort(relations, kind="stable")
+    given = relations[order], true[order].astype(np.float64), weights[order]
+
+    def fitted(features: Features) -> Curve:
+        mean, spread = features.mean(axis=0), features.std(axis=0)
+        spread = np.maximum(spread, _LEAST_SPREAD)  # what hardly varies must not weigh the more
+        scaled = ((features - mean) / spread)[order]
+        ones = np.ones((len(scaled), 1))
+        every, some = np.hstack([ones, scaled]), np.hstack([ones, scaled[:, own]])
+        drawn_to = np.append(0.0, np.broadcast_to(expected, mean.shape) * spread)
+        shared, additions = _newton(every, some, *given, drawn_to, num_relations)
+        added = np.zeros((num_relations, features.shape[1]))
+        added[:, own] = additions[:, 1:] / spread[list(own)]
+        common = shared[1:] / spread
+        return Curve(common, shared[0] + additions[:, 0] - (common + added) @ mean, added)
+
+    made = fitted(features)
     wrong = [place for place in range(len(SCORE_FEATURES)) if made.weights[place] < 0]
     if not wrong:
         return made
     kept = features.copy()
     kept[:, wrong] = 0
-    made = _fitted(kept, relations, true, weights, num_relations, own, expected)
+    made = fitted(kept)
     made.weights[wrong], made.own[:, wrong] = 0, 0
     return made
-
-
-def _fitted(
-    features: Features,
-    relations: Integers,
-    true: Bools,
-    weights: Floats,
-    num_relations: int,
-    own: tuple[int, ...],
-    expected: npt.ArrayLike,
-) -> Curve:
-    mean, spread = features.mean(axis=0), features.std(axis=0)
-    spread = np.maximum(spread, _LEAST_SPREAD)  # what hardly varies must not weigh the more for it
-    scaled = (features - mean) / spread
-    ones = np.ones((len(scaled), 1))
-    order = np.argsort(relations, kind="stable")
-    shared, additions = _newton(
-        np.hstack([ones, scaled])[order],
-        np.hstack([ones, scaled[:, own]])[order],
-        relations[order],
-        true[order].astype(np.float64),
-        weights[order],
-        np.concatenate([[0.0], np.broadcast_to(expected, mean.shape) * spread]),
-        num_relations,
-    )
-    added = np.zeros((num_relations, features.shape[1]))
-    added[:, own] = additions[:, 1:] / spread[list(own)]
-    common = shared[1:] / spread
-    intercepts = shared[0] + additions[:, 0] - (common + added) @ mean
-    return Curve(common, intercepts, added)
 
 
 def _newton(

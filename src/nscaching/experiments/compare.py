@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from nscaching.artefacts.files import write_atomically, write_text
-from nscaching.errors import CHOOSE_ANOTHER, UserError
+from nscaching.errors import CHOOSE_ANOTHER, UserError, resume_command
 from nscaching.evaluation import find_leakage
 from nscaching.experiments.comparison import (
     CompareFolder,
@@ -51,9 +51,9 @@ from nscaching.report.markup import try_to_write
 from nscaching.report.pictures import write_svg
 from nscaching.runs.api import load_run, make_config, merged_options, refuse_both, resumed_config
 from nscaching.sampling import SAMPLERS
-from nscaching.sampling.presets import with_preset
+from nscaching.sampling.options import with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig
-from nscaching.training.opening import named_or_graph
+from nscaching.training.opening import data_name, named_or_graph
 
 #: Epochs where only seconds limit a run.
 _NO_LIMIT = 1_000_000
@@ -103,8 +103,9 @@ def compare(
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     refuse_both(resume, overwrite)
     source = named_or_graph(graph)
-    before = _earlier(out) if resume else None
     common = merged_options(config, options)
+    out = _default_out(source, common) if out is None else Path(out)
+    before = _earlier(out) if resume else None
     if before is not None:
         if source is None and not common.get("data"):
             source = before.data
@@ -124,12 +125,10 @@ def compare(
         for variant in variants
         for given in [{**common, **with_preset(variant.options), "seed": seed}]
     ]
-    if out is None:
-        out = Path("runs") / f"compare-{_stem(first.data)}-{first.scoring}"
     given = {k: _plain(v) for k, v in common.items() if (k, v) != ("epochs", _NO_LIMIT)}
     labels = [variant.label for variant in variants]
     data = None if isinstance(source, KnowledgeGraph) else str(source)
-    comparison = Comparison(Path(out), data, first.scoring, labels, seeds, given, [])
+    comparison = Comparison(out, data, first.scoring, labels, seeds, given, [])
     known = before.runs if before is not None and before.data == data else []
     sweep = CompareSweep(comparison, known, source, entries, resume, overwrite, shown)
     with CompareFolder(out).writing():
@@ -217,7 +216,7 @@ class CompareSweep(Sweep[Entry]):
         super().__init__(entries, progress)
         self.comparison, self.source = comparison, source
         self.resume, self.overwrite = resume, overwrite
-        self.resume_command = f"nscaching compare --resume --out {comparison.out}"
+        self.resume_command = resume_command("compare", comparison.out)
         self.log = TrialLog(comparison.out / "trials.jsonl")
         self._before = {result.run: result for result in known}
         self._took: dict[str, float] = {}  #: seconds of a run, by sampler
@@ -298,7 +297,7 @@ class CompareSweep(Sweep[Entry]):
     def _shown(self, made: Comparison, bands: list[Band]) -> Comparison:
         """Write the picture, where a run validated, the page, and everything as JSON."""
         if bands:
-            title = f"{_stem(self.configurations[0].settings.data)}, {made.scoring}"
+            title = f"{data_name(self.configurations[0].settings.data)}, {made.scoring}"
             write_svg(made.out / "compare.svg", comparison_charts(bands), title=title)
             made = replace(made, picture="compare.svg")
         page = try_to_write(lambda: write_comparison_page(made, bands), self.progress.say)
@@ -329,10 +328,16 @@ class CompareSweep(Sweep[Entry]):
         return found
 
 
-def _earlier(out: str | Path | None) -> Comparison | None:
+def _default_out(source: Source, options: dict[str, Any]) -> Path:
+    """Return the folder a comparison goes to when none is named."""
+    config = make_config(source, options)
+    return Path("runs") / f"compare-{data_name(config.data)}-{config.scoring}"
+
+
+def _earlier(out: Path) -> Comparison | None:
     """Return what an earlier session asked for, and what its trial log says was found."""
-    file = Path(out) / "compare.json" if out is not None else None
-    if file is None or not file.is_file():
+    file = out / "compare.json"
+    if not file.is_file():
         return None
     before = read_comparison(file)
     log = TrialLog(file.with_name("trials.jsonl"))
@@ -352,7 +357,3 @@ def _plain(value: Any) -> Any:
     """Return a value that JSON can hold; an infinite number as text, which options take."""
     infinite = isinstance(value, float) and not math.isfinite(value)
     return str(value) if infinite or isinstance(value, Path) else value
-
-
-def _stem(data: str) -> str:
-    return Path(data).name.split(".")[0] or "graph"

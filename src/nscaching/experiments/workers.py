@@ -21,7 +21,7 @@ from nscaching.experiments.runner import DeviceLost, Executor
 from nscaching.interrupt import interrupts_ignored
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.cuda_graphs import CAPTURE_LOCK
-from nscaching.options import Options, option
+from nscaching.options import OptionGroup, Options
 
 #: How long a scheduler may take to answer.
 _CONNECT_SECONDS = 10.0
@@ -136,28 +136,27 @@ def _answer(place: Place, configuration: Any) -> Any:
         return place.lost(configuration, "it was stopped")
 
 
+_workers = OptionGroup("Workers")
+
+
 @dataclass(kw_only=True)
 class Workers(Options):
     """How many trials are trained at once, and by whom."""
 
-    workers: int = option(1, "Trials trained at once on this machine.", group="Workers", low=1)
-    workers_as: str = option(
+    workers: int = _workers(1, "Trials trained at once on this machine.", low=1)
+    workers_as: str = _workers(
         "auto",
         "How workers are made; auto is threads on a GPU, which they share from one process, and "
         "processes on the CPU.",
-        group="Workers",
         choices=("auto", "processes", "threads"),
     )
-    dask: str | None = option(
-        None,
-        "Train on the workers of this Dask scheduler: its address or scheduler file.",
-        group="Workers",
+    dask: str | None = _workers(
+        None, "Train on the workers of this Dask scheduler: its address or scheduler file."
     )
 
-    processes: int = option(
+    processes: int = _workers(
         1,
         "Processes of a worker's machine that train a trial together, with sharded tables.",
-        group="Workers",
         low=1,
     )
 

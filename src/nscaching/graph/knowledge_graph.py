@@ -14,6 +14,7 @@ import pyarrow as pa
 from nscaching.errors import UserError, nearest_names, shown
 from nscaching.graph.names import SPLITS, Ids, NamedTriples, checked_id, checked_names, encode
 from nscaching.graph.pairs import (
+    PairRows,
     RelationStatistics,
     SideName,
     TrainingRows,
@@ -260,6 +261,11 @@ class KnowledgeGraph:
         """Return the id of a relation by its exact name; one that is given is checked."""
         return self._look_up(relation, self.relation_ids, self.relations, "relation")
 
+    def named(self, triple: Sequence[int]) -> tuple[str, str, str]:
+        """Return the names of a triple of ids."""
+        head, relation, tail = triple
+        return self.entities[head], self.relations[relation], self.entities[tail]
+
     def answers(self, side: SideName, anchor: int, relation: int) -> dict[int, str]:
         """Return what answers (anchor, relation, ?), or (?, relation, anchor) for the side "head".
 
@@ -271,7 +277,7 @@ class KnowledgeGraph:
             triples = self.split(split)
             found = (triples[:, anchor_column] == anchor) & (triples[:, 1] == relation)
             answers.update(dict.fromkeys(triples[found, answer_column].tolist(), split))
-        rows = self.rows.head if side == "head" else self.rows.tail
+        rows: PairRows = getattr(self.rows, side)
         known = rows.completions(np.array([anchor]), np.array([relation]))[1]
         answers.update(dict.fromkeys(known.tolist(), "train"))
         return answers

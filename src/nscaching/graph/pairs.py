@@ -71,8 +71,7 @@ class PairRows:
         return pair, self.answers[place]
 
 
-@dataclass(frozen=True)
-class TrainingRows:
+class TrainingRows(NamedTuple):
     """The rows of both sides: ``head`` for pairs (r, t), ``tail`` for pairs (h, r)."""
 
     head: PairRows

@@ -14,7 +14,7 @@ from nscaching.kernels.hashing import unsigned
 from nscaching.kernels.numba_tools import Array, arrays, exact_parallel
 from nscaching.kernels.threads import as_many_threads_as_pay
 
-#: Draws for a candidate before it is given up; ``sampling/uniform.py`` has the same.
+#: Draws for a candidate before it is given up; ``sampling/known.py`` has the same.
 _TRIES = 17
 #: Numbers handled for one drawn entity, roughly.
 _WORK = 8
@@ -51,7 +51,7 @@ def _draw(
 def draw_uniform(
     seed: Tensor, replaces_head: Tensor, rows: Tensor, known: Any, num_entities: int, count: int
 ) -> Tensor:
-    """Do what :func:`nscaching.sampling.uniform.draw_uniform` says."""
+    """Do what :func:`nscaching.sampling.known.draw_uniform` says."""
     entities = torch.empty(len(rows), count, dtype=torch.int64)
     lists: list[Any] = [np.empty(0, np.int64), np.empty(0, np.int32)] * 2
     if known is not None:

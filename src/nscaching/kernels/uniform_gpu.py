@@ -15,7 +15,7 @@ from torch import Tensor
 from nscaching.kernels.cache_gpu import hashed, stream_of
 
 _BLOCK = 128
-#: Draws for a candidate before it is given up; ``sampling/uniform.py`` has the same.
+#: Draws for a candidate before it is given up; ``sampling/known.py`` has the same.
 _TRIES = 17
 
 
@@ -85,7 +85,7 @@ def _draw(
 def draw_uniform(
     seed: Tensor, replaces_head: Tensor, rows: Tensor, known: Any, num_entities: int, count: int
 ) -> Tensor:
-    """Do what :func:`nscaching.sampling.uniform.draw_uniform` says."""
+    """Do what :func:`nscaching.sampling.known.draw_uniform` says."""
     entities = torch.empty(len(rows), count, dtype=torch.int64, device=rows.device)
     lists = [seed] * 4
     steps = [0, 0]

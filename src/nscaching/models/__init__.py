@@ -18,37 +18,29 @@ from nscaching.models.simple import SimplE
 from nscaching.models.transd import TransD
 from nscaching.models.transe import TransE
 from nscaching.models.transh import TransH
-from nscaching.options import Options, option
+from nscaching.options import OptionGroup, Options
 
 SCORING: dict[str, type[ScoringFunction]] = {
     function.name: function
     for function in (TransE, TransH, TransD, DistMult, ComplEx, SimplE, RotatE, QuatE)
 }
 
+_model = OptionGroup("Model")
+
 
 @dataclass(kw_only=True)
 class ScoringOptions(Options):
     """What is trained."""
 
-    scoring: str = option(
-        "simple",
-        "Scoring function of a triple.",
-        group="Model",
-        choices=SCORING,
-    )
-    dim: int = option(100, "Dimension d of the embedding.", group="Model", low=1)
-    norm: int = option(
-        1, "The p of the distance in TransE, TransH and TransD.", group="Model", low=1, high=2
-    )
-    normalize: bool = option(
+    scoring: str = _model("simple", "Scoring function of a triple.", choices=SCORING)
+    dim: int = _model(100, "Dimension d of the embedding.", low=1)
+    norm: int = _model(1, "The p of the distance in TransE, TransH and TransD.", low=1, high=2)
+    normalize: bool = _model(
         True,
         "Normalise entity vectors in TransE; turn it off with the softmax loss and with Self-Adv.",
-        group="Model",
     )
-    reciprocal: bool = option(
-        False,
-        "Reciprocal relations: a second row per relation answers the questions for heads.",
-        group="Model",
+    reciprocal: bool = _model(
+        False, "Reciprocal relations: a second row per relation answers the questions for heads."
     )
 
     def build_scoring(self) -> ScoringFunction:

@@ -8,6 +8,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+from nscaching.graph.pairs import SideName
 from nscaching.models.base import ScoringFunction
 from nscaching.models.int8 import HalfTable, Int8Table
 from nscaching.models.match import Match, Query, block_floats, fast_products, rows_of
@@ -20,6 +21,21 @@ class Side(IntEnum):
 
     HEAD = 0
     TAIL = 1
+
+    @property
+    def other(self) -> Side:
+        """The side of the anchor."""
+        return Side(1 - self)
+
+    @property
+    def column(self) -> int:
+        """Where its entities stand in triples."""
+        return 2 * self
+
+    @property
+    def word(self) -> SideName:
+        """Its name in words."""
+        return "head" if self is Side.HEAD else "tail"
 
 
 class EmbeddingModel:

@@ -24,19 +24,16 @@ MOST_CLASSES = 20
 
 
 def classify_nodes(
-    vectors: np.ndarray,
-    labels: Labels,
-    *,
-    shares: Sequence[float] = SHARES,
-    draws: int = 5,
-    seed: int = 0,
+    vectors: np.ndarray, labels: Labels, *, shares: Sequence[float] = SHARES, **how: Any
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Fit a logistic regression on a share of the labelled nodes and test it on the others.
 
-    Returns ``share -> "micro_f1" and "macro_f1" -> "mean" and "std"`` over the draws.
+    ``how`` are ``draws`` and ``seed``. Returns
+    ``share -> "micro_f1" and "macro_f1" -> "mean" and "std"`` over the draws.
     """
-    scores = classification_scores(vectors, labels, shares=shares, draws=draws, seed=seed)
-    return means_and_deviations(scores, shares)
+    return means_and_deviations(
+        classification_scores(vectors, labels, shares=shares, **how), shares
+    )
 
 
 def means_and_deviations(

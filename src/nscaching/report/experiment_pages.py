@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nscaching.artefacts.files import write_text
 from nscaching.models import SCORING
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.markup import (
@@ -32,7 +33,6 @@ from nscaching.report.markup import (
     table,
     tag,
     tiles,
-    write,
 )
 from nscaching.report.pictures import curves_chart, effect_charts
 from nscaching.training import TrainConfig
@@ -135,7 +135,7 @@ def comparison_charts(bands: Sequence[Band]) -> list[Chart]:
 
 def write_comparison_page(comparison: Comparison, bands: Sequence[Band]) -> Path:
     """Write the page into the folder of a comparison."""
-    return write(comparison.out / FILE_NAME, comparison_page(comparison, bands))
+    return write_text(comparison.out / FILE_NAME, comparison_page(comparison, bands))
 
 
 def comparison_page(comparison: Comparison, bands: Sequence[Band]) -> str:
@@ -218,7 +218,7 @@ def _repeat_comparison(comparison: Comparison) -> list[Html]:
 
 def write_search_page(result: SearchResult) -> Path:
     """Write the page into the folder of a search."""
-    return write(result.folder.path / FILE_NAME, search_page(result))
+    return write_text(result.folder.path / FILE_NAME, search_page(result))
 
 
 def search_page(result: SearchResult) -> str:

@@ -9,14 +9,13 @@ from string import Template
 from typing import Any
 
 import numpy as np
-import torch
 
 from nscaching._version import __version__
 from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
 from nscaching.evaluation.evidence import ENTITY_FEATURES, SCORE_FEATURES, Evidence
 from nscaching.evaluation.positions import Positions
-from nscaching.models import Side
+from nscaching.models import Int8Table, Side
 from nscaching.report.explorer_answers import ExplorerAnswers
 from nscaching.report.markup import asset, text
 from nscaching.runs.run import Run
@@ -59,8 +58,7 @@ def write_explorer(
     reason = too_large(run)
     if reason is not None:
         raise UserError(reason)
-    write_text(path, explorer_page(answers or ExplorerAnswers(run), report, progress))
-    return path
+    return write_text(path, explorer_page(answers or ExplorerAnswers(run), report, progress))
 
 
 def too_large(run: Run) -> str | None:
@@ -119,7 +117,7 @@ def _contents(answers: ExplorerAnswers, progress: Progress | None) -> dict[str, 
     """Return what the page would otherwise ask the server for."""
     run, graph = answers.run, answers.graph
     splits = [graph.split(name) for name in ("train", "valid", "test")]
-    values, scale = int8_table(run.model.entity.detach())
+    table = Int8Table(run.model.entity.detach().float().cpu())
     relation = run.model.relation.detach().float().cpu().numpy()
     return {
         "entities": graph.entities,
@@ -132,17 +130,13 @@ def _contents(answers: ExplorerAnswers, progress: Progress | None) -> dict[str, 
             "dim": run.config.dim,
             "norm": run.model.scoring.norm,
             "reciprocal": run.model.reciprocal,
-            "values": packed(values, "i1"),
-            "scale": packed(scale, "<f4"),
+            "values": packed(table.values.numpy(), "i1"),
+            "scale": packed(table.scale.numpy(), "<f4"),
             "relation": packed(relation, "<f4"),
             "relation_width": relation.shape[1],
         },
         "calibration": packed_calibration(run),
-        "rejected": [
-            [graph.entity_ids[head], graph.relation_ids[relation], graph.entity_ids[tail]]
-            for head, relation, tail in sorted(run.rejected)
-            if {head, tail} <= graph.entity_ids.keys() and relation in graph.relation_ids
-        ],
+        "rejected": run.rejected_ids.tolist(),
         # Plain rows: the page knows names, flags and reasons by itself.
         "queue": [
             [f["head"]["id"], f["relation"], f["tail"]["id"], f["probability"], f["score"]]
@@ -158,13 +152,6 @@ MOST_TERMS = 6_000_000
 def packed(array: np.ndarray, kind: str) -> str:
     """Return numbers as base64 of their bytes."""
     return base64.b64encode(np.ascontiguousarray(array, dtype=kind).tobytes()).decode("ascii")
-
-
-def int8_table(table: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return a table as int8 rows and one scale per row. Shapes: (n, w) -> (n, w), (n,)."""
-    rows = table.detach().float().cpu().numpy()
-    scale = np.maximum(np.abs(rows).max(1), 1e-30) / 127
-    return np.round(rows / scale[:, None]).astype(np.int8), scale.astype(np.float32)
 
 
 def packed_calibration(run: Run) -> dict[str, Any] | None:

@@ -20,7 +20,6 @@ from string import Template
 from typing import Any, Literal, TypeVar
 
 from nscaching._version import __version__
-from nscaching.artefacts.files import write_text
 from nscaching.options import Options
 from nscaching.runs.checks import versions
 
@@ -252,18 +251,12 @@ def render(title: str, lead: str, head: Html, sections: Sequence[Section]) -> st
     )
 
 
-def write(path: Path, page: str) -> Path:
-    """Write a page so that it is whole."""
-    write_text(path, page)
-    return path
-
-
 def try_to_write(make: Callable[[], Path], say: Callable[[str], object]) -> Path | None:
     """Write a page, or say why not: what was computed is not lost because its page is."""
     try:
         return make()
     except Exception as error:
-        say(f"No report: {error or type(error).__name__}")
+        say(f"No report: {str(error) or type(error).__name__}")
         return None
 
 

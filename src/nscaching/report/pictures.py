@@ -40,8 +40,7 @@ def write_svg(
     path = Path(path)
     if path.suffix.lower() != ".svg":
         raise UserError(f"Pictures are written as SVG: end {path.name} in .svg.")
-    write_text(path, svg(pictures, title=title, columns=columns))
-    return path
+    return write_text(path, svg(pictures, title=title, columns=columns))
 
 
 def svg(pictures: Sequence[Picture], *, title: str = "", columns: int = 2) -> Html:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph.datasets import known_dataset
@@ -39,7 +40,6 @@ from nscaching.report.markup import (
     thinned,
     tiles,
     try_to_write,
-    write,
 )
 from nscaching.report.sections import calibration, inside_the_cache, new_facts, quality
 from nscaching.runs.run import Run
@@ -72,7 +72,7 @@ def write_run_page(run: Run, path: Path | None = None, progress: Progress | None
         written = partial(write_explorer, run, beside, path.name, shown, answers)
         explorer = try_to_write(written, shown.say)
         places = answers.places
-    return write(path, run_page(run, progress, explorer, places))
+    return write_text(path, run_page(run, progress, explorer, places))
 
 
 def run_page(

@@ -18,7 +18,7 @@ from nscaching.interop.tracking import Tracker, Tracking
 from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import SCORING
 from nscaching.runs.run import Run, finished
-from nscaching.sampling.presets import ALL, check_preset, fitted, with_preset
+from nscaching.sampling.options import ALL, check_preset, fitted, with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import read_yaml
@@ -162,6 +162,8 @@ def make_trainer(
     group, folder = current_group(), RunFolder(out) if out is not None else None
     with group.together():
         refuse_both(resume, overwrite)
+        if resume and folder is None:
+            raise UserError("Name the run to resume with --out (out=...).")
         source, given = named_or_graph(graph), {**plain_options(config), **options}
         if resume and folder is not None and _may_resume(folder, source, given, progress):
             loaded, settings, keep = _resumed(folder, source, given, progress)

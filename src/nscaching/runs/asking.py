@@ -57,10 +57,7 @@ class Asker:
         #: What all known facts say of entities: new facts are judged by it, known ones by training.
         self.whole = Positions.of(graph, whole=True)
         sizes = graph.num_entities, graph.num_relations
-        self._refused = {
-            Side.HEAD: pair_rows(rejected, "head", *sizes),
-            Side.TAIL: pair_rows(rejected, "tail", *sizes),
-        }
+        self._refused = {side: pair_rows(rejected, side.word, *sizes) for side in Side}
         self._kept_terms: dict[tuple[Side, int], tuple[Tensor, Tensor]] = {}
 
     @torch.no_grad()
@@ -113,8 +110,10 @@ class Asker:
         if not contradictions:
             self._leave_out_contradictions(ranked, side, relation, facts)
         if not unlikely and self.calibration is not None:
-            unseen = torch.from_numpy(~self.evidence.positions.column(side, relation).seen)
-            ranked[(logits < LEAST_LOGIT) & unseen.to(device)] = -torch.inf
+            unseen = torch.ones(scores.shape[1], dtype=torch.bool, device=device)
+            there = torch.from_numpy(self.evidence.positions.entities_at(side, relation))
+            unseen[there.long().to(device)] = False
+            ranked[(logits < LEAST_LOGIT) & unseen] = -torch.inf
         ranked[facts] = kept
         ranked[row, entity] = -torch.inf
         if not known:
@@ -138,12 +137,11 @@ class Asker:
         self, ranked: Tensor, side: Side, relation: int, facts: tuple[Tensor, ...]
     ) -> None:
         """Set to -inf what cannot hold beside the facts of the graph; ranked: (b, entities)."""
-        other = Side.HEAD if side is Side.TAIL else Side.TAIL
         if self.evidence.positions.has_one_answer(side, relation):
             ranked[torch.bincount(facts[0], minlength=len(ranked)) > 0] = -torch.inf
-        if self.evidence.positions.has_one_answer(other, relation):
-            taken = torch.from_numpy(self.whole.column(side, relation).seen)
-            ranked[:, taken.to(ranked.device)] = -torch.inf
+        if self.evidence.positions.has_one_answer(side.other, relation):
+            taken = torch.from_numpy(self.whole.entities_at(side, relation))
+            ranked[:, taken.long().to(ranked.device)] = -torch.inf
 
     def _all_logits(
         self,
@@ -194,7 +192,7 @@ class Asker:
             torch.from_numpy(self.evidence.entity_table(of, relation, positions) @ part)
             .float()
             .to(device)
-            for of, part in zip((side, Side(1 - side)), parts, strict=True)
+            for of, part in zip((side, side.other), parts, strict=True)
         )
         if not by_training:
             if 8 * (len(self._kept_terms) + 1) * len(answer) > _KEPT_BYTES:
@@ -262,7 +260,7 @@ class Asker:
         against = self.contradicted(triples)
         splits = self.splits(triples)
         return [
-            Prediction(*self.named(triple), *said)
+            Prediction(*self.graph.named(triple), *said)
             for triple, *said in zip(
                 triples.tolist(),
                 scores,
@@ -274,11 +272,6 @@ class Asker:
                 strict=True,
             )
         ]
-
-    def named(self, triple: Sequence[int]) -> Named:
-        """Return the names of a triple of ids."""
-        head, relation, tail = triple
-        return self.graph.entities[head], self.graph.relations[relation], self.graph.entities[tail]
 
     def splits(self, triples: Integers) -> list[str | None]:
         """Return the split that holds each triple, train before valid before test; else None."""
@@ -295,15 +288,15 @@ class Asker:
         """Return for each triple a fact of a relation with one answer that it contradicts."""
         found: list[Named | None] = [None] * len(triples)
         single = self.evidence.positions.single >= ONE_ANSWER
-        for side, anchor, answer in ((Side.HEAD, 2, 0), (Side.TAIL, 0, 2)):
+        for side in Side:
             asked = np.flatnonzero(single[side, triples[:, 1]])
-            row, entity = self.known[side].of(triples[asked, anchor], triples[asked, 1])
-            other = entity != triples[asked[row], answer]
+            row, entity = self.known[side].of(triples[asked, side.other.column], triples[asked, 1])
+            other = entity != triples[asked[row], side.column]
             places, first = np.unique(asked[row[other]], return_index=True)
             for place, entity_id in zip(
                 places.tolist(), entity[other][first].tolist(), strict=True
             ):
                 fact = triples[place].tolist()
-                fact[answer] = entity_id
-                found[place] = self.named(fact)
+                fact[side.column] = entity_id
+                found[place] = self.graph.named(fact)
         return found

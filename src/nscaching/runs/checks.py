@@ -26,6 +26,9 @@ from nscaching.graph.store import GraphStore
 from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON, cpu_kernels_are_compiled
 from nscaching.training import RunFolder, checkpoint, sharded_checkpoint
 
+#: What a folder without a marker is that holds runs.
+SEVERAL = "folder of runs"
+
 
 @dataclass(frozen=True)
 class Part:
@@ -90,7 +93,7 @@ def _kind(run: RunFolder, told: Any) -> str:
     if run.looks_like_one():
         return "run"
     if any(_runs_below(run.path)):
-        return "folder of runs"
+        return SEVERAL
     raise UserError(f"{run.path} holds nothing that nscaching wrote.")
 
 
@@ -149,7 +152,8 @@ def _check_graph(store: GraphStore, found: FolderCheck) -> None:
 
 def _check_many(folder: Path, found: FolderCheck) -> None:
     """Check every run below a folder as a part of it."""
-    _read(found, folder / MARKER, ArtefactFolder(folder).read_marker, absent="of 0.1.0")
+    if found.kind != SEVERAL:
+        _read(found, folder / MARKER, ArtefactFolder(folder).read_marker)
     for file in sorted(folder.glob("*.jsonl")):
         _check_lines(found, file)
     for below in _runs_below(folder):
@@ -161,11 +165,14 @@ def _check_many(folder: Path, found: FolderCheck) -> None:
 
 def _runs_below(folder: Path) -> list[Path]:
     """Return the folders of runs, without those that a killed process had not finished writing."""
-    below = {file.parent.relative_to(folder) for file in folder.glob("**/graph.safetensors")}
+    runs = {file.parent for file in folder.glob("**/graph.safetensors")}
+    stores = (file.parent.parent for file in folder.glob(f"**/graph/{MARKER}"))  # on disk
+    runs |= {run for run in stores if (run / "config.yaml").is_file()}
+    below = (run.relative_to(folder).parts for run in runs if run != folder)
     return sorted(
-        folder / path
-        for path in below
-        if path.parts and not any(part.startswith(".") for part in path.parts)
+        folder.joinpath(*parts)
+        for parts in below
+        if not any(part.startswith(".") for part in parts)
     )
 
 

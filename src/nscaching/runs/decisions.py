@@ -244,16 +244,16 @@ class Decisions(Learning):
         """Return a sentence on a question for one side that can hardly have a new answer."""
         graph = self.graph
         entity, r = graph.entity_id(anchor), graph.relation_id(relation)
-        known = graph.answers("tail" if side is Side.TAIL else "head", entity, r)
+        known = graph.answers(side.word, entity, r)
         name, of = graph.entities[entity], graph.relations[r]
         if known and self._asker.evidence.positions.has_one_answer(side, r):
             fact = graph.entities[next(iter(known))]
             return f"The graph has the one answer already: {fact}."
-        if not self._asker.whole.rows(Side(1 - side), r, np.array([entity])).seen[0]:
-            column = 2 if side is Side.HEAD else 0
-            used = np.unique(graph.train[graph.train[:, column] == entity, 1]).tolist()
+        if not self._asker.whole.rows(side.other, r, np.array([entity])).seen[0]:
+            of_entity = graph.train[:, side.other.column] == entity
+            used = np.unique(graph.train[of_entity, 1]).tolist()
             others = ", ".join(f"'{graph.relations[each]}'" for each in used[:5])
-            where = "tail" if side is Side.HEAD else "head"
+            where = side.other.word
             return f"{name} is no {where} of '{of}'" + (f"; it is of {others}." if others else ".")
         return None
 
@@ -268,8 +268,7 @@ class Decisions(Learning):
         kept: tuple[bool, bool, bool],
         by: str,
     ) -> Predictions:
-        if k < 1:
-            raise UserError(f"k must be at least 1, not {k}.")
+        check_count(k)
         if by not in _BY:
             raise UserError(f"by must be {' or '.join(_BY)}, not '{by}'.")
         anchors = self._entities(anchor)
@@ -290,8 +289,8 @@ class Decisions(Learning):
             )
             triples = np.empty((len(ranked.row), 3), dtype=np.int64)
             triples[:, 1] = relation_id
-            place, answer = (2, 0) if side is Side.HEAD else (0, 2)
-            triples[:, place], triples[:, answer] = block[ranked.row], ranked.entity
+            triples[:, side.other.column] = block[ranked.row]
+            triples[:, side.column] = ranked.entity
             found += asker.predictions(triples, ranked.score.tolist(), ranked.logit, side)
         return found
 
@@ -302,6 +301,12 @@ class Decisions(Learning):
         if names is None:
             return None
         return np.array([self.graph.entity_id(name) for name in _several(names)], dtype=np.int64)
+
+
+def check_count(k: int) -> None:
+    """Refuse to give fewer answers than one."""
+    if k < 1:
+        raise UserError(f"k must be at least 1, not {k}.")
 
 
 def _several(names: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ _MOST_PER_QUESTION = 100
 #: Candidates kept while questions are asked, as a multiple of what is wanted, and the fewest, where
 #: the number per answer is limited: of the best some are left out in the end.
 _KEPT, _FEWEST_KEPT = 4, 10_000
+#: Scores from which on a user is told that it takes long.
+_MANY_SCORES = 1e11
 
 
 class Best:
@@ -90,9 +92,16 @@ def discover(
     limit = wanted_each if per_answer is None else max(_KEPT * wanted_each, _FEWEST_KEPT)
     # The best of all relations, or of each.
     found_best = {0 if per_relation is None else relation: Best(limit) for relation in wanted}
-    blocks = _blocks(asker, wanted, None if heads is None else np.unique(heads), contradictions)
-    shown = progress or Progress("none")
-    with shown.work("asking", sum(len(block) for _, block, _ in blocks)) as advance:
+    shown, some = progress or Progress("none"), None if heads is None else np.unique(heads)
+    with shown.work("looking for questions", len(wanted)) as advance:
+        blocks = _blocks(asker, wanted, some, contradictions, advance)
+    questions = sum(len(block) for _, block, _ in blocks)
+    if questions * graph.num_entities > _MANY_SCORES:
+        shown.say(
+            f"{questions:,} questions with {graph.num_entities:,} candidates each: this may take "
+            "long. Fewer --relation or --head are quicker."
+        )
+    with shown.work("asking", questions) as advance:
         for relation, block, bounds in blocks:
             advance(len(block))
             best = found_best[0 if per_relation is None else relation]
@@ -119,7 +128,11 @@ def discover(
 
 
 def _blocks(
-    asker: Asker, relations: Iterable[int], heads: Integers | None, contradictions: bool
+    asker: Asker,
+    relations: Iterable[int],
+    heads: Integers | None,
+    contradictions: bool,
+    advance: Callable[[int], None],
 ) -> list[tuple[int, Integers, Floats]]:
     """Return what is asked at once: a relation, some of its heads, and bounds of their log-odds.
 
@@ -129,12 +142,16 @@ def _blocks(
     """
     positions, chunk, found = asker.evidence.positions, asker.evidence.chunk(), []
     for relation in relations:
-        marks = positions.column(Side.HEAD, relation).plausible
+        advance(1)
+        asked: Integers
+        if heads is None:
+            asked = np.flatnonzero(positions.column(Side.HEAD, relation).plausible)
+        else:
+            asked = heads[positions.rows(Side.HEAD, relation, heads).plausible]
         if not contradictions and positions.has_one_answer(Side.TAIL, relation):
-            marks = marks & ~asker.whole.column(Side.HEAD, relation).seen
-        asked = np.flatnonzero(marks)
-        if heads is not None:
-            asked = np.intersect1d(asked, heads)
+            asked = asked[~asker.whole.seen(Side.HEAD, relation, asked)]
+        if len(asked) == 0:
+            continue
         bounds = np.full(len(asked), np.inf)
         if asker.calibration is not None:
             bounds = asker.highest(Side.TAIL, relation, asked).double().cpu().numpy()

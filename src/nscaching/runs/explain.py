@@ -178,7 +178,7 @@ class Explainer:
                 count,
                 support,
                 confirmed,
-                self._named((head, relation, tail)),
+                self._graph.named((head, relation, tail)),
             )
             found.append((_lower_bound(confirmed, support), reason))
         found.sort(key=lambda pair: -pair[0])
@@ -274,7 +274,7 @@ class Explainer:
             for other, value in self._alike(entity, others, kind ^ 1, anchor)[:k]:
                 fact = (other, relation, tail) if side == "head" else (head, relation, other)
                 name = self._graph.entities[other]
-                found.append(SimilarEntity(name, value, self._named(fact), side))
+                found.append(SimilarEntity(name, value, self._graph.named(fact), side))
         found.sort(key=lambda reason: -reason.similarity)
         return tuple(found[:k])
 
@@ -309,11 +309,6 @@ class Explainer:
 
     def _step(self, kind: int) -> Step:
         return self._graph.relations[kind // 2], "<-" if kind % 2 else "->"
-
-    def _named(self, triple: Sequence[int]) -> Named:
-        head, relation, tail = triple
-        graph = self._graph
-        return graph.entities[head], graph.relations[relation], graph.entities[tail]
 
 
 def _lower_bound(confirmed: int, support: int) -> float:

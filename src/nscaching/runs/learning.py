@@ -124,15 +124,24 @@ class Learning:
     def rejected(self) -> frozenset[Named]:
         """Facts that were rejected: never offered again. See :meth:`update`."""
         if self._rejected is None and "rejected" in self.graph.labelled:
-            self._rejected = frozenset(
-                (self.graph.entities[h], self.graph.relations[r], self.graph.entities[t])
-                for h, r, t in self.graph.labelled["rejected"][:, :3].tolist()
-            )
+            triples = self.graph.labelled["rejected"][:, :3].tolist()
+            self._rejected = frozenset(map(self.graph.named, triples))
         if self._rejected is None:  # of the first version, or none
             path = None if self.folder is None else self.folder.path / "rejected.tsv"
             rows = read_triples(path) if path is not None and path.is_file() else []
             self._rejected = frozenset((h, r, t) for h, r, t in rows)
         return self._rejected
+
+    @property
+    def rejected_ids(self) -> Longs:
+        """The ids of rejected facts whose names the graph has, (n, 3), in the order of names."""
+        entities, relations = self.graph.entity_ids, self.graph.relation_ids
+        known = [
+            (entities[h], relations[r], entities[t])
+            for h, r, t in sorted(self.rejected)
+            if h in entities and r in relations and t in entities
+        ]
+        return np.array(known, dtype=np.int64).reshape(-1, 3)
 
     @property
     def history(self) -> History:
@@ -194,16 +203,9 @@ class Learning:
     @property
     def _asker(self) -> Asker:
         if self._kept_asker is None:
-            graph = self.graph
-            known = [
-                (graph.entity_ids[h], graph.relation_ids[r], graph.entity_ids[t])
-                for h, r, t in sorted(self.rejected)
-                if h in graph.entity_ids and r in graph.relation_ids and t in graph.entity_ids
-            ]
-            rejected = np.array(known, dtype=np.int64).reshape(-1, 3)
-            self._kept_asker = Asker(
-                self.model, graph, self.calibration, rejected, self.config.eval_memory
-            )
+            memory = self.config.eval_memory
+            given = self.calibration, self.rejected_ids
+            self._kept_asker = Asker(self.model, self.graph, *given, memory)
         return self._kept_asker
 
     def _triples(self, triples: Triples) -> Longs:

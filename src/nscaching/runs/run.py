@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from nscaching.artefacts.showing import export_embeddings
 from nscaching.distributed.launch import current_group
-from nscaching.errors import UserError
+from nscaching.errors import UserError, resume_command
 from nscaching.evaluation import (
     ClassificationReport,
     Drawing,
@@ -23,12 +23,11 @@ from nscaching.evaluation import (
     classification_report,
     classify_triples,
     learn_thresholds,
-    rank_triples,
     score_triples,
 )
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel, Side
-from nscaching.runs.decisions import Decisions
+from nscaching.runs.decisions import Decisions, check_count
 from nscaching.runs.predictions import (
     Neighbour,
     Prediction,
@@ -80,8 +79,8 @@ class Run(Decisions):
         config = folder.read_config()
         if not folder.has_model():
             raise UserError(
-                f"{folder.path} holds no model yet: its training was stopped early. Resume it with "
-                f"'nscaching train --resume --out {folder.path}'."
+                f"{folder.path} holds no model yet: its training was stopped early. Resume it with:"
+                f"\n  {resume_command('train', folder.path)}"
             )
         graph = folder.read_graph()
         model = folder.read_model(config, graph, mapped)
@@ -108,7 +107,7 @@ class Run(Decisions):
 
         Args:
             split: ``"test"``, ``"valid"`` or ``"train"``; an empty split is refused.
-            ties: Which rank equal scores have: ``"mean"``, ``"best"`` or ``"worst"``.
+            ties: Which rank equal scores have: ``"mean"``, ``"optimistic"`` or ``"pessimistic"``.
             memory_mb: Bound of the memory for scores.
             progress: Where progress is shown.
 
@@ -120,21 +119,12 @@ class Run(Decisions):
             True
 
         """
-        triples = self.graph.split(split)
-        if len(triples) == 0:
+        size = len(self.graph.split(split))
+        if size == 0:
             raise _empty(split, "rank")
-        started = time.monotonic()
-        with (progress or Progress("none")).work(f"ranking {split}", 2 * len(triples)) as advance:
-            ranks = rank_triples(
-                self.model,
-                self.graph,
-                triples,
-                ties=ties,
-                memory_mb=memory_mb or self.config.eval_memory,
-                progress=advance,
-            )
-        seconds = time.monotonic() - started
-        report = RankingReport.build(self.graph, triples, ranks, split=split, seconds=seconds)
+        how: Any = {"ties": ties, "memory_mb": memory_mb or self.config.eval_memory}
+        with (progress or Progress("none")).work(f"ranking {split}", 2 * size) as advance:
+            report = RankingReport.of_split(self.model, self.graph, split, progress=advance, **how)
         if ties == "mean":
             self.evaluations[split] = report
         return report
@@ -142,7 +132,7 @@ class Run(Decisions):
     def classification(
         self, split: str = "test", *, seed: int = 0, replaced: str = "tail"
     ) -> ClassificationReport:
-        """Tell the facts of a split from negatives, by a threshold a relation learnt on valid.
+        """Tell the facts of a split from negatives, by a threshold per relation learnt on valid.
 
         Args:
             split: ``"test"`` or ``"valid"``.
@@ -151,7 +141,7 @@ class Run(Decisions):
             replaced: The side that is replaced, ``"tail"``, ``"head"`` or ``"either"``.
 
         Returns:
-            Accuracy, precision and recall, over all and per relation.
+            Accuracy over all, and accuracy and threshold per relation.
 
         """
         self.graph.split(split)  # an unknown split is named before any work
@@ -229,8 +219,8 @@ class Run(Decisions):
             ['Paraguay', 'Argentina', 'Bolivia']
 
         """
-        _check_count(k)
-        this = self._entity(entity)
+        check_count(k)
+        this = self.graph.entity_id(entity)
         mine = normalize(self.model.rows(torch.tensor([this])), dim=1)[0]
         similarity = torch.empty(self.model.num_entities, device=mine.device)
         for ids, rows in self.model.blocks():
@@ -305,20 +295,12 @@ class Run(Decisions):
 
         return to_pykeen_model(self)
 
-    def _entity(self, reference: Reference) -> int:
-        return self.graph.entity_id(reference)
-
 
 def _empty(split: str, verb: str) -> UserError:
     return UserError(
         f"The {split} split is empty; there is nothing to {verb}. Train on data with {split} "
         "triples, or on a single file with a split above 0."
     )
-
-
-def _check_count(k: int) -> None:
-    if k < 1:
-        raise UserError(f"k must be at least 1, not {k}.")
 
 
 # The end of a training ----------------------------------------------------------------------------

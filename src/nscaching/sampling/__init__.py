@@ -5,10 +5,14 @@ from __future__ import annotations
 from nscaching.sampling.adversarial import IGANSampler, KBGANSampler
 from nscaching.sampling.base import Batch, Candidates, Queries, Sampler, Scorer, triple_columns
 from nscaching.sampling.cache import Cache
-from nscaching.sampling.fixed import AllEntities, BernoulliSampler, UniformSampler
+from nscaching.sampling.fixed import (
+    AllEntities,
+    BernoulliSampler,
+    SelfAdversarialSampler,
+    UniformSampler,
+)
 from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.sampling.options import SAMPLERS, CacheOptions, SamplerOptions
-from nscaching.sampling.self_adversarial import SelfAdversarialSampler
 
 SAMPLERS.update(
     {

@@ -6,6 +6,9 @@ reward it with the score that the model gave to what was picked (paper, Section 
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -27,6 +30,14 @@ class AdversarialSampler(Sampler):
     has_generator = True
     own_options = frozenset({"generator_dim", "generator_lr", "generator_epochs"})
     generator: Generator
+
+    def __init__(self, graph: KnowledgeGraph, *given: Any, **named: Any) -> None:
+        super().__init__(graph, *given, **named)
+        self.generator = self._make_generator((graph.num_entities, graph.num_relations))
+
+    @abstractmethod
+    def _make_generator(self, sizes: tuple[int, int]) -> Generator:
+        """Return the generator for so many entities and relations."""
 
     def prepare(self, scorer: Scorer, generator: torch.Generator) -> None:
         """Fill the generator's tables, unless a warm start has."""
@@ -67,17 +78,9 @@ class KBGANSampler(AdversarialSampler):
     own_options = AdversarialSampler.own_options | {"cache_size"}
     generator: TransEGenerator
 
-    def __init__(
-        self,
-        graph: KnowledgeGraph,
-        options: SamplerOptions,
-        device: torch.device,
-        *,
-        both_sides: bool = False,
-    ) -> None:
-        super().__init__(graph, options, device, both_sides=both_sides)
-        sizes = graph.num_entities, graph.num_relations
-        self.generator = TransEGenerator(sizes, options.generator_dim, options.generator_lr, device)
+    def _make_generator(self, sizes: tuple[int, int]) -> TransEGenerator:
+        options = self.options
+        return TransEGenerator(sizes, options.generator_dim, options.generator_lr, self.device)
 
     def sample(self, batch: Batch, generator: torch.Generator) -> Candidates:
         """Draw N1 candidates and let the generator pick among them."""
@@ -106,20 +109,10 @@ class IGANSampler(AdversarialSampler):
     own_options = AdversarialSampler.own_options | {"generator_memory"}
     generator: FullGenerator
 
-    def __init__(
-        self,
-        graph: KnowledgeGraph,
-        options: SamplerOptions,
-        device: torch.device,
-        *,
-        both_sides: bool = False,
-    ) -> None:
-        super().__init__(graph, options, device, both_sides=both_sides)
-        sizes = graph.num_entities, graph.num_relations
-        chunk = igan_chunk(sizes, options)
-        self.generator = FullGenerator(
-            sizes, options.generator_dim, options.generator_lr, chunk, device
-        )
+    def _make_generator(self, sizes: tuple[int, int]) -> FullGenerator:
+        options, chunk = self.options, igan_chunk(sizes, self.options)
+        settings = options.generator_dim, options.generator_lr, chunk
+        return FullGenerator(sizes, *settings, self.device)
 
     def sample(self, batch: Batch, generator: torch.Generator) -> Candidates:
         """Draw from the whole distribution; of a few draws the first proper negative is taken."""
@@ -142,7 +135,7 @@ class IGANSampler(AdversarialSampler):
 def igan_chunk(sizes: tuple[int, int], options: SamplerOptions) -> int:
     """Return how many pairs IGAN handles at once within its memory; refuse where none fit."""
     entities = sizes[0]
-    tables = igan_table_bytes(sizes, options.generator_dim)
+    tables = 4 * 4 * 2 * options.generator_dim * sum(sizes)  # with gradient and Adam's two moments
     limit = options.generator_memory * 2**20
     row = 3 * 4 * entities  # logits, probabilities and their running sum
     if tables + row > limit:
@@ -152,8 +145,3 @@ def igan_chunk(sizes: tuple[int, int], options: SamplerOptions) -> int:
             "smaller, or take another sampler: nscaching needs no generator."
         )
     return max(1, int((limit - tables) // row))
-
-
-def igan_table_bytes(sizes: tuple[int, int], dim: int) -> int:
-    """Return what the tables, their gradient and Adam's two moments take."""
-    return 4 * 4 * 2 * dim * sum(sizes)

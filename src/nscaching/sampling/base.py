@@ -22,11 +22,8 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.hashing import new_seed
 from nscaching.models import EmbeddingModel, Side
 from nscaching.sampling.cache import fresh_entities
-from nscaching.sampling.known import KnownPositives, exclude_known
+from nscaching.sampling.known import KnownPositives, draw_uniform, exclude_known
 from nscaching.sampling.options import SamplerOptions
-from nscaching.sampling.uniform import draw_uniform
-
-PADDING = -1
 
 
 class Scorer(Protocol):
@@ -163,12 +160,10 @@ class Sampler(ABC):
         self.num_entities = graph.num_entities
         self.num_triples = len(graph.train)
         self.head_probability = self._head_probability(graph).to(device)
-        pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
         self.known: dict[Side, KnownPositives] | None = None
         if options.known_positives == "exclude":
             self.known = {
-                side: KnownPositives(pair, graph.num_entities, device)
-                for side, pair in pairs.items()
+                side: KnownPositives(graph.rows[side], graph.num_entities, device) for side in Side
             }
 
     def _head_probability(self, graph: KnowledgeGraph) -> Tensor:
@@ -246,7 +241,8 @@ class Sampler(ABC):
         """Draw uniform entities, -1 where only known positives came up. Shapes: (q,) -> (q, k)."""
         known = None if self.known is None else (self.known[Side.HEAD], self.known[Side.TAIL])
         seed = new_seed(generator)
-        return draw_uniform(seed, replaces_head, rows, known, self.num_entities, count)
+        drawn: Tensor = draw_uniform(seed, replaces_head, rows, known, self.num_entities, count)
+        return drawn
 
     def draw_pool(self, generator: torch.Generator) -> Pool:
         """Draw uniform entities that all questions of a step share, in ascending order.
@@ -281,10 +277,7 @@ class Sampler(ABC):
         """Return ids with -1 in place of known positives. Shapes: (q,), (q,), (q, k)."""
         if self.known is None:
             return ids
-        last = {side: len(self.known[side].offsets) - 2 for side in Side}
-        head, tail = (
-            exclude_known(self.known[side], rows.clamp_max(last[side]), ids) for side in Side
-        )
+        head, tail = (exclude_known(self.known[side], rows, ids) for side in Side)
         return torch.where(replaces_head.unsqueeze(1), head, tail)
 
 

@@ -1,4 +1,7 @@
-"""Samplers with a fixed distribution: uniform, Bernoulli (paper, Section 2.2.1), all entities."""
+"""Samplers with a fixed distribution: uniform, Bernoulli (paper, Section 2.2.1), all entities.
+
+Self-adversarial negatives (Self-Adv, the RotatE paper) are Bernoulli's, weighted by the model.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,23 @@ class UniformSampler(BernoulliSampler):
 
     def _head_probability(self, graph: KnowledgeGraph) -> Tensor:
         return torch.full((graph.num_relations,), 0.5)
+
+
+class SelfAdversarialSampler(BernoulliSampler):
+    """k uniform entities with weights softmax(temperature * score), through which nothing flows."""
+
+    name = "self-adversarial"
+    usual_negatives = 16
+    own_options = frozenset({"adversarial_temperature", "pool"})
+    both_sides_possible = False
+
+    def weigh(self, candidates: Candidates, scores: Tensor) -> Tensor:
+        """Weight negatives by a softmax of their scores; a row without any has no weights."""
+        logits = self.options.adversarial_temperature * scores[:, 1:]
+        there = candidates.negatives >= 0
+        if candidates.pool_weights is not None:
+            there = torch.cat([there, candidates.pool_weights > 0], dim=1)
+        return logits.masked_fill(~there, -torch.inf).softmax(1).nan_to_num(0.0)
 
 
 class AllEntities(Sampler):

@@ -1,6 +1,7 @@
 """Known positives: which entities are no negatives of a row, because they make a training triple.
 
 A pair (r, t) or (h, r) is a row; its known positives are the entities that complete it in training.
+Uniform candidates are drawn by hashing, and drawn again where a known positive came up.
 """
 
 from __future__ import annotations
@@ -11,6 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from nscaching.kernels.hashing import hashed_bits, to_entities
+from nscaching.kernels.registry import register
+
+#: Draws for a candidate before it is given up.
+TRIES = 17
 
 
 class Completions(Protocol):
@@ -52,3 +59,39 @@ def exclude_known(known: KnownPositives, rows: Tensor, ids: Tensor) -> Tensor:
     """Return ids with -1 in place of the known positives of their row. Shapes: (b,), (b, k)."""
     inside = rows.clamp_max(len(known.offsets) - 2)
     return ids.masked_fill(known.contains(inside, ids), -1)
+
+
+def _plain_draw_uniform(
+    seed: Tensor,
+    replaces_head: Tensor,
+    rows: Tensor,
+    known: tuple[KnownPositives, KnownPositives] | None,
+    num_entities: int,
+    count: int,
+) -> Tensor:
+    """Return uniform entities that are no known positives, -1 where the tries were not enough.
+
+    ``known`` are those for heads and for tails; ``rows`` are those of the asked side.
+    Shapes: (q,), (q,) -> (q, count).
+    """
+    questions = len(rows)
+    places = torch.arange(questions * count, device=rows.device)
+    if known is None:
+        return to_entities(hashed_bits(seed, places, 0, 1), num_entities).view(questions, count)
+    draws = to_entities(hashed_bits(seed, places, 0, TRIES), num_entities)
+    head, tail = (
+        each.contains(rows.clamp_max(len(each.offsets) - 2), draws.view(questions, -1))
+        for each in known
+    )
+    wrong = torch.where(replaces_head.unsqueeze(1), head, tail).view(-1, TRIES)
+    first = (~wrong).to(torch.int8).argmax(1, keepdim=True)
+    found = draws.gather(1, first).masked_fill(wrong.all(1, keepdim=True), -1)
+    return found.view(questions, count)
+
+
+draw_uniform = register(
+    "draw_uniform",
+    _plain_draw_uniform,
+    cpu="uniform_cpu:draw_uniform",
+    gpu="uniform_gpu:draw_uniform",
+)

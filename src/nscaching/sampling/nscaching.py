@@ -24,7 +24,6 @@ from nscaching.kernels.hashing import new_seed
 from nscaching.kernels.registry import CPU, compiled_for, register
 from nscaching.models import BatchQueries, Int8Table, Side
 from nscaching.sampling.base import (
-    PADDING,
     Batch,
     Candidates,
     Queries,
@@ -33,7 +32,7 @@ from nscaching.sampling.base import (
     answered,
     even_weights,
 )
-from nscaching.sampling.cache import Cache, repeats
+from nscaching.sampling.cache import PADDING, Cache, repeats
 from nscaching.sampling.int8_update import Int8Update
 from nscaching.sampling.options import CacheOptions, SamplerOptions
 from nscaching.sampling.softmax import log_weights
@@ -48,17 +47,8 @@ class NSCachingSampler(Sampler):
     both_sides_possible = True
     own_options = frozenset(
         (
-            *(
-                *CacheOptions.names(),
-                "preset",
-                "alpha1",
-                "lazy",
-                "pool",
-                "int8",
-                "importance",
-                "nu",
-            ),
-            "cache_memory",
+            *CacheOptions.names(),
+            *("preset", "alpha1", "lazy", "pool", "int8", "importance", "nu", "cache_memory"),
         )
     )
 
@@ -71,11 +61,10 @@ class NSCachingSampler(Sampler):
         both_sides: bool = False,
     ) -> None:
         super().__init__(graph, options, device, both_sides=both_sides)
-        pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
-        self._pairs = pairs
+        self._pairs = graph.rows
         self.caches = {
-            side: self._make_cache(len(pair.offsets) - 1, graph.num_entities)
-            for side, pair in pairs.items()
+            side: self._make_cache(len(self._pairs[side].offsets) - 1, graph.num_entities)
+            for side in Side
         }
         self._updating = torch.tensor(True)  # on the host, and part of the state
         self._seeds = torch.zeros(2, dtype=torch.int64, device=device)
@@ -95,17 +84,17 @@ class NSCachingSampler(Sampler):
     @cached_property
     def anchor(self) -> dict[Side, Tensor]:
         """The entity that each row is about, int32 (rows,)."""
-        return {side: _ids(pair.anchor, self.device) for side, pair in self._pairs.items()}
+        return {side: _ids(self._pairs[side].anchor, self.device) for side in Side}
 
     @cached_property
     def relation(self) -> dict[Side, Tensor]:
         """The relation that each row is about, int32 (rows,)."""
-        return {side: _ids(pair.relation, self.device) for side, pair in self._pairs.items()}
+        return {side: _ids(self._pairs[side].relation, self.device) for side in Side}
 
     @cached_property
     def row_of_triple(self) -> dict[Side, Tensor]:
         """The row of each training triple, int32 (triples,)."""
-        return {side: _ids(pair.of_triple, self.device) for side, pair in self._pairs.items()}
+        return {side: _ids(self._pairs[side].of_triple, self.device) for side in Side}
 
     def _make_cache(self, rows: int, num_entities: int) -> Cache:
         options = self.options
@@ -299,7 +288,7 @@ class NSCachingSampler(Sampler):
     def state(self) -> dict[str, Tensor]:
         """Return ids and scores of both caches, and whether this epoch updates them."""
         parts = {
-            f"{side.name.lower()}_{part}": getattr(cache, part)
+            f"{side.word}_{part}": getattr(cache, part)
             for side, cache in self.caches.items()
             for part in cache.parts
         }

@@ -8,17 +8,14 @@ rejected ones.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from nscaching.graph import KnowledgeGraph, PairRows
-from nscaching.graph.names import REJECTED
-from nscaching.graph.pairs import pair_keys
+from nscaching.graph.names import REJECTED, Longs
 from nscaching.models import Side
-from nscaching.sampling.base import PADDING, Batch
-
-Ids = npt.NDArray[np.int64]
+from nscaching.sampling.base import Batch
+from nscaching.sampling.cache import PADDING
 
 
 class RejectedFacts:
@@ -26,10 +23,7 @@ class RejectedFacts:
 
     def __init__(self, graph: KnowledgeGraph, device: torch.device) -> None:
         triples = graph.labelled[REJECTED][:, :3].astype(np.int64)
-        pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
-        made = {
-            side: _by_row(triples, side, pair, graph.num_entities) for side, pair in pairs.items()
-        }
+        made = {side: _by_row(triples, side, graph.rows[side]) for side in Side}
         width = max(ids.shape[1] for _, ids in made.values())
         self._place: dict[Side, Tensor] = {}
         self._ids: dict[Side, Tensor] = {}
@@ -52,21 +46,16 @@ class RejectedFacts:
         return torch.cat([head, tail])
 
 
-def _by_row(
-    triples: Ids, side: Side, pairs: PairRows, num_entities: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _by_row(triples: Longs, side: Side, pairs: PairRows) -> tuple[Longs, Longs]:
     """Return each row's place in a table (rows,), and the table (n, m); place 0 holds nothing."""
-    anchor, answer = (2, 0) if side is Side.HEAD else (0, 2)
-    keys = pair_keys(pairs.relation, pairs.anchor, num_entities)  # ascending
-    asked = pair_keys(triples[:, 1], triples[:, anchor], num_entities)
-    found = np.searchsorted(keys, asked).clip(max=max(0, len(keys) - 1))
-    known = keys[found] == asked if len(keys) else np.zeros(len(asked), dtype=bool)
+    found = pairs.find(triples[:, side.other.column], triples[:, 1])
+    known = found >= 0
     rows, group = np.unique(found[known], return_inverse=True)
     order = np.argsort(group, kind="stable")
     count = np.bincount(group, minlength=len(rows))
     within = np.arange(len(group)) - np.repeat(np.cumsum(count) - count, count)
     ids = np.full((1 + len(rows), count.max(initial=1)), PADDING, dtype=np.int64)
-    ids[1 + group[order], within] = triples[known][order, answer]
-    place = np.zeros(len(keys), dtype=np.int64)
+    ids[1 + group[order], within] = triples[known][order, side.column]
+    place = np.zeros(len(pairs), dtype=np.int64)
     place[rows] = 1 + np.arange(len(rows))
     return place, ids

@@ -57,15 +57,14 @@ def with_shared_rows(graph: KnowledgeGraph, options: SamplerOptions) -> Knowledg
     pairs.
     """
     counts = row_counts(graph, options)
-    pairs = graph.rows.head, graph.rows.tail
-    if options.sampler != "nscaching" or counts == tuple(map(len, pairs)):
+    if options.sampler != "nscaching" or counts == tuple(map(len, graph.rows)):
         return graph
     if len(graph.labelled.get(REJECTED, ())):
         raise UserError("Rejected facts need a row per pair; leave out cache_memory.")
     seen = copy.copy(graph)
     statistics = graph.statistics
     known = options.known_positives == "exclude"
-    shared = (share(each, most, known) for each, most in zip(pairs, counts, strict=True))
+    shared = (share(each, most, known) for each, most in zip(graph.rows, counts, strict=True))
     rows = TrainingRows(*shared)
     vars(seen).update(rows=rows, statistics=statistics)
     return seen

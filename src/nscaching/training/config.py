@@ -15,8 +15,8 @@ from nscaching.losses import LossOptions
 from nscaching.models import SCORING, ScoringOptions
 from nscaching.models.matches import Dot
 from nscaching.optim.base import SCHEDULES
-from nscaching.options import option
-from nscaching.sampling import SAMPLERS, SamplerOptions
+from nscaching.options import OptionGroup
+from nscaching.sampling import SAMPLERS, BernoulliSampler, SamplerOptions
 from nscaching.training.tracing import TraceOptions
 
 _SMALLEST_USUAL_BATCH, _LARGEST_USUAL_BATCH = 64, 1024
@@ -24,117 +24,96 @@ _STEPS_WANTED = 16
 #: Times that a step must read a row for a copy of the table to pay on a GPU.
 _READS = 16
 
+_data, _training = OptionGroup("Data"), OptionGroup("Training")
+
 
 @dataclass(kw_only=True)
 class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     """Everything that decides how a run turns out."""
 
-    data: str = option(
-        "", "A named data set, a folder with train/valid/test, or a file of triples.", group="Data"
-    )
-    split: float = option(
+    data: str = _data("", "A named data set, a folder with train/valid/test, or a file of triples.")
+    split: float = _data(
         0.05,
         "For a single file, or a graph in memory without valid and test: the share held out for "
         "valid and again for test; 0 keeps all.",
-        group="Data",
         low=0,
         below=0.5,
     )
-    recipe: str = option(
+    recipe: str = _training(
         "auto",
         "Settings that are good for a kind of graph: paper, all-entities or cached; auto takes the "
         "one that fits the graph where nothing else is said about the method, else paper.",
-        group="Training",
     )
-    init_from: str | None = option(
-        None, "Start from the parameters of this run instead of random ones.", group="Training"
+    init_from: str | None = _training(
+        None, "Start from the parameters of this run instead of random ones."
     )
-    epochs: int = option(100, "Epochs at most.", group="Training", low=1)
-    max_seconds: float | None = option(
+    epochs: int = _training(100, "Epochs at most.", low=1)
+    max_seconds: float | None = _training(
         None,
         "Stop after the epoch in which so many seconds of training are used up; default never.",
-        group="Training",
         above=0,
     )
-    pretrain_epochs: int = option(
+    pretrain_epochs: int = _training(
         0,
         "How many of the epochs, at the start, take Bernoulli negatives: the paper's 'pretrain'.",
-        group="Training",
         low=0,
     )
-    batch_size: int | None = option(
+    batch_size: int | None = _training(
         None,
         "Positive triples per step; default 1024, and fewer where an epoch would have few steps.",
-        group="Training",
         low=1,
     )
-    lr: float = option(1e-3, "Learning rate.", group="Training", above=0)
-    schedule: str = option(
+    lr: float = _training(1e-3, "Learning rate.", above=0)
+    schedule: str = _training(
         "constant",
         "How the learning rate falls with every step, to 0 at the end of --epochs, or constant.",
-        group="Training",
         choices=SCHEDULES,
     )
-    optimizer: str = option(
+    optimizer: str = _training(
         "adam",
         "Adam moves every row in each step; lazy-adam and adagrad only rows with a gradient.",
-        group="Training",
         choices=("adam", "lazy-adam", "adagrad"),
     )
-    table: str = option(
+    table: str = _training(
         "float32",
         "Numbers of the entity table; bfloat16 takes half of the memory, and no more for gradients "
         "on a GPU. It goes with adagrad, which rounds at random.",
-        group="Training",
         choices=("float32", "bfloat16"),
     )
-    dropout: float = option(
-        0.0, "Share of the numbers of a query that are dropped.", group="Training", low=0, below=1
+    dropout: float = _training(
+        0.0, "Share of the numbers of a query that are dropped.", low=0, below=1
     )
-    valid_every: int = option(
-        5, "Epochs between two validations; 0 never validates.", group="Training", low=0
+    valid_every: int = _training(5, "Epochs between two validations; 0 never validates.", low=0)
+    patience: int = _training(
+        10, "Stop after so many validations without a better --select; 0 never stops early.", low=0
     )
-    patience: int = option(
-        10,
-        "Stop after so many validations without a better --select; 0 never stops early.",
-        group="Training",
-        low=0,
-    )
-    select: str = option(
+    select: str = _training(
         "mrr",
         "Measure on valid that decides the best epoch and early stopping, and in tune the best "
         "trial.",
-        group="Training",
         choices=SELECTABLE,
     )
-    seed: int = option(
-        0,
-        "Seed of the split, the parameters and the sampling.",
-        group="Training",
-        low=0,
-        high=2**32 - 1,
+    seed: int = _training(
+        0, "Seed of the split, the parameters and the sampling.", low=0, high=2**32 - 1
     )
-    device: str = option(
+    device: str = _training(
         "auto",
         "Where to train; auto takes a GPU if there is one.",
-        group="Training",
         choices=("auto", "cpu", "cuda", "mps"),
     )
-    strata: int = option(
+    strata: int = _training(
         1,
         "Parts that the entities are cut into at random, for runs on several processes, whose "
         "number divides it; 1 cuts nothing.",
-        group="Training",
         low=1,
         high=4096,
     )
-    eval_memory: int = option(
-        DEFAULT_MEMORY_MB, "Megabytes of scores held during evaluation.", group="Training", low=1
+    eval_memory: int = _training(
+        DEFAULT_MEMORY_MB, "Megabytes of scores held during evaluation.", low=1
     )
-    checkpoint_seconds: float = option(
+    checkpoint_seconds: float = _training(
         60.0,
         "Seconds between two checkpoints, written at the end of an epoch; 0 writes every epoch.",
-        group="Training",
         low=0,
     )
 
@@ -163,6 +142,27 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
             return False
         read = 2 * self.batch(triples) * (self.cache_size + self.candidates)
         return device_type == "cpu" or (device_type == "cuda" and read > _READS * entities)
+
+    def warm_start(self, batch_size: int) -> TrainConfig | None:
+        """Return how the TransE is trained that the generator of KBGAN or IGAN starts from.
+
+        None where there is no generator, or it starts at random.
+        """
+        epochs = self.pretrain_epochs if self.generator_epochs is None else self.generator_epochs
+        if not SAMPLERS[self.sampler].has_generator or epochs == 0:
+            return None
+        return TrainConfig(
+            scoring="transe",
+            sampler=BernoulliSampler.name,
+            dim=self.generator_dim,
+            margin=self.margin,
+            lr=self.lr,
+            batch_size=batch_size,
+            epochs=epochs,
+            valid_every=0,
+            seed=self.seed,
+            device=self.device,
+        )
 
     def check_sampler(self) -> None:
         """Refuse a sampler and a loss that do not go together."""

@@ -393,9 +393,3 @@ def evaluation_line(
     """Return the line of ``metrics.jsonl`` for an evaluation."""
     where = {"split": split, "seconds": seconds}
     return {"event": "evaluation", "epoch": epoch, **where, **measures}
-
-
-def default_out(config: TrainConfig, *, by_method: bool = True) -> Path:
-    """Return the folder a run goes to when none is named; its name may say the method."""
-    source = Path(config.data).name.split(".")[0] or "graph"
-    return Path("runs") / (f"{source}-{config.scoring}-{config.sampler}" if by_method else source)

@@ -12,7 +12,6 @@ from nscaching.models.match import UNIT
 from nscaching.models.matches import Distance, Dot
 from nscaching.sampling import SAMPLERS
 from nscaching.training.config import TrainConfig
-from nscaching.training.warm_start import warm_start_config
 
 
 def idle_options(config: TrainConfig, given: Collection[str]) -> list[str]:
@@ -38,7 +37,7 @@ def _reasons(config: TrainConfig) -> Iterator[tuple[Collection[str], str]]:
     loss = config.loss_name(scoring.usual_loss)
     of_losses = {"margin": "margin", "offset": "logistic", "label_smoothing": "softmax"}
     for name, needed in of_losses.items():
-        trains_generator = name == "margin" and warm_start_config(config, 1) is not None
+        trains_generator = name == "margin" and config.warm_start(1) is not None
         if loss != needed and not trains_generator:
             yield [name], f"with the {loss} loss"
     match = scoring(config.dim, config.norm).match

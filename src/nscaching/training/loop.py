@@ -17,7 +17,13 @@ import torch
 from torch import Tensor
 
 from nscaching.distributed.launch import current_group
-from nscaching.errors import CHOOSE_ANOTHER, TrainingDiverged, TrainingInterrupted, UserError
+from nscaching.errors import (
+    CHOOSE_ANOTHER,
+    TrainingDiverged,
+    TrainingInterrupted,
+    UserError,
+    resume_command,
+)
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph import KnowledgeGraph
 from nscaching.interop.tracking import RunStart, Tracking
@@ -35,7 +41,6 @@ from nscaching.training.placement import Placement
 from nscaching.training.progress import Progress
 from nscaching.training.tracing import Tracer
 from nscaching.training.validation import Validation
-from nscaching.training.warm_start import warm_start_config
 from nscaching.training.warm_up import warm_up
 
 #: Rows that are looked through at once for what is no number.
@@ -62,12 +67,11 @@ class Trainer:
         self.placement = Placement.of(graph, config, self.device)
         self.model = self.placement.model()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
-        self._warm_start = warm_start_config(config, self.batch_size)
+        self._warm_start = config.warm_start(self.batch_size)
         begins_with_bernoulli = config.pretrain_epochs > 0 or self._warm_start is not None
         self.counters = Counters(graph.fingerprint, pretraining=begins_with_bernoulli)
         copies: dict[str, Copy] = {}
-        sizes = len(graph.train), graph.num_entities
-        if config.uses_copy(self.device.type, *sizes):
+        if config.uses_copy(self.device.type, len(graph.train), graph.num_entities):
             if self.device.type == "cuda":
                 self.model.half = copies["entity"] = HalfTable(self.model.entity)
             else:
@@ -138,7 +142,7 @@ class Trainer:
                 started = time.monotonic()
                 loss = self._train_epoch(stop, bar)
                 self.counters.epoch += 1
-                self.counters.epoch_seconds += self._agree(time.monotonic() - started)
+                self.counters.epoch_seconds += self.placement.agree(time.monotonic() - started)
                 self._report_epoch(loss, bar)
                 self._trace()
                 if self.after_epoch is not None:
@@ -231,17 +235,14 @@ class Trainer:
         self.record({"event": "epoch", "epoch": epoch, "loss": loss, "seconds": self._seconds()})
         bar.epoch_done(epoch, loss)
 
-    def _agree(self, value: float) -> float:
-        return self.placement.agree(value)
-
     def _stop_signal(self, stop: StopRequest) -> int | None:
         """Return the signal that asks this process, or another of the group, to stop."""
-        return int(self._agree(stop.signal or 0)) or None
+        return int(self.placement.agree(stop.signal or 0)) or None
 
     def _check_parameters(self) -> None:
         parts = (part for t in self.model.parameters() for part in torch.split(t, _CHECKED_ROWS))
         broken = not all(bool(part.isfinite().all()) for part in parts)
-        if self._agree(broken):
+        if self.placement.agree(broken):
             self._diverged("The parameters are not numbers any more")
 
     def _diverged(self, what: str) -> NoReturn:
@@ -249,7 +250,7 @@ class Trainer:
         if self.folder is not None and self.folder.has_checkpoint():
             kept = f"The last good checkpoint is kept in {self.folder.checkpoint.parent}."
         broken = not all(bool(table.isfinite().all()) for table in self.best.values())
-        if self.folder is not None and self.best and not self._agree(broken):  # newer, perhaps
+        if self.folder is not None and self.best and not self.placement.agree(broken):
             self.placement.write_model(self.folder, self.best)
             kept += f" The best model, of epoch {self.counters.best_epoch}, is {self.folder.model}."
         raise TrainingDiverged(
@@ -310,7 +311,7 @@ class Trainer:
             self._save_checkpoint(last=True)
 
     def _checkpoint_due(self) -> bool:
-        waited = self._agree(time.monotonic() - self._last_checkpoint)
+        waited = self.placement.agree(time.monotonic() - self._last_checkpoint)
         return self.folder is not None and waited >= self.config.checkpoint_seconds
 
     def _save_checkpoint(self, last: bool = False) -> None:
@@ -370,17 +371,15 @@ class Trainer:
             self.tracer.lines = folder.read_trace()
 
     def _stop_here(self, number: int, doing: str = "") -> NoReturn:
-        name = signal.Signals(number).name
-        within = self.order is not None
-        epoch = self.counters.epoch
-        where = doing + (f"in epoch {epoch + 1}" if within else f"after epoch {epoch}")
-        where += f" of {self.config.epochs}"
+        name, epoch = signal.Signals(number).name, self.counters.epoch
+        place = f"after epoch {epoch}" if self.order is None else f"in epoch {epoch + 1}"
+        where = f"{doing}{place} of {self.config.epochs}"
         if self.folder is None:
             raise TrainingInterrupted(f"Stopped by {name} {where}; nothing was kept.", number)
         self._save_checkpoint(last=True)
         raise TrainingInterrupted(
             f"Stopped by {name} {where}; everything is kept. Resume with:\n"
-            f"  nscaching train --resume --out {self.folder.path}",
+            f"  {resume_command('train', self.folder.path)}",
             number,
         )
 

@@ -25,7 +25,7 @@ from nscaching.sampling.shared_rows import row_bytes, row_counts
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
 from nscaching.training.step import SUMMED_FROM
-from nscaching.training.tracing.repeats import followed_triples
+from nscaching.training.tracing.counters import followed_triples
 
 #: Bytes of a short Python string in a list, and of its place in the dictionary of names.
 _NAME_BYTES = 70 + 8 + 100
@@ -143,7 +143,7 @@ def _is_large(config: TrainConfig, numbers: int) -> bool:
 
 def _graph_bytes(graph: KnowledgeGraph) -> int:
     total = sum(graph.split(split).nbytes for split in ("train", "valid", "test"))
-    for side in (graph.rows.head, graph.rows.tail):
+    for side in graph.rows:
         total += side.of_triple.nbytes + side.anchor.nbytes + side.relation.nbytes
         total += side.offsets.nbytes + side.answers.nbytes
     if graph.on_disk:  # names are read when they are asked for; arrays are mapped, and may stay

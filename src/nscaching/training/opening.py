@@ -1,12 +1,17 @@
-"""From what a user names to the graph a run trains on: loaded, and split where it has no test."""
+"""What a run starts from: its graph, loaded and split where it has no test, and its parameters."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
+from nscaching.errors import UserError
 from nscaching.graph import GraphSource, KnowledgeGraph, as_graph, load_graph
-from nscaching.training import TrainConfig
+from nscaching.models import EmbeddingModel
+from nscaching.training.config import TrainConfig
+from nscaching.training.folder import RunFolder
 
 
 def named_or_graph(source: GraphSource | None) -> KnowledgeGraph | str | Path | None:
@@ -45,3 +50,60 @@ def _held_out(graph: KnowledgeGraph, settings: TrainConfig) -> KnowledgeGraph:
     if len(graph.valid) or len(graph.test) or graph.labelled or graph.on_disk:
         return graph
     return load_graph(graph, split=settings.split, seed=settings.seed)
+
+
+def data_name(data: str) -> str:
+    """Return what folders call the data: its name, that of a file without its endings."""
+    return Path(data).name.split(".")[0] or "graph"
+
+
+def default_out(config: TrainConfig, *, by_method: bool = True) -> Path:
+    """Return the folder a run goes to when none is named; its name may say the method."""
+    source = data_name(config.data)
+    return Path("runs") / (f"{source}-{config.scoring}-{config.sampler}" if by_method else source)
+
+
+# Parameters: random ones, or those of another run ------------------------------------------------
+
+
+def initial_model(
+    graph: KnowledgeGraph, config: TrainConfig, device: torch.device
+) -> EmbeddingModel:
+    """Initialise on the CPU, so that a seed means the same parameters on every device.
+
+    Tables of bfloat16 are made where they stay.
+    """
+    if config.init_from is not None:
+        model = _parameters_of(RunFolder(config.init_from), graph, config)
+    else:
+        compact = config.table == "bfloat16"  # too large, perhaps, to be made on the CPU
+        generator = torch.Generator(device if compact else "cpu")
+        model = EmbeddingModel.initialised(
+            config.build_scoring(),
+            graph.num_entities,
+            graph.num_relations,
+            generator.manual_seed(config.seed),
+            reciprocal=config.reciprocal,
+            dtype=getattr(torch, config.table),
+        )
+    model.entity = model.entity.to(getattr(torch, config.table))
+    return model.to(device)
+
+
+def _parameters_of(folder: RunFolder, graph: KnowledgeGraph, config: TrainConfig) -> EmbeddingModel:
+    """Read another run, which must be on the same entities and relations."""
+    source, source_graph = folder.read_config(), folder.read_graph()
+    for name in ("scoring", "dim", "reciprocal"):
+        theirs, ours = getattr(source, name), getattr(config, name)
+        if theirs != ours:
+            raise UserError(
+                f"init_from: {folder.path} was trained with {name} {theirs}, this run has {name} "
+                f"{ours}; they must be the same."
+            )
+    same_entities = source_graph.entities == graph.entities
+    if not same_entities or source_graph.relations != graph.relations:
+        raise UserError(
+            f"init_from: {folder.path} was trained on other entities or relations; both runs "
+            "must be on the same graph."
+        )
+    return folder.read_model(source, source_graph)

@@ -20,7 +20,7 @@ from nscaching.training import checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
 from nscaching.training.folder import RunFolder
-from nscaching.training.starting import initial_model
+from nscaching.training.opening import initial_model
 from nscaching.training.step import TrainingStep
 
 Tables = dict[str, Tensor]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from nscaching.evaluation import RankingReport, labelled_triples, rank_triples
+from nscaching.evaluation import RankingReport, labelled_triples
 from nscaching.evaluation.classification import LabelledTriples, best_accuracy
 from nscaching.evaluation.ranking import Count
 from nscaching.graph import KnowledgeGraph
@@ -30,18 +30,8 @@ class Validation:
         self, model: EmbeddingModel, split: str, progress: Advance | None = None
     ) -> RankingReport:
         """Rank one split with a model."""
-        started = time.monotonic()
-        triples = self.graph.split(split)
-        ranks = rank_triples(
-            model,
-            self.graph,
-            triples,
-            memory_mb=self._memory_mb,
-            progress=progress,
-            count=self._count,
-        )
-        seconds = time.monotonic() - started
-        return RankingReport.build(self.graph, triples, ranks, split=split, seconds=seconds)
+        how: Any = {"memory_mb": self._memory_mb, "count": self._count}
+        return RankingReport.of_split(model, self.graph, split, progress=progress, **how)
 
     def measure(
         self, model: EmbeddingModel, progress: Advance | None = None

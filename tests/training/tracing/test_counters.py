@@ -9,8 +9,8 @@ import torch
 from nscaching.optim import RowGradients
 from nscaching.sampling import triple_columns
 from nscaching.training import TrainConfig
-from nscaching.training.tracing import Tracer, counters, repeats
-from nscaching.training.tracing.repeats import RepeatWindow
+from nscaching.training.tracing import Tracer, counters
+from nscaching.training.tracing.counters import RepeatWindow
 
 from ...conftest import random_graph, seeded
 from .helpers import traced_trainer, watched
@@ -106,7 +106,7 @@ def test_a_cache_has_more_loss_repeats_and_larger_gradients_than_chance():
 
 
 def test_only_a_fixed_part_of_many_triples_is_followed(monkeypatch):
-    monkeypatch.setattr(repeats, "MOST_COMPARISONS", 60)
+    monkeypatch.setattr(counters, "MOST_COMPARISONS", 60)
     first, again, other = (RepeatWindow(100, 1, 2, seed, torch.device("cpu")) for seed in (0, 0, 1))
     assert first.followed == 30
     assert (first.place >= 0).sum() == 30

@@ -121,8 +121,7 @@ def named_traces(
 
 
 def _named(graph: KnowledgeGraph, place: int) -> str:
-    head, relation, tail = graph.train[place].tolist()
-    return "\t".join([graph.entities[head], graph.relations[relation], graph.entities[tail]])
+    return "\t".join(graph.named(graph.train[place].tolist()))
 
 
 def search_row(
@@ -330,7 +329,8 @@ def variance_row(settings: dict[str, Any], graph: KnowledgeGraph, progress: Prog
 def cached_negatives(graph: KnowledgeGraph, sampler: NSCachingSampler) -> Ids:
     """Return the triples that the caches hold, without those that are facts. Shape: (n, 3)."""
     parts = []
-    for side, rows in ((Side.HEAD, graph.rows.head), (Side.TAIL, graph.rows.tail)):
+    for side in Side:
+        rows = graph.rows[side]
         held = sampler.caches[side].ids.cpu().numpy().astype(np.int64)
         size = held.shape[1]
         anchor, relation = (np.repeat(each, size) for each in (rows.anchor, rows.relation))

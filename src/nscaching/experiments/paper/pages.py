@@ -85,8 +85,7 @@ def write_report(folder: Path, page: Path) -> Path:
         columns = ["numbers", *(procedure.lower() for procedure in _PROCEDURES)]
         parts += ["## At least the paper's", "", *_lines(columns, tallies), ""]
     parts += [_remarks(folder)] if any(sections.values()) else ["There are no results yet.\n"]
-    write_text(page, "\n".join(parts))
-    return page
+    return write_text(page, "\n".join(parts))
 
 
 def _remarks(folder: Path, what: str = "") -> str:

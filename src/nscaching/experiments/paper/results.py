@@ -13,18 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nscaching.artefacts.files import (
-    explained_writes,
-    sealed,
-    unsealed,
-    write_text,
-)
+from nscaching.artefacts.files import explained_writes, sealed, unsealed, write_text
 from nscaching.errors import UserError, shown
-from nscaching.experiments.paper.definitions import (
-    LENGTHS,
-    Cell,
-    printed,
-)
+from nscaching.experiments.paper.definitions import LENGTHS, Cell, printed
 from nscaching.experiments.runner import TrialLog
 
 Row = dict[str, Any]
@@ -122,10 +113,8 @@ class Results:
         self._indexed = -1
         rows = (row if row.get("version") in _UNSEALED else sealed(row) for row in kept + new)
         lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
-        file = self.folder / f"{name}.json"
         self._make_folder()
-        write_text(file, "[\n" + ",\n".join(lines) + "\n]\n")
-        return file
+        return write_text(self.folder / f"{name}.json", "[\n" + ",\n".join(lines) + "\n]\n")
 
 
 def _slot(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.progress import Progress as RichProgress
 
 from nscaching.artefacts.files import write_text
-from nscaching.errors import NSCachingError, UserError
+from nscaching.errors import NSCachingError, UserError, resume_command
 from nscaching.experiments.runner import Experiment, failure
 from nscaching.experiments.tune.group import train_in_group
 from nscaching.experiments.tune.objective import Config, Objective, objective_of
@@ -107,7 +107,7 @@ class Search(Experiment[Work, TrialResult]):
 
         _, fixed, planned = folder.read()
         self.folder, self.progress, self.total = folder, progress, settings.trials
-        self.resume_command = f"nscaching tune --resume --out {folder.path}"
+        self.resume_command = resume_command("tune", folder.path)
         self.objective = objective_of(settings)
         self.metric = self.objective.metric(folder.base)
         self.base: Config = self.objective.read_config(folder.base)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from nscaching.errors import UserError
 from nscaching.models import SCORING
-from nscaching.options import Options, option
+from nscaching.options import OptionGroup, Options
 from nscaching.training import TrainConfig
 
 #: Share of the positions that mean exactly zero, where zero is a value.
@@ -264,31 +264,27 @@ def _fitted(row: Hyperparameter, base: Options) -> Hyperparameter:
 # What a search is told, apart from the training options ------------------------------------------
 
 METHODS = ("smac", "random", "smac-mf")
+_search = OptionGroup("Search")
 
 
 @dataclass(kw_only=True)
 class CommonOptions(Options):
     """How a search goes; the seed and the epochs of a trial are the training's own."""
 
-    trials: int = option(50, "Configurations to try.", group="Search", low=1)
-    seconds: float | None = option(
+    trials: int = _search(50, "Configurations to try.", low=1)
+    seconds: float | None = _search(
         None,
         "Stop after so many seconds; the trial in training then ends with its epoch. By default "
         "only --trials is a limit.",
-        group="Search",
         above=0,
     )
-    method: str = option(
+    method: str = _search(
         "smac",
         "smac; random, the baseline; or smac-mf, which stops trials that start badly early.",
-        group="Search",
         choices=METHODS,
     )
-    min_epochs: int = option(
-        0,
-        "For smac-mf: the fewest epochs of a trial; 0 is as few as the trials allow.",
-        group="Search",
-        low=0,
+    min_epochs: int = _search(
+        0, "For smac-mf: the fewest epochs of a trial; 0 is as few as the trials allow.", low=0
     )
 
 
@@ -296,13 +292,12 @@ class CommonOptions(Options):
 class SearchOptions(CommonOptions):
     """How a search on a knowledge graph goes."""
 
-    space: str = option(
+    space: str = _search(
         AUTO,
         "recipe: what the model, the loss and the cache of the recipe have; sampler: the paper's "
         "five hyperparameters of the cache; sampler+: rescale and known positives too; model: dim, "
         "lr, batch size and margin or l2 under Bernoulli; nodes, nodes+: embeddings of nodes (see "
         "'nscaching nodes tune'); auto: sampler for the paper's recipe, else recipe.",
-        group="Search",
         choices=(AUTO, *SPACES, *NODE_SPACES),
     )
 
@@ -311,16 +306,13 @@ class SearchOptions(CommonOptions):
 class NodeSearchOptions(CommonOptions):
     """How a search for node embeddings goes."""
 
-    space: str = option(
+    space: str = _search(
         "nodes",
         "nodes: N, N1, N2, alpha2, alpha3; nodes+: also where fresh nodes come from, neighbours in "
         "the cache, how often it is updated, and rescale.",
-        group="Search",
         choices=tuple(NODE_SPACES),
     )
-    seeds: int = option(
-        3, "Trainings of each configuration; their mean score counts.", group="Search", low=1
-    )
+    seeds: int = _search(3, "Trainings of each configuration; their mean score counts.", low=1)
 
 
 AnyOptions = SearchOptions | NodeSearchOptions

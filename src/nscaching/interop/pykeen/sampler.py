@@ -27,7 +27,7 @@ from nscaching.interop.pykeen.conversion import BatchQuestions, PyKEENScorer
 from nscaching.models import Side
 from nscaching.sampling import Batch, SamplerOptions
 from nscaching.sampling.nscaching import NSCachingSampler
-from nscaching.sampling.presets import fitted, with_preset
+from nscaching.sampling.options import fitted, with_preset
 
 #: Arguments that PyKEEN's samplers have in common; the others are options of our sampler.
 _THEIRS = ("num_entities", "num_relations", "filtered", "filterer", "filterer_kwargs")
@@ -120,8 +120,8 @@ class NSCachingNegativeSampler(NegativeSampler):  # type: ignore[misc]
         )
         graph = KnowledgeGraph(entities, relations, self._triples)
         self._ours = NSCachingSampler(graph, self.options, model.device)
-        pairs = {Side.HEAD: graph.rows.head, Side.TAIL: graph.rows.tail}
-        for side, pair in pairs.items():
+        for side in Side:
+            pair = graph.rows[side]
             keys = pair.relation.astype(np.int64) * self.num_entities + pair.anchor
             self._keys[side] = torch.from_numpy(keys).to(model.device)
         self._random = torch.Generator(model.device)

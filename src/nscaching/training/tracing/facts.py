@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.graph import KnowledgeGraph, PairRows
+from nscaching.graph import KnowledgeGraph
 from nscaching.models import Side
 from nscaching.sampling.cache import Cache
 from nscaching.sampling.nscaching import NSCachingSampler
@@ -32,15 +32,17 @@ class Facts:
         #: Rows and answers by kind and side, sorted by row.
         self._of_side: dict[tuple[int, Side], tuple[Tensor, Tensor]] = {}
         keys, kinds = [], []
-        for side, pairs in ((Side.HEAD, graph.rows.head), (Side.TAIL, graph.rows.tail)):
+        for side in Side:
+            pairs = graph.rows[side]
             rows = np.repeat(np.arange(len(pairs), dtype=np.int64), np.diff(pairs.offsets))
             known = rows * graph.num_entities + pairs.answers
-            false = np.setdiff1d(_held_out_keys(pairs, side, held_out, graph.num_entities), known)
+            of_fact = pairs.find(held_out[:, side.other.column], held_out[:, 1])
+            there = of_fact >= 0  # no other can be sampled
+            false = of_fact[there] * graph.num_entities + held_out[there, side.column]
+            false = np.setdiff1d(false, known)
             for kind, found in ((KNOWN, known), (HELD_OUT, false)):
-                row, answer = (
-                    torch.from_numpy(part).to(device)
-                    for part in np.divmod(found, graph.num_entities)
-                )
+                parts = np.divmod(found, graph.num_entities)
+                row, answer = (torch.from_numpy(part).to(device) for part in parts)
                 self._of_side[kind, side] = row, answer
                 first = 0 if side is Side.HEAD else self._first_tail
                 keys.append(found + first * graph.num_entities)
@@ -89,16 +91,3 @@ def _found(cache: Cache, rows: Tensor, answers: Tensor) -> Tensor:
     for row, answer in zip(torch.split(rows, block), torch.split(answers, block), strict=True):
         found += (cache.ids[row] == answer.unsqueeze(1)).sum()
     return found
-
-
-def _held_out_keys(
-    pairs: PairRows, side: Side, triples: np.ndarray, num_entities: int
-) -> np.ndarray:
-    """Return (row, answer) of the triples whose pair has a row; no other can be sampled."""
-    anchor, answer = (2, 0) if side is Side.HEAD else (0, 2)
-    numbered = pairs.relation.astype(np.int64) * num_entities + pairs.anchor
-    wanted = triples[:, 1] * num_entities + triples[:, anchor]
-    place = np.searchsorted(numbered, wanted).clip(max=len(numbered) - 1)
-    there = numbered[place] == wanted
-    keys: np.ndarray = place[there] * num_entities + triples[there, answer]
-    return keys

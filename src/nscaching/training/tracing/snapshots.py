@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nscaching.errors import UserError
-from nscaching.graph import KnowledgeGraph, PairRows
+from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel, Side
 from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.training.tracing.gradients import GradientNorms, gradient_norms
@@ -51,14 +51,13 @@ def find_row(graph: KnowledgeGraph, text: str) -> RowName:
         )
     side, name = (Side.HEAD, tail) if head == OPEN else (Side.TAIL, head)
     anchor, relation_id = graph.entity_id(name), graph.relation_id(relation)
-    pairs = _pairs(graph, side)
-    found = np.flatnonzero((pairs.anchor == anchor) & (pairs.relation == relation_id))
-    if len(found) == 0:
+    row = int(graph.rows[side].find(np.array([anchor]), np.array([relation_id]))[0])
+    if row < 0:
         raise UserError(
             f"trace_row '{text}': no training triple of '{graph.name}' fits it, so the cache has "
             "no such row; name a pair that occurs in training."
         )
-    return RowName(text, side, anchor, relation_id, int(found[0]))
+    return RowName(text, side, anchor, relation_id, row)
 
 
 def find_triple(graph: KnowledgeGraph, text: str) -> tuple[int, int, int]:
@@ -95,15 +94,15 @@ def _example(graph: KnowledgeGraph, relation: int) -> RowName:
     held_out = held_out[held_out[:, 1] == relation]
     found: list[tuple[int, int, Side, int]] = []
     for side in Side:
-        pairs = _pairs(graph, side)
+        pairs = graph.rows[side]
         rows = np.flatnonzero(pairs.relation == relation)
-        anchors = held_out[:, 2 if side is Side.HEAD else 0]
+        anchors = held_out[:, side.other.column]
         hidden = np.bincount(anchors, minlength=graph.num_entities)[pairs.anchor[rows]]
         answers = np.diff(pairs.offsets)[rows]
         best = int(np.lexsort((rows, -answers, -hidden))[0])
         found.append((int(hidden[best]), int(answers[best]), side, int(rows[best])))
     _, _, side, row = max(found, key=lambda each: each[:2])
-    anchor = int(_pairs(graph, side).anchor[row])
+    anchor = int(graph.rows[side].anchor[row])
     ends = (OPEN, graph.entities[anchor]) if side is Side.HEAD else (graph.entities[anchor], OPEN)
     text = f"{ends[0]}|{graph.relations[relation]}|{ends[1]}"
     return RowName(text, side, anchor, relation, row)
@@ -126,7 +125,7 @@ def row_snapshot(
     anchor, relation = (ids.new_tensor([each]) for each in (name.anchor, name.relation))
     ids = ids.cpu()
     scores = model.score_all(name.side, anchor, relation)[0].cpu()[ids]
-    facts = _answers(graph, name.side, name.anchor, name.relation)
+    facts = graph.answers(name.side.word, name.anchor, name.relation)
     hardest = scores.argsort(descending=True, stable=True)[:HARDEST]
     chance = torch.Generator().manual_seed((seed << 20) + epoch)
     some = torch.randperm(len(ids), generator=chance)[:AT_RANDOM]
@@ -161,7 +160,7 @@ def triple_snapshot(
                 "event": "gradients",
                 "epoch": epoch,
                 "triple": text,
-                "side": side.name.lower(),
+                "side": side.word,
                 "negatives": len(norms.norms),
                 "ccdf": norms.as_points(),
             }
@@ -179,7 +178,7 @@ def norms_of_negatives(
     """Return the norms over all negatives of a triple, known positives excluded."""
     head, relation, tail = triple
     anchor, positive = (tail, head) if side is Side.HEAD else (head, tail)
-    answers = _answers(graph, side, anchor, relation)
+    answers = graph.answers(side.word, anchor, relation)
     known = [entity for entity, split in answers.items() if split == "train"]
     excluded = torch.tensor([*known, positive], device=model.device)
     return gradient_norms(model, loss, triple, side, excluded)
@@ -224,11 +223,3 @@ def _recall(model: EmbeddingModel, sampler: NSCachingSampler, side: Side, rows: 
     least = hardest.gather(1, (held - 1).clamp_min(0).unsqueeze(1))
     among = (scores.gather(1, ids.clamp_min(0)) >= least) & (ids >= 0)
     return among.sum(1) / held
-
-
-def _pairs(graph: KnowledgeGraph, side: Side) -> PairRows:
-    return graph.rows.head if side is Side.HEAD else graph.rows.tail
-
-
-def _answers(graph: KnowledgeGraph, side: Side, anchor: int, relation: int) -> dict[int, str]:
-    return graph.answers("head" if side is Side.HEAD else "tail", anchor, relation)

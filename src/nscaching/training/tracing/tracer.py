@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,12 +12,12 @@ from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel
 from nscaching.optim import Gradients
+from nscaching.options import OptionGroup, Options
 from nscaching.sampling import SAMPLERS, Candidates, Sampler
 from nscaching.sampling.nscaching import NSCachingSampler
-from nscaching.training.tracing.counters import NegativeCounters
+from nscaching.training.tracing.counters import NegativeCounters, RepeatWindow
 from nscaching.training.tracing.facts import Facts
 from nscaching.training.tracing.gradients import BatchNorms
-from nscaching.training.tracing.repeats import RepeatWindow
 from nscaching.training.tracing.snapshots import (
     Line,
     example_rows,
@@ -27,34 +28,49 @@ from nscaching.training.tracing.snapshots import (
     triple_snapshot,
 )
 
+if TYPE_CHECKING:
+    from nscaching.training.config import TrainConfig
+
 #: The gradient norm is taken in each first of so many steps of an epoch.
 NORM_EVERY = 16
 
+_trace = OptionGroup("Trace")
 
-class TracedConfig(Protocol):
-    """What a tracer reads of a run's configuration."""
 
-    sampler: str
-    epochs: int
-    valid_every: int
-    seed: int
-    trace_row: tuple[str, ...]
-    trace_triple: tuple[str, ...]
-    trace_every: int | None
-    trace_window: int
+@dataclass(kw_only=True)
+class TraceOptions(Options):
+    """What is observed while a run trains; nothing of it changes what is learnt."""
+
+    trace: bool = _trace(
+        False, "Count what the negatives are worth in each epoch, into trace.jsonl; costs little."
+    )
+    trace_row: tuple[str, ...] = _trace(
+        (),
+        "Show this cache row by name, 'HEAD|RELATION|?' or '?|RELATION|TAIL'; repeatable. "
+        "By default a row of each of the three most frequent relations.",
+    )
+    trace_triple: tuple[str, ...] = _trace(
+        (), "Also take the gradient norms over all negatives of 'HEAD|RELATION|TAIL'; repeatable."
+    )
+    trace_every: int | None = _trace(
+        None,
+        "Epochs between snapshots of those rows and triples; by default those between validations.",
+        low=1,
+    )
+    trace_window: int = _trace(
+        20, "A negative is repeated if its triple had it within so many epochs before.", low=1
+    )
 
     def is_traced(self) -> bool:
-        """Tell whether anything is to be observed."""
-
-    def batch(self, triples: int) -> int:
-        """Return the positive triples per step for so many."""
+        """Tell whether anything is to be observed: a row or a triple asks for it too."""
+        return self.trace or bool(self.trace_row) or bool(self.trace_triple)
 
 
 class Tracer:
     """Counts what the negatives of a run are worth, and takes snapshots of its cache."""
 
     def __init__(
-        self, graph: KnowledgeGraph, config: TracedConfig, loss: Any, columns: Tensor
+        self, graph: KnowledgeGraph, config: TrainConfig, loss: Any, columns: Tensor
     ) -> None:
         self.graph, self.config, self.loss = graph, config, loss
         _check_sampler(config)
@@ -79,7 +95,7 @@ class Tracer:
 
     @classmethod
     def of(
-        cls, graph: KnowledgeGraph, config: TracedConfig, loss: Any, columns: Tensor
+        cls, graph: KnowledgeGraph, config: TrainConfig, loss: Any, columns: Tensor
     ) -> Tracer | None:
         """Return a tracer where the run asks for one."""
         return cls(graph, config, loss, columns) if config.is_traced() else None
@@ -183,7 +199,7 @@ def _share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def _check_sampler(config: TracedConfig) -> None:
+def _check_sampler(config: TrainConfig) -> None:
     """Refuse to show cache rows of a sampler that keeps none."""
     if config.trace_row and not _keeps_cache(config):
         raise UserError(
@@ -192,5 +208,5 @@ def _check_sampler(config: TracedConfig) -> None:
         )
 
 
-def _keeps_cache(config: TracedConfig) -> bool:
+def _keeps_cache(config: TrainConfig) -> bool:
     return issubclass(SAMPLERS[config.sampler], NSCachingSampler)
