@@ -1,6 +1,7 @@
 """discover, update, and the answers of predict."""
 
 import json
+import shutil
 
 import pytest
 
@@ -32,6 +33,16 @@ def test_discover_prints_what_python_finds(run, tmp_path):
     assert f"{expected[0].probability:.1%}" in shown
     assert len((tmp_path / "facts.tsv").read_text().splitlines()) == 7
     assert "no relation 'nearby'" in complaint("discover", run, "--relation", "nearby")
+
+
+def test_a_fit_that_takes_long_is_announced(run, tmp_path, monkeypatch):
+    other = tmp_path / "R"
+    shutil.copytree(run, other)
+    (other / "calibration.json").unlink()
+    question = ("predict", other, "--head", "town1.1", "--relation", "near")
+    monkeypatch.setattr("nscaching.cli.ask._MANY_ENTITIES", 1)
+    assert "Fitting probabilities" in invoke(*question).stderr
+    assert "Fitting probabilities" not in invoke(*question).stderr  # they are kept
 
 
 def test_predict_answers_a_file_and_explains(run, tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import hmean
 
-from nscaching.evaluation import RankingMetrics, RankingReport, Ranks, rank_triples
+from nscaching.evaluation import RankingMetrics, RankingReport, Ranks, metrics, rank_triples
 from nscaching.evaluation.metrics import (
     METRICS,
     STRONG,
@@ -288,6 +288,21 @@ def test_inverses_are_found_and_said():
     }
     assert "50% of the test facts" in found.remark
     assert found.as_dict()["leaked"] == 1
+
+
+def test_of_a_large_graph_some_pairs_of_entities_tell_which_relations_overlap(monkeypatch):
+    rng = np.random.default_rng(0)
+    pairs = np.unique(rng.integers(0, 300, (3000, 2)), axis=0).tolist()
+    rows = [(h, 0, t) for h, t in pairs] + [(t, 1, h) for h, t in pairs[:2400]]
+    rows += [(h, 2, t) for h, t in pairs[:300]]
+    order = rng.permutation(len(rows))
+    split = [rows[i] for i in order[:300]], [rows[i] for i in order[300:]]
+    graph = graph_of(split[1], test=split[0], entities=300)
+    whole = find_leakage(graph)
+    monkeypatch.setattr(metrics, "_LOOKED_AT", 600)
+    assert 400 < len(metrics._whole_pairs(graph.train, 300)) < 1000
+    assert find_leakage(graph) == whole
+    assert whole.leaked > 100
 
 
 def test_a_symmetric_relation_is_its_own_inverse():

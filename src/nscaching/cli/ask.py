@@ -25,6 +25,8 @@ AnswerFile = Annotated[
 _COLUMNS = {"mrr": "MRR", "mr": "MR", "amri": "AMRI"} | {
     f"hits@{k}": f"Hits@{k}" for k in (1, 3, 10)
 }
+#: Entities from which on a fit of probabilities is announced.
+_MANY_ENTITIES = 100_000
 _MARKS = {None: "new", "train": "fact, seen", "valid": "fact, held out", "test": "fact, held out"}
 
 
@@ -184,6 +186,7 @@ def predict_command(
     loaded = load_run(run, device)
     if neighbours is not None:
         return _neighbours(loaded, neighbours, k)
+    _announce_fit(loaded)
     options = {"known": known, "contradictions": contradictions, "unlikely": unlikely}
     side = None
     if file is not None:
@@ -210,6 +213,13 @@ def predict_command(
     if side is not None:
         shown += _remarks(loaded, side, head or tail or "", relation or "", answers)
     return Output({"predictions": answers.as_dicts()}, shown)
+
+
+def _announce_fit(run: Run) -> None:
+    """Say why the first question to a run on a large graph takes long."""
+    if run.fits_when_asked and run.graph.num_entities >= _MANY_ENTITIES:
+        kept = "; they are kept in the run" if run.folder is not None else ""
+        Progress("auto").say(f"Fitting probabilities on the valid facts, once{kept}.")
 
 
 def _remarks(run: Run, side: str, anchor: str, relation: str, answers: Predictions) -> list[str]:
@@ -280,6 +290,8 @@ def discover_command(
 ) -> Output:
     """List the most probable new facts of the whole graph, or of some relations or entities."""
     loaded = load_run(run, device)
+    if not quiet:
+        _announce_fit(loaded)
     found = loaded.discover(
         n,
         relations=relation or None,

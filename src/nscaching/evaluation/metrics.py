@@ -20,8 +20,9 @@ import numpy.typing as npt
 from nscaching.artefacts.showing import frame, html_table
 from nscaching.evaluation.ranking import Ranks, rank_triples
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.names import Floats, Longs
-from nscaching.graph.pairs import CARDINALITIES, contained, ranges
+from nscaching.graph.names import Floats, Ids, Longs
+from nscaching.graph.pairs import CARDINALITIES, contained, pair_keys, ranges
+from nscaching.graph.splitting import blocks_of, group_numbers
 from nscaching.models import EmbeddingModel, Side
 
 Interval = tuple[float, float]
@@ -247,6 +248,8 @@ class RankingReport(RankingMetrics):
 
 #: The share of the facts of both relations that must have a counterpart under the other.
 STRONG = 0.5
+#: Facts up to which all are looked at for relations that overlap; of more about so many are.
+_LOOKED_AT = 1 << 23
 #: From this share of the held-out facts on there is something to say.
 WORTH_SAYING = 0.01
 
@@ -285,12 +288,12 @@ class Leakage:
 
 def find_leakage(graph: KnowledgeGraph, split: str = "test") -> Leakage:
     """Count the facts of a split that training gives away."""
-    facts = graph.split(split).astype(np.int64)
-    train = graph.train.astype(np.int64)
+    facts, train = graph.split(split).astype(np.int64), graph.train
+    some = _whole_pairs(train, graph.num_entities)
     leaked = np.zeros(len(facts), dtype=bool)
     through: dict[tuple[int, int, str], int] = {}
     for kind, columns in (("duplicate", [0, 2]), ("inverse", [2, 0])):
-        partners = _strong_pairs(train, columns, graph.num_relations)
+        partners = _strong_pairs(some, columns, graph.num_entities, graph.num_relations)
         at, counterparts = _counterparts(facts, columns, partners)
         found = contained(counterparts, train, graph.num_entities, graph.num_relations)
         leaked[at[found]] = True
@@ -303,12 +306,23 @@ def find_leakage(graph: KnowledgeGraph, split: str = "test") -> Leakage:
     return Leakage(split, int(leaked.sum()), len(facts), named)
 
 
-def _strong_pairs(train: Longs, columns: list[int], relations: int) -> Longs:
+def _whole_pairs(train: Ids, entities: int) -> Ids:
+    """Return some facts of a large graph, with all that are over the same two entities; (n, 3)."""
+    every = -(-len(train) // _LOOKED_AT)
+    if every == 1:
+        return train
+    parts = blocks_of(train)  # the numbers are random, and odd
+    few = [part[group_numbers(part, entities, 0) % np.uint64(2 * every) < 2] for part in parts]
+    return np.concatenate(few)
+
+
+def _strong_pairs(train: Ids, columns: list[int], entities: int, relations: int) -> Longs:
     """Return pairs (r, r') that overlap strongly when r' is read in these columns; (n, 2)."""
     from scipy import sparse
 
-    pairs = np.concatenate([train[:, [0, 2]], train[:, columns]])
-    number = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(2, -1)
+    ends = ([0, 2], columns)
+    pairs = [pair_keys(train[:, first], train[:, second], entities) for first, second in ends]
+    number = np.unique(np.concatenate(pairs), return_inverse=True)[1].reshape(2, -1)
     shape = (int(number.max(initial=-1)) + 1, relations)
     ones = np.ones(len(train), dtype=np.int64)
     plain, turned = (sparse.csr_array((ones, (rows, train[:, 1])), shape) for rows in number)

@@ -156,7 +156,7 @@ def hold_out_on_disk(
     largest = np.zeros(num_entities, dtype=np.uint64)
     of_relation = np.zeros(num_relations, dtype=np.uint64)
     for block in blocks_of(triples):
-        number = _group_numbers(block, num_entities, seed)
+        number = group_numbers(block, num_entities, seed)
         for column in (0, 2):
             np.maximum.at(largest, block[:, column], number)
         np.maximum.at(of_relation, block[:, 1], number)
@@ -164,7 +164,7 @@ def hold_out_on_disk(
 
     def spare(block: Ids) -> tuple[Numbers, Bools]:
         """Return the bucket of each triple, and whether training can do without it."""
-        number = _group_numbers(block, num_entities, seed)
+        number = group_numbers(block, num_entities, seed)
         kept = needed[np.searchsorted(needed, number).clip(max=num_relations - 1)] == number
         for column in (0, 2):
             kept |= largest[block[:, column]] == number
@@ -208,7 +208,7 @@ def blocks_of(triples: Ids, size: int = 1 << 20) -> Iterator[Ids]:
         yield np.array(triples[start : start + size])
 
 
-def _group_numbers(triples: Ids, num_entities: int, seed: int) -> Numbers:
+def group_numbers(triples: Ids, num_entities: int, seed: int) -> Numbers:
     """Return a random number, not 0, of the unordered pair of entities of each triple."""
     low, high = np.minimum(triples[:, 0], triples[:, 2]), np.maximum(triples[:, 0], triples[:, 2])
     z = low.astype(np.uint64) * np.uint64(num_entities) + high.astype(np.uint64)

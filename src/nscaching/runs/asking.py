@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -54,11 +55,14 @@ class Asker:
         temperature = calibration.temperature if calibration is not None else None
         self.evidence = Evidence(model, graph, temperature, memory_mb)
         self.known = known_positives(graph, graph.test)
-        #: What all known facts say of entities: new facts are judged by it, known ones by training.
-        self.whole = Positions.of(graph, whole=True)
         sizes = graph.num_entities, graph.num_relations
         self._refused = {side: pair_rows(rejected, side.word, *sizes) for side in Side}
         self._kept_terms: dict[tuple[Side, int], tuple[Tensor, Tensor]] = {}
+
+    @cached_property
+    def whole(self) -> Positions:
+        """What all known facts say of entities: new facts are judged by it, known by training."""
+        return Positions.of(self.graph, whole=True)
 
     @torch.no_grad()
     def ask(

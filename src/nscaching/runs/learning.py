@@ -99,10 +99,20 @@ class Learning:
             )
         return calibration_report(self._asker.evidence, self.calibration, split=split, seed=seed)
 
+    @property
+    def fits_when_asked(self) -> bool:
+        """Whether the first question will fit the probabilities, which takes its time."""
+        kept = self.folder is not None and self._calibration_file(self.folder).is_file()
+        return not (self._calibrated or kept or len(self.graph.valid) == 0)
+
+    @staticmethod
+    def _calibration_file(folder: RunFolder) -> Path:
+        return folder.path / "calibration.json"
+
     def _load_calibration(self) -> Calibration | None:
         if len(self.graph.valid) == 0:
             return None
-        path = None if self.folder is None else self.folder.path / "calibration.json"
+        path = None if self.folder is None else self._calibration_file(self.folder)
         if path is not None and path.is_file():
             try:
                 given = unsealed(read_json(path)) or {}

@@ -43,8 +43,8 @@ from nscaching.training.tracing import Tracer
 from nscaching.training.validation import Validation
 from nscaching.training.warm_up import warm_up
 
-#: Rows that are looked through at once for what is no number.
-_CHECKED_ROWS = 1 << 22
+#: Numbers that are looked through at once for what is none: a look makes copies of them.
+_CHECKED = 1 << 24
 
 
 class Trainer:
@@ -240,9 +240,9 @@ class Trainer:
         return int(self.placement.agree(stop.signal or 0)) or None
 
     def _check_parameters(self) -> None:
-        parts = (part for t in self.model.parameters() for part in torch.split(t, _CHECKED_ROWS))
-        broken = not all(bool(part.isfinite().all()) for part in parts)
-        if self.placement.agree(broken):
+        tables = self.model.parameters()
+        blocks = (b for t in tables for b in torch.split(t, 1 + _CHECKED // t.shape[1]))
+        if self.placement.agree(not all(bool(block.isfinite().all()) for block in blocks)):
             self._diverged("The parameters are not numbers any more")
 
     def _diverged(self, what: str) -> NoReturn:
