@@ -54,13 +54,15 @@ class Logistic:
 
     def __call__(self, scores: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss and the gradient of the scores."""
-        signed = scores + self.offset  # few operations: on a GPU each is a kernel
-        signed[:, 0].neg_()
-        weights = pad(weights, (1, 0), value=1.0)
-        loss = (weights * softplus(signed)).sum()
-        d_scores = signed.sigmoid_().mul_(weights)
-        d_scores[:, 0].neg_()
-        return loss, d_scores
+        d_scores = scores + self.offset  # few operations: on a GPU each is a kernel
+        of_positive, of_negatives = d_scores[:, 0], d_scores[:, 1:]
+        of_positive.neg_()
+        losses = softplus(d_scores)
+        losses[:, 1:].mul_(weights)
+        d_scores.sigmoid_()
+        of_positive.neg_()
+        of_negatives.mul_(weights)
+        return losses.sum(), d_scores
 
 
 @dataclass(frozen=True)

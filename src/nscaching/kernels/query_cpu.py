@@ -197,7 +197,8 @@ def bilinear_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return anchors (m,), gradients of their rows (m, w), relation rows (m,), theirs (m, rw)."""
     count = len(d_query)
-    anchors, rows = torch.empty(2, count, dtype=torch.int64)
+    anchors = torch.empty(count, dtype=torch.int64)
+    rows = torch.empty_like(anchors)
     d_entity = torch.empty(count, entity.shape[1])
     d_relation = torch.empty(count, relation.shape[1])
     inputs = arrays(entity, relation, heads, relations, tails, terms)

@@ -73,6 +73,7 @@ class Adam(Optimizer):
             for _ in range(2)
         )
         self._deferred: dict[str, int] = {}
+        self._arrays: dict[str, list[np.ndarray]] = {}  #: on the CPU, what the kernel works on
         self._fading = _fading(self._on_cpu)
         self._gradient = {
             name: torch.zeros_like(table) for name, table in tables.items() if not self._on_cpu
@@ -208,22 +209,26 @@ class Adam(Optimizer):
         from nscaching.kernels.adam_cpu import move
         from nscaching.kernels.row_sums_cpu import listed_rows, no_gradient
 
-        table, slot = self.tables[name], self._mark[name].numpy()
+        if name not in self._arrays:  # nothing of it is ever replaced
+            kept = (self.tables, self.mean, self.square, self._since, self._moved, self._mark)
+            copy = self.int8_copy(name)
+            tensors = [*(part[name] for part in kept), copy.values, copy.scale]
+            self._arrays[name] = [tensor.numpy() for tensor in tensors]
+        table, mean, square, since, moved, slot, values, scale = self._arrays[name]
         following, rows = listed_rows(ids, slot)
-        copy = self.int8_copy(name)
-        with as_many_threads_as_pay(table.numel()):
+        with as_many_threads_as_pay(table.size):
             move(
-                table.numpy(),
-                self.mean[name].numpy(),
-                self.square[name].numpy(),
-                self._since[name].numpy(),
-                self._moved[name].numpy(),
+                table,
+                mean,
+                square,
+                since,
+                moved,
                 slot,
                 rows,
                 following,
-                gradient or no_gradient(table),
-                copy.values.numpy(),
-                copy.scale.numpy(),
+                gradient or no_gradient(self.tables[name]),
+                values,
+                scale,
                 self._fading,
                 int(self.count),
                 phase,

@@ -46,18 +46,20 @@ class Int8Update:
         """
         from nscaching.kernels.int8_cache_cpu import update_from_int8
 
+        head, tail = Side.HEAD, Side.TAIL  # written out: a step has no time to iterate over them
+        heads, tails = self.caches[head], self.caches[tail]
         update_from_int8(
-            tuple(places[side].numpy() for side in Side),
-            tuple(rows[side].numpy() for side in Side),
-            tuple(queries.query(side).vectors.numpy() for side in Side),
-            tuple(self.caches[side].ids.numpy() for side in Side),
-            tuple(self.caches[side].scores.numpy().view(np.uint16) for side in Side),
+            (places[head].numpy(), places[tail].numpy()),
+            (rows[head].numpy(), rows[tail].numpy()),
+            (queries.query(head).vectors.numpy(), queries.query(tail).vectors.numpy()),
+            (heads.ids.numpy(), tails.ids.numpy()),
+            (heads.scores.numpy().view(np.uint16), tails.scores.numpy().view(np.uint16)),
             self._offsets,
             self._answers,
-            np.array([unsigned(seeds[side]) for side in Side]),
+            np.array([unsigned(seeds[head]), unsigned(seeds[tail])]),
             table.values.numpy(),
             table.scale.numpy(),
             self.parts,
             self.candidates,
-            *self.caches[Side.HEAD].weighting(alpha),
+            *heads.weighting(alpha),
         )
