@@ -262,7 +262,7 @@ def campaign(place: Path, given: argparse.Namespace, share: Share) -> None:
             every = [(at, chance.choice([0, 0, 1, 2, 4, 8])) for at in range(1, writes + 1)]
             if points:
                 every = chance.sample(every, min(points, len(every)))
-            for at, pages in every[share.number :: share.of]:
+            for at, pages in every[given.first - 1 + share.number :: share.of]:
                 if share.is_over():
                     return
                 ended = one_point(disk, command, expected, at, pages)
@@ -278,10 +278,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--points", type=int, default=0, help="writes per command; 0 is all")
     parser.add_argument("--commands", default="", help="names with commas between; all by default")
+    parser.add_argument(
+        "--first", type=int, default=1, help="begin with this write of each command"
+    )
     add_options(parser)
     given = parser.parse_args()
     if given.share is None:
         options = ["--points", str(given.points), "--commands", given.commands]
+        options += ["--first", str(given.first)]
         return run_shares(given, *options, kept="commands")
     with tempfile.TemporaryDirectory(prefix="disk-full-") as place:
         return run_share(given, lambda s: campaign(Path(place), given, s))

@@ -9,32 +9,33 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
+import os
 import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-COMMAND = [sys.executable, "-m", "nscaching"]
+from shares import ONE_THREAD, keep
+from starter import Starter
+
+from nscaching.runs.checks import check_folder
+
+PATIENCE = 600.0
 SMALL = ["--dim", "4", "--epochs", "3", "--quiet", "--no-report"]
 
 
-def pair(data: Path, out: Path) -> str:
+def pair(starter: Starter, data: Path, out: Path) -> str:
     """Start both, wait for both, and say how it went."""
-    train = [*COMMAND, "train", str(data), *SMALL, "--out", str(out)]
-    both = [
-        subprocess.Popen(train, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    said = [process.communicate()[1] for process in both]
-    codes = sorted(process.returncode for process in both)
-    check = subprocess.run([*COMMAND, "check", str(out)], capture_output=True, check=False)
-    if check.returncode != 0:
+    train = ["train", str(data), *SMALL, "--out", str(out)]
+    errors = [out.with_name(f"{out.name}.{one}") for one in "ab"]
+    both = [starter.start(train, str(file), {}) for file in errors]
+    codes = sorted(process.wait(PATIENCE) for process in both)
+    if not check_folder(out).whole:
         return "damaged"
     if codes != [0, 2]:
         return f"exit codes {codes}"
-    refused = "".join(said)
+    refused = "".join(file.read_text(encoding="utf-8") for file in errors)
     if "is being written by process" in refused:
         return "one trained, one was told who writes"
     return "one trained, one came later" if "holds a run already" in refused else refused.strip()
@@ -48,17 +49,18 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="file of the counts")
     given = parser.parse_args()
     counts: Counter[str] = Counter()
+    starter = Starter({**os.environ, **ONE_THREAD})
     with tempfile.TemporaryDirectory() as workshop:
         data = Path(workshop) / "g.tsv"
         lines = (f"e{i}\tr{i % 3}\te{(7 * i + 1) % 50}\n" for i in range(400))
         data.write_text("".join(sorted(set(lines))), encoding="utf-8")
         with ThreadPoolExecutor(given.workers) as pool:
             folders = [Path(workshop) / f"R{number}" for number in range(given.pairs)]
-            counts.update(pool.map(lambda folder: pair(data, folder), folders))
-    told = json.dumps({"pairs": given.pairs, "outcomes": dict(counts)})
-    if given.out is not None:
-        given.out.write_text(told + "\n")
-    print(told)
+            for outcome in pool.map(lambda folder: pair(starter, data, folder), folders):
+                counts[outcome] += 1
+                keep(given.out, {"pairs": counts.total(), "outcomes": dict(counts)})
+        starter.close()
+    print(json.dumps({"pairs": counts.total(), "outcomes": dict(counts)}))
     return 0 if all(outcome.startswith("one trained") for outcome in counts) else 1
 
 
