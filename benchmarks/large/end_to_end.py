@@ -71,8 +71,8 @@ def plan(given: argparse.Namespace) -> dict[str, Any]:
     store = given.work / "store"
     graph = ns.load_graph(store)
     planned = plan_memory(graph, recipe_config(given.options, store, graph, Progress("none")))
-    host = sum(planned.parts[name] for name in ON_HOST)
-    sizes = {"host": host / 1e9, "device": (planned.total - host) / 1e9}
+    device = planned.total - sum(planned.parts[name] for name in ON_HOST)
+    sizes = {"host": planned.host / 1e9, "device": device / 1e9}
     return {"planned_gb": sizes, "parts_gb": {k: v / 1e9 for k, v in planned.parts.items()}}
 
 

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 import nscaching as ns
@@ -281,6 +282,15 @@ def test_a_dry_run_tells_sizes_and_memory_and_makes_nothing(tmp_path, data):
     assert plan["bytes"]["parameters"] == 4 * 8 * (graph.num_entities + graph.num_relations)
     assert not out.exists()
     assert "at its peak" in invoke("train", data, *SMALL, "--dry-run").stdout
+
+
+def test_a_dry_run_for_a_gpu_tells_what_the_host_needs(data, monkeypatch):
+    assert "host_bytes" not in only_json(invoke("train", data, *SMALL, "--dry-run", "--json"))
+    monkeypatch.setattr("nscaching.cli.train.pick_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr("nscaching.cli.train.free_bytes", lambda _: None)
+    plan = only_json(invoke("train", data, *SMALL, "--dry-run", "--json"))
+    assert plan["host_bytes"] > plan["bytes"]["program"] + plan["bytes"]["graph"]
+    assert "on the host" in invoke("train", data, *SMALL, "--dry-run").stdout
 
 
 @pytest.mark.parametrize(("flag", "there"), [("--int8", True), ("--no-int8", False)])

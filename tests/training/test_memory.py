@@ -115,6 +115,12 @@ def test_the_peak_has_a_batch_or_an_evaluation_but_not_both():
     assert plan.total == rest + max(plan.parts["batch"], plan.parts["evaluation"])
 
 
+def test_the_host_of_a_gpu_holds_the_state_of_a_run_while_it_is_written():
+    plan = plan_memory(GRAPH, TrainConfig(device="cpu", dim=DIM, sampler="nscaching"))
+    written = sum(plan.parts[name] for name in ("parameters", "optimiser", "best model", "caches"))
+    assert plan.host == plan.parts["program"] + plan.parts["graph"] + written
+
+
 #: Trains in a process of its own and prints what was planned and what was taken, in bytes.
 _MEASURE = """
 import json, sys

@@ -152,6 +152,8 @@ def _plan(data: str | None, options: dict[str, Any], processes: int, network: Ne
     counts = ((name.replace("_", " "), f"{count:,}") for name, count in sizes.items())
     parts = {**plan.parts, "at its peak": plan.total}
     parts |= {} if free is None else {"free now": free}
+    if pick_device(config.device).type == "cuda":
+        value["host_bytes"] = parts["on the host, while a checkpoint is written"] = plan.host
     memory = ((name, f"{size / 1e6:,.0f}") for name, size in parts.items())
     shown = [
         table(f"{graph.name}: sizes", ("", "count"), counts),

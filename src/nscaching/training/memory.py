@@ -50,6 +50,12 @@ class MemoryPlan:
         """The peak: all parts, but a batch and an evaluation are never held at once."""
         return sum(self.parts.values()) - min(self.parts["batch"], self.parts["evaluation"])
 
+    @property
+    def host(self) -> int:
+        """What a run on a GPU takes of the host, where its state is copied to be written."""
+        state = ("parameters", "optimiser", "best model", "caches")
+        return sum(self.parts[name] for name in ("program", "graph", *state))
+
 
 def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
     """Add up what a run of this configuration on this graph allocates at its peak."""
