@@ -4,8 +4,8 @@ A *position* is a relation and a side of it, such as "tail of speaks". Entities 
 the same positions, so that positions serve as types in a graph that names none: an entity *fits* a
 position if most of the entities that share its other positions stand in it too.
 
-A line is an entity in a position. Lines are kept in two orders, by position and by entity, both of
-which come from the numbered pairs of the graph without sorting.
+A line is an entity in a position. Lines are kept in two orders, by position, which comes from the
+numbered pairs of the graph, and by entity.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS, Bools, Floats, Ids, Integers, Longs
@@ -67,10 +66,10 @@ class Positions:
         if whole:
             self._add(np.concatenate([graph.split(split) for split in SPLITS[1:]]))
         # By entity: positions, ascending in each; where an entity begins.
-        shape = 2 * self.num_relations, self.num_entities
-        ones = np.ones(len(self._entity), dtype=np.int8)
-        turned = sparse.csr_array((ones, self._entity, self._ends), shape=shape).tocsc()
-        self._from, self._place = turned.indptr, turned.indices
+        order = np.argsort(self._entity, kind="stable")
+        self._place = self._places()[order]
+        count = np.bincount(self._entity, minlength=self.num_entities)
+        self._from = np.concatenate([[0], np.cumsum(count)])
         self._entities_at = np.diff(self._ends)
         self._positions_of = np.diff(self._from)  #: distinct positions of each entity
         #: Share of the questions (?, r, t), and of (h, r, ?), with one answer, drawn towards one
@@ -80,14 +79,18 @@ class Positions:
         self.single = (single / (self._entities_at + 2)).reshape(2, -1)[::-1]
         self._columns: dict[int, Column] = {}
 
+    def _places(self) -> Ids:
+        """Return the position of each line."""
+        positions = np.arange(2 * self.num_relations, dtype=np.int32)
+        return np.repeat(positions, np.diff(self._ends))
+
     def _add(self, triples: Ids) -> None:
         """Add the lines of other triples; (n, 3)."""
         heads, relations, tails = triples.astype(np.int64).T
         places = np.concatenate([relations, relations + self.num_relations])
         asked = pair_keys(places, np.concatenate([heads, tails]), self.num_entities)
         keys, counts = np.unique(asked, return_counts=True)
-        place = np.repeat(np.arange(2 * self.num_relations), np.diff(self._ends))
-        lines = pair_keys(place, self._entity, self.num_entities)
+        lines = pair_keys(self._places(), self._entity, self.num_entities)
         at = np.searchsorted(lines, keys)
         there = at < len(lines)
         there[there] = lines[at[there]] == keys[there]

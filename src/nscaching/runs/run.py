@@ -79,8 +79,8 @@ class Run(Decisions):
         config = folder.read_config()
         if not folder.has_model():
             raise UserError(
-                f"{folder.path} holds no model yet: its training was stopped early. Resume it with:"
-                f"\n  {resume_command('train', folder.path)}"
+                f"{folder.path} holds no model yet: its training was stopped early. Resume with: "
+                f"{resume_command('train', folder.path)}"
             )
         graph = folder.read_graph()
         model = folder.read_model(config, graph, mapped)
