@@ -118,7 +118,7 @@ def launched(tmp_path, *words):
     )
     start = (
         "import sys; from nscaching.distributed import launch as l; "
-        "l.MODULE = 'nscaching_worker'; raise SystemExit(l.launch(sys.argv[1:], 2, 2))"
+        "raise SystemExit(l.launch(sys.argv[1:], 2, 2, 'nscaching_worker'))"
     )
     environment = {k: v for k, v in os.environ.items() if not k.endswith("NUM_THREADS")}
     path = f"{package.parent}{os.pathsep}{os.environ.get('PYTHONPATH', 'src')}"

@@ -63,6 +63,9 @@ class Remembering:
     def gradient_table(self, name):
         return None
 
+    def adds_rows_up(self, name):
+        return False
+
     def takes_products(self, name):
         return self.products
 

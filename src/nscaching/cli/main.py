@@ -96,7 +96,7 @@ def _loaded(name: str) -> Any:
     """Import a module; what keeps it from loading is said in a sentence."""
     try:
         return importlib.import_module(name)
-    except (ImportError, MemoryError, OSError, RuntimeError) as error:
+    except (ImportError, MemoryError, OSError, RuntimeError, SystemError) as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
         print(cannot_load(error), file=sys.stderr)
@@ -105,7 +105,8 @@ def _loaded(name: str) -> Any:
 
 def cannot_load(error: BaseException) -> str:
     """Say what to do about a package that cannot be loaded."""
-    what = str(error).splitlines()[0] if str(error) else "there is not enough memory"
+    unsaid = not str(error) or isinstance(error, SystemError)  # a failed allocation, too
+    what = "there is not enough memory" if unsaid else str(error).splitlines()[0]
     return (
         f"A package that nscaching needs cannot be loaded: {what.rstrip('.')}. Free some memory "
         "(ulimit -v shows a limit), or install again: pip install nscaching. --debug shows where."
