@@ -152,13 +152,16 @@ def test_an_output_that_is_closed_or_full(arguments, redirection, code, words):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits on memory are those of Linux")
-@pytest.mark.parametrize("kilobytes", [150_000, 600_000, 1_200_000])
+@pytest.mark.parametrize("kilobytes", [150_000, 600_000, 650_000, 2_400_000])
 def test_a_limit_on_memory_is_named(tmp_path, kilobytes):
+    # With some of these limits torch crashed or did not end, whatever we caught.
     command = f"ulimit -v {kilobytes}; {sys.executable} -m nscaching train world --out {tmp_path}/R"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert "memory" in done.stderr.lower()  # OpenBLAS says it itself
+    assert f"{kilobytes >> 10:,} MB of memory here (ulimit -v)" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -49,6 +49,9 @@ _MODULES = {
     "nodes": ("nodes",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+#: Addresses in MB below which torch does not load, and with kernels compiled; crashes were seen.
+_TO_LOAD, _TO_TRAIN = 1024, 3072
+_TRAINING = ("train", "trace", "compare", "tune", "reproduce", "benchmark", "update", "nodes")
 _STYLE: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": "rich"}
 
 
@@ -65,6 +68,7 @@ class LazyGroup(TyperGroup):
         """Return a command; while commands are listed, its name and its sentence."""
         if self._listing or cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
+        _refuse_limit(_TO_TRAIN if cmd_name in _TRAINING else _TO_LOAD)
         module = _loaded(f"nscaching.cli.{_MODULE_OF[cmd_name]}")
         if (function := getattr(module, f"{cmd_name}_command", None)) is not None:
             group = typer.Typer(add_completion=False, **_STYLE)
@@ -101,6 +105,22 @@ def _loaded(name: str) -> Any:
             raise
         print(cannot_load(error), file=sys.stderr)
         raise typer.Exit(1) from error
+
+
+def _refuse_limit(needed: int) -> None:
+    """Refuse a limit on memory, in MB, under which a library would crash or hang halfway."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit >> 20 < needed:
+        print(
+            f"A process may have {limit >> 20:,} MB of memory here (ulimit -v), and this command "
+            f"needs at least {needed:,} MB to start. Raise the limit: ulimit -v unlimited",
+            file=sys.stderr,
+        )
+        raise typer.Exit(1)
 
 
 def cannot_load(error: BaseException) -> str:
