@@ -34,6 +34,7 @@ EXTRAS = {
     extra.name: extra
     for extra in (
         Extra("tune", ("smac",), "search for hyperparameters: nscaching tune"),
+        Extra("explore", ("starlette", "uvicorn"), "nscaching explore RUN as a server"),
         Extra("rdf", ("pyoxigraph",), "read Turtle and RDF/XML, ask SPARQL"),
         Extra("large", ("duckdb",), "graphs larger than memory: nscaching ingest"),
         Extra("networkx", ("networkx",), "graphs of NetworkX"),

@@ -354,6 +354,13 @@ def test_questions_that_are_none(run):
     assert_words(complaint("predict", run, "--head", "e1", "--neighbours", "e2"), "--neighbours")
 
 
+@pytest.mark.parametrize("flag", ["explain", "known", "contradictions", "unlikely", "out"])
+def test_neighbours_have_no_flags_of_answers(run, out, flag):
+    value = [out.with_suffix(".csv")] if flag == "out" else []
+    said = complaint("predict", run, "--neighbours", "e2", f"--{flag}", *value)
+    assert_words(said, "Neighbours are no answers", f"drop --{flag}.")
+
+
 def test_other_values_that_are_none(run, tmp_path):
     assert_words(complaint("evaluate", run, "--split", "dev"), "'dev'", "train, valid or test")
     assert_words(complaint("evaluate", run, "--ties", "best"), "'best'", "optimistic")
@@ -377,5 +384,5 @@ def test_diverged_training_exits_with_1(data, out):
 def test_too_little_memory_exits_with_1(data, out):
     outcome = invoke("train", data, "--dim", 10**12, "--out", out)
     assert outcome.code == 1
-    assert_words(outcome.stderr, "not enough memory")
+    assert_words(outcome.stderr, "not enough memory", "--eval-memory of train")
     assert not out.exists()

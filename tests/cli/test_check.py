@@ -69,6 +69,42 @@ def test_a_run_that_was_killed_while_it_was_written_is_no_damage(copy, tmp_path)
     assert states(tmp_path / "many", 0)["R"] == "whole"
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("compare.json", '"data"', "data"),
+        ("trials.jsonl", '"epochs": 1', '"epochs": 2'),
+        (MARKER, '"kind"', "kind"),
+    ],
+)
+def test_a_damaged_file_of_a_comparison_is_found(data, tmp_path, name, old, new):
+    options = {"epochs": 1, "dim": 4, "device": "cpu", "progress": "none"}
+    ns.compare(data, "uniform", seeds=[0], out=tmp_path / "C", **options)
+    assert set(states(tmp_path / "C", 0)) >= {"compare.json", "trials.jsonl", MARKER}
+    file = tmp_path / "C" / name
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    assert states(tmp_path / "C", 1)[name] == "damaged"
+
+
+def test_a_search_with_a_damaged_marker_is_not_whole(run, tmp_path):
+    shutil.copytree(run, tmp_path / "S" / "trials" / "001")
+    (tmp_path / "S" / MARKER).write_text('{"kind": "search", "for')
+    (tmp_path / "S" / "search.yaml").write_text("trials: [")
+    found = states(tmp_path / "S", 1)
+    assert (found[MARKER], found["search.yaml"]) == ("damaged", "damaged")
+
+
+def test_a_graph_with_a_damaged_marker_is_damaged(tmp_path):
+    pytest.importorskip("duckdb")
+    (tmp_path / "facts.tsv").write_text("a\tr\tb\nb\tr\tc\nc\tr\ta\n")
+    ns.ingest(tmp_path / "facts.tsv", tmp_path / "store")
+    assert states(tmp_path / "store", 0) == {"store": "whole"}
+    (tmp_path / "store" / MARKER).write_text('{"kind')
+    assert states(tmp_path / "store", 1) == {"store": "damaged"}
+
+
 def test_runs_on_a_graph_on_disk_are_checked_with_the_others(tmp_path):
     pytest.importorskip("duckdb")
     facts = "".join(f"a{i}\tr\ta{(i + 1) % 20}\n" for i in range(20))

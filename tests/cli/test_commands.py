@@ -284,6 +284,15 @@ def test_a_dry_run_tells_sizes_and_memory_and_makes_nothing(tmp_path, data):
     assert "at its peak" in invoke("train", data, *SMALL, "--dry-run").stdout
 
 
+def test_hosts_belong_to_a_dry_run_and_share_the_processes_evenly(tmp_path, data):
+    uneven = ("train", data, *SMALL, "--dry-run", "--processes", 2, "--hosts", 3)
+    assert "2 cannot be spread evenly over 3; give a multiple of --hosts" in complaint(*uneven)
+    for ignored in (("--hosts", 2), ("--bandwidth", 10)):
+        said = complaint("train", data, *SMALL, "--out", tmp_path / "R", *ignored)
+        assert "--hosts and --bandwidth are for --dry-run" in said
+    assert not (tmp_path / "R").exists()
+
+
 def test_a_dry_run_for_a_gpu_tells_what_the_host_needs(data, monkeypatch):
     assert "host_bytes" not in only_json(invoke("train", data, *SMALL, "--dry-run", "--json"))
     monkeypatch.setattr("nscaching.cli.train.pick_device", lambda _: torch.device("cuda"))

@@ -59,6 +59,24 @@ def test_predict_answers_a_file_and_explains(run, tmp_path):
     assert "by must be" in complaint(*question, "--by", "luck")
 
 
+def test_head_answers_are_explained_with_their_own_flags(run):
+    question = ("predict", run, "--relation", "near", "--tail", "town1.1", "-k", 60, "--unlikely")
+    answers = json_of(*question, "--explain")["predictions"]
+    assert any(row["flags"] for row in answers)
+    for row in answers:
+        told = [f"Against: {flag}." for flag in row["flags"]]
+        said = row["explanation"]["sentences"]
+        assert [each for each in said if "Against: " in each and "no path" not in each] == told
+
+
+def test_a_question_without_an_answer_to_explain_says_so(run):
+    loaded = ns.load_run(run)
+    fact = next(f for f in loaded.graph.train.tolist() if loaded.graph.relations[f[1]] == "speaks")
+    question = ("predict", run, "--head", loaded.graph.entities[fact[0]], "--relation", "speaks")
+    assert "has the one answer already" in invoke(*question, "--explain").stdout
+    assert json_of(*question, "--explain") == {"predictions": []}
+
+
 def test_an_answered_question_says_so(run):
     loaded = ns.load_run(run)
     fact = next(f for f in loaded.graph.train.tolist() if loaded.graph.relations[f[1]] == "speaks")

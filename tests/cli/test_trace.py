@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from nscaching.artefacts import FolderLock
+
 from ..training.helpers import ring, train
 from .helpers import complaint, invoke
 
@@ -49,6 +51,15 @@ def test_data_is_trained_first(data, tmp_path):
     assert "holds a run already" in complaint("trace", data, *options)
 
 
+def test_a_folder_that_is_being_written_is_left_alone(data, tmp_path):
+    lock = FolderLock(tmp_path / "R")
+    lock.acquire()
+    told = ["--dim", 4, "--epochs", 1, "--out", tmp_path / "R", "--quiet"]
+    assert "is being written by" in complaint("trace", data, *told)
+    lock.release()
+    assert not (tmp_path / "R").exists()
+
+
 def test_train_takes_several_rows(data, tmp_path):
     out = tmp_path / "R"
     rows = ["--trace-row", ROW, "--trace-row", "?|r0|e9"]
@@ -73,3 +84,5 @@ def test_what_cannot_be_shown_is_refused(traced, run):
     assert "has no row 'e1|r1|?', it has e3|r1|?" in complaint("trace", traced, "--row", "e1|r1|?")
     assert "has no triple" in complaint("trace", traced, "--triple", "e1|r1|e2")
     assert "is a run already, so dim cannot" in complaint("trace", traced, "--dim", 4)
+    ignored = ("--out", traced.with_name("other"), "--overwrite")
+    assert "is a run already, so out, overwrite cannot" in complaint("trace", traced, *ignored)

@@ -371,6 +371,36 @@ def test_a_folder_with_something_else_is_refused_and_one_in_use_too(data, tmp_pa
     lock.release()
 
 
+def test_a_folder_with_a_file_named_like_the_marker_is_left_alone(data, tmp_path):
+    texts = {"nscaching.json": "notes", "report.html": "my page"}
+    for name, text in texts.items():
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        (tmp_path / "mine" / name).write_text(text)
+    for how in ({}, {"overwrite": True}, {"resume": True}):
+        with pytest.raises(ns.UserError, match="holds no comparison"):
+            compare(data, "uniform", out=tmp_path / "mine", **how)
+    assert {each.name: each.read_text() for each in (tmp_path / "mine").iterdir()} == texts
+
+
+def test_a_seed_that_is_named_twice_is_trained_once(data, tmp_path, trained):
+    made = compare(data, "uniform", seeds=[1, 0, 1], out=tmp_path / "C")
+    assert trained == ["uniform-seed1", "uniform-seed0"]
+    assert made.seeds == [1, 0]
+
+
+@pytest.mark.parametrize("left", [0, 40, -9])
+def test_damaged_ranks_are_made_again(data, tmp_path, trained, left):
+    first = compare(data, "uniform,bernoulli", out=tmp_path / "C")
+    file = tmp_path / "C" / "ranks" / "uniform-seed0.npy"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:left])
+    trained.clear()
+    again = ns.compare(out=tmp_path / "C", resume=True, progress="none")
+    assert trained == []
+    assert again.rows == first.rows
+    assert file.read_bytes() == whole
+
+
 def test_a_start_that_was_killed_is_no_obstacle(data, tmp_path, monkeypatch):
     """Whatever is missing of the first files, the same command begins the comparison."""
     out = tmp_path / "C"

@@ -1,9 +1,11 @@
 """Two workers of a local Dask cluster, and a process that is killed."""
 
 import json
+import multiprocessing
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import numba
 import pytest
@@ -79,6 +81,19 @@ def test_a_killed_search_ends_with_the_same_trials(data, tmp_path):
     assert len(log.read_text().splitlines()) < 12
     resumed = ns.tune(out=tmp_path / "S", resume=True, progress="none")
     assert untimed_result(resumed) == untimed_result(search(data, tmp_path / "whole", **told))
+
+
+def test_a_stop_leaves_the_processes_of_the_caller_alone():
+    others = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    others.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), workers.processes(SimpleNamespace(run=None), 2):
+            raise KeyboardInterrupt
+        others.join(1)
+        assert others.is_alive()
+    finally:
+        others.kill()
+        others.join()
 
 
 @pytest.mark.parametrize("count", [0, 1])

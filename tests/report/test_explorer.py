@@ -169,9 +169,24 @@ def test_links_are_facts_between_the_given_entities(clubs_run):
 def test_a_bound_of_work_asks_the_most_frequent(clubs_run):
     answers = ExplorerAnswers(clubs_run)
     graph = clubs_run.graph
-    few = answers.queue(50, work=3 * graph.num_entities * graph.num_relations)
+    few = answers.queue(work=3 * graph.num_entities * graph.num_relations)
     frequent = np.argsort(-answers.degree, kind="stable")[:3].tolist()
     assert {fact["head"]["id"] for fact in few} <= set(frequent)
+
+
+def test_an_entity_is_doubted_only_where_entities_recur(clubs_run):
+    answers, graph = ExplorerAnswers(clubs_run), clubs_run.graph
+    member, knows = graph.relation_ids["member of"], graph.relation_ids["knows"]
+    club = graph.entity_ids["club 1"]
+    members = graph.train[graph.train[:, 1] == member, 0]
+    new = next(i for i in range(graph.num_entities) if i not in members and i != club)
+
+    def doubts(*fact):
+        said = [each["parts"][-1] for each in answers.explain(*fact) if each["sign"] < 0]
+        return [text for text in said if "never the" in text]
+
+    assert doubts(new, member, club) == []  # everyone is a member once
+    assert len(doubts(graph.entity_ids["p1"], knows, club)) == 1
 
 
 def test_relations_with_one_answer_are_known():

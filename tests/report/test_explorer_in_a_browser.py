@@ -184,6 +184,19 @@ def test_reasons_are_given_on_request(fresh, clubs_run):
         assert counted[0][kind] == counted[1][kind]
 
 
+def test_an_entity_is_doubted_only_where_entities_recur(fresh, clubs_run):
+    graph = clubs_run.graph
+    member, knows, club = (
+        *(graph.relation_ids[name] for name in ("member of", "knows")),
+        graph.entity_ids["club 1"],
+    )
+    members = graph.train[graph.train[:, 1] == member, 0]
+    new = next(i for i in range(graph.num_entities) if i not in members and i != club)
+    for fact, doubts in (((new, member, club), 0), ((graph.entity_ids["p1"], knows, club), 1)):
+        reasons = fresh.promised(f"explorer.source.explain({', '.join(map(str, fact))})")
+        assert sum("is never the" in sentence(each) for each in reasons) == doubts
+
+
 def path_counts(reasons):
     """Return the counts of each kind of path: the relations and directions of its steps."""
     found = {}

@@ -181,8 +181,10 @@ def test_the_reliability_diagram_says_its_error(nasty_run, page):
     assert "Share of true claims on test" in read(page).words
 
 
-def test_what_would_take_too_long_is_a_command(monkeypatch):
+def test_what_would_take_too_long_is_a_command(monkeypatch, tmp_path):
     monkeypatch.setattr("nscaching.report.sections._MOST_SCORES", 1)
+    kept = train(ring(), out=tmp_path / "R")
+    assert read(run_page(kept)).words.count(f"nscaching discover {tmp_path / 'R'}") == 2
     words = read(run_page(train(ring()))).words
     assert words.count("nscaching discover RUN") == 2
     assert "Most probable new facts" not in words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -183,11 +184,14 @@ def predict_command(
         raise UserError(
             "Give --neighbours, or --file, or a question with --head, --relation and --tail."
         )
-    loaded = load_run(run, device)
-    if neighbours is not None:
-        return _neighbours(loaded, neighbours, k)
-    _announce_fit(loaded)
     options = {"known": known, "contradictions": contradictions, "unlikely": unlikely}
+    if neighbours is not None:
+        asked_for = {**options, "explain": explain, "out": out is not None}
+        if given := [f"--{name}" for name, value in asked_for.items() if value]:
+            raise UserError(f"Neighbours are no answers to a question; drop {', '.join(given)}.")
+        return _neighbours(load_run(run, device), neighbours, k)
+    loaded = load_run(run, device)
+    _announce_fit(loaded)
     side = None
     if file is not None:
         answers = loaded.ask(file, k, by=by, **options)
@@ -204,7 +208,7 @@ def predict_command(
         )
     if out is not None:
         answers.write(out)
-    if explain:
+    if explain and answers:
         return _explained(loaded, answers)
     title = str(file) if file is not None else f"{head or '?'} · {relation} · {tail or '?'}"
     shown: list[Part] = []
@@ -238,7 +242,7 @@ def _explained(run: Run, answers: Predictions) -> Output:
     """Return answers with what speaks for each and against it."""
     listed, shown = answers.as_dicts(), []
     for answer, row in zip(answers, listed, strict=True):
-        reason = run.explain(*answer.triple)
+        reason = replace(run.explain(*answer.triple), prediction=answer)  # with its side's flags
         row["explanation"] = reason.as_dict()
         del row["explanation"]["prediction"]
         chance = "" if answer.probability is None else f"{answer.probability:.1%}, "

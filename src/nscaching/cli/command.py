@@ -24,7 +24,10 @@ from nscaching.errors import LostPeers, NSCachingError, TrainingDiverged, UserEr
 from nscaching.interrupt import terminate_as_interrupt
 from nscaching.options import Options
 
-_NO_MEMORY = "There is not enough memory for this; try a smaller dim or --eval-memory."
+_NO_MEMORY = (
+    "There is not enough memory for this; try a smaller dim, or less memory for scores "
+    "(--eval-memory of train, --memory of evaluate and discover)."
+)
 #: What a full disk, or a device that is gone, answers where results are printed.
 _OUTPUT = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG)
 #: Characters that make a terminal do something: control characters but the end of a line, what ends
@@ -113,13 +116,13 @@ def _completion(choices: Collection[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
 
 
-def whole_numbers(text: str, option: str = "seeds") -> list[int]:
-    """Read whole numbers with commas between them."""
+def whole_numbers(text: str) -> list[int]:
+    """Read the whole numbers of ``--seeds``, with commas between them."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise UserError(
-            f"{option}: '{text}' is not a list of whole numbers; write --{option} 0,1,2."
+            f"seeds: '{text}' is not a list of whole numbers; write --seeds 0,1,2."
         ) from None
 
 

@@ -89,8 +89,14 @@ def train_command(
 ) -> Output | None:
     """Train embeddings of a graph, keep the best model, and evaluate it once on test."""
     asked = merged_options(config, options)
+    network = Network(hosts, bandwidth)
     if dry_run:
-        return _plan(data, asked, processes, Network(hosts, bandwidth))
+        return _plan(data, asked, processes, network)
+    if network != Network():
+        raise UserError(
+            "--hosts and --bandwidth are for --dry-run; on several hosts a run is started by "
+            "torchrun -m nscaching train."
+        )
     if processes > 1 and not is_worker():
         raise typer.Exit(launch(sys.argv[1:], processes, max_restarts))
     if resume and (out, data, config) == (None, None, None):
@@ -136,6 +142,11 @@ def _resumable(out: Path) -> Iterator[None]:
 
 def _plan(data: str | None, options: dict[str, Any], processes: int, network: Network) -> Output:
     """Return sizes, memory and, for several processes, the expected cost of a run."""
+    if processes % network.hosts:
+        raise UserError(
+            f"--processes counts those of all hosts, and {processes} cannot be spread evenly over "
+            f"{network.hosts}; give a multiple of --hosts."
+        )
     graph = open_graph(make_config(data, options))
     config = recipe_config(options, data, graph, Progress("none"))
     plan = plan_memory(graph, config)
@@ -215,9 +226,10 @@ def trace_command(
     """
     folder = RunFolder(run)
     if folder.is_run():
-        if options:
+        given = [*options, *(["out"] if out else []), *(["overwrite"] if overwrite else [])]
+        if given:
             raise UserError(
-                f"{run} is a run already, so {', '.join(options)} cannot change it; name data to "
+                f"{run} is a run already, so {', '.join(given)} cannot change it; name data to "
                 "train on, or drop the options of training."
             )
     else:
@@ -252,7 +264,7 @@ def _traced(
     if out is None:
         plain = default_out(make_config(data, options))
         out = plain.with_name(f"{plain.name}-trace")
-    with _resumable(out):
+    with _resumable(out), RunFolder(out).writing():
         trainer = make_trainer(data, out=out, overwrite=overwrite, progress=progress, **options)
         trainer.run(resume=False)
     return RunFolder(out)

@@ -118,7 +118,7 @@ def compare(
     common.pop("sampler", None)
     source = named if source is None else source
     first = make_config(source, {**common, **with_preset(variants[0].options)})
-    seeds = list(seeds) if seeds else _default_seeds(source, one, shown)
+    seeds = list(dict.fromkeys(seeds)) if seeds else _default_seeds(source, one, shown)
     entries = [
         Entry(variant, seed, given, make_config(source, given))
         for seed in seeds  # so that one round of all is there early
@@ -321,10 +321,12 @@ class CompareSweep(Sweep[Entry]):
         write_atomically(file, lambda path: np.save(path, ranks.astype(np.float32)))
 
     def _ranks(self, run: str) -> np.ndarray:
-        """Return the ranks of test facts; a comparison of an earlier version has to rank again."""
-        if not self._rank_file(run).is_file():
+        """Return the ranks of test facts, ranked again where their file is absent or damaged."""
+        try:
+            found: np.ndarray = np.load(self._rank_file(run))
+        except (OSError, ValueError, EOFError):
             self._write_ranks(run, load_run(self._folder(run).path).evaluate("test").ranks)
-        found: np.ndarray = np.load(self._rank_file(run))
+            found = np.load(self._rank_file(run))
         return found
 
 

@@ -119,7 +119,12 @@ class CompareFolder(ArtefactFolder):
 
     def looks_like_one(self) -> bool:
         """Tell whether a comparison was begun here; the marker says so where its file is lost."""
-        return (self.path / "compare.json").is_file() or self.marker.is_file()
+        if (self.path / "compare.json").is_file():
+            return True
+        try:
+            return self.read_marker().get("kind") == self.kind
+        except UserError:
+            return False
 
 
 @dataclass(frozen=True)

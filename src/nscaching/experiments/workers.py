@@ -234,12 +234,13 @@ def processes(place: Place, count: int) -> Iterator[PoolExecutor | None]:
     if count == 1:
         yield None
         return
+    others = multiprocessing.active_children()  # of the script that called
     spawn = multiprocessing.get_context("spawn")
     with futures.ProcessPoolExecutor(count, spawn, initializer=_ignore_signals) as pool:
         try:
             yield PoolExecutor(pool, place, lambda: count)
         except BaseException:
-            for child in multiprocessing.active_children():
+            for child in set(multiprocessing.active_children()).difference(others):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid or 0, signal.SIGTERM)
             pool.shutdown(wait=True, cancel_futures=True)

@@ -71,7 +71,7 @@ def entity_degrees(graph: KnowledgeGraph) -> npt.NDArray[np.int64]:
     return np.bincount(np.concatenate(ends), minlength=graph.num_entities)
 
 
-def entity_places(table: np.ndarray, degree: np.ndarray, seed: int = 0) -> Places:
+def entity_places(table: np.ndarray, degree: np.ndarray) -> Places:
     """Return a place per entity, 0 to 65535 in each direction. Shapes: (n, w), (n,) -> (n, 2).
 
     t-SNE of the cosine similarity for the entities with the most facts; the others lie between the
@@ -81,8 +81,8 @@ def entity_places(table: np.ndarray, degree: np.ndarray, seed: int = 0) -> Place
     rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     chosen = np.sort(np.argsort(-degree, kind="stable")[:LANDMARKS])
     with threadpool_limits(1):
-        landmarks = _embedded(rows[chosen], seed)
-        places = _between(rows, rows[chosen], landmarks, seed)
+        landmarks = _embedded(rows[chosen])
+        places = _between(rows, rows[chosen], landmarks)
     places[chosen] = landmarks
     low, high = np.percentile(places, [_OUTLIERS, 100 - _OUTLIERS], axis=0)
     middle, half = (low + high) / 2, max(float((high - low).max()) / 2, 1e-12) * 1.04
@@ -91,7 +91,7 @@ def entity_places(table: np.ndarray, degree: np.ndarray, seed: int = 0) -> Place
     return scaled
 
 
-def _embedded(rows: np.ndarray, seed: int) -> np.ndarray:
+def _embedded(rows: np.ndarray) -> np.ndarray:
     """Place rows of length one by t-SNE, or by their principal plane where they are very few."""
     centred = rows - rows.mean(0)
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
@@ -103,16 +103,16 @@ def _embedded(rows: np.ndarray, seed: int) -> np.ndarray:
     from sklearn.manifold import TSNE
 
     start = plane / max(float(plane[:, 0].std()), 1e-12) * 1e-4
-    method = TSNE(perplexity=_PERPLEXITY, init=start, max_iter=_ROUNDS, random_state=seed)
+    method = TSNE(perplexity=_PERPLEXITY, init=start, max_iter=_ROUNDS, random_state=0)
     return np.asarray(method.fit_transform(reduced.astype(np.float32)), dtype=np.float64)
 
 
 def _between(
-    rows: np.ndarray, landmarks: np.ndarray, places: np.ndarray, seed: int
+    rows: np.ndarray, landmarks: np.ndarray, places: np.ndarray
 ) -> npt.NDArray[np.float64]:
     """Place each row among its most similar landmarks, a little apart from the others there."""
     nearest = min(_NEAREST, len(landmarks))
-    spread = np.random.default_rng(seed).normal(size=(len(rows), 2))
+    spread = np.random.default_rng(0).normal(size=(len(rows), 2))
     spread *= 0.012 * (np.ptp(places, axis=0).max() or 1.0)
     made = np.empty((len(rows), 2))
     for start in range(0, len(rows), _BLOCK):

@@ -67,8 +67,12 @@ class ExplorerAnswers:
             "num_facts": sum(len(graph.split(name)) for name in SPLITS),
             "largest": np.argsort(-self.degree, kind="stable")[:_LARGEST].tolist(),
             "loops": sorted(graph.relations_with_loops),
-            "single": single_answers(graph),
+            "single": self._single,
         }
+
+    @cached_property
+    def _single(self) -> dict[str, list[int]]:
+        return single_answers(self.graph)
 
     @cached_property
     def names(self) -> NameIndex:
@@ -216,8 +220,9 @@ class ExplorerAnswers:
             parts = ["The graph has ", *fact, "; both cannot hold as a rule."]
             reasons.append({"sign": -1, "parts": parts})
         of_relation = self.graph.train[self.graph.train[:, 1] == relation]
-        for end, side, column in ((head, "head", 0), (tail, "tail", 2)):
-            if end not in of_relation[:, column]:
+        for end, side, other, column in ((head, "head", "tail", 0), (tail, "tail", "head", 2)):
+            recurs = relation not in self._single[other]  # else a new entity is no surprise
+            if recurs and end not in of_relation[:, column]:
                 parts = [self.ref(end), f" is never the {side} of “{name}” in the training facts."]
                 reasons.append({"sign": -1, "parts": parts})
         return reasons
@@ -238,9 +243,7 @@ class ExplorerAnswers:
         )
         return {"sign": 1, "parts": parts}
 
-    def queue(
-        self, most: int = QUEUE, work: float | None = None, progress: Progress | None = None
-    ) -> list[Shown]:
+    def queue(self, work: float | None = None, progress: Progress | None = None) -> list[Shown]:
         """Return discovered facts, the most probable first.
 
         ``work`` bounds the scores that are computed: where all pairs would take more, only the
@@ -251,7 +254,7 @@ class ExplorerAnswers:
             count = int(work / max(1, self.graph.num_relations * self.graph.num_entities))
             if count < self.graph.num_entities:
                 heads = np.argsort(-self.degree, kind="stable")[: max(1, count)].tolist()
-        found = self.run.discover(most, heads=heads, progress=progress)
+        found = self.run.discover(QUEUE, heads=heads, progress=progress)
         return [self.shown(prediction) for prediction in found]
 
 

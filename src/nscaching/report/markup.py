@@ -199,14 +199,14 @@ def tick_text(value: float, step: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
     """Return powers of ten that cover a range above 0; over few decades also 2 and 5 of each."""
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     if last - first <= 1:
         found = [float(f"{by}e{first}") for by in (1, 2, 5, 10)]
         below = [tick for tick in found if tick <= low * (1 + 1e-9)]
         return [tick for tick in found if tick >= below[-1]] or found
-    step = -(-(last - first) // (most - 1))
+    step = -(-(last - first) // 5)  # six ticks at most
     return [float(f"1e{power}") for power in range(first, last + step, step)]
 
 

@@ -113,7 +113,7 @@ def calibration(run: Run) -> list[Html]:
     if split is None or len(run.graph.valid) == 0:
         return [paragraph("Probabilities are fitted on valid, and this graph has no valid split.")]
     if not _affordable(run):
-        return [paragraph("Fitting probabilities on this graph takes a while."), _later()]
+        return [paragraph("Fitting probabilities on this graph takes a while."), _later(run)]
     try:
         report = run.calibration_report(split)
     except UserError as error:
@@ -146,7 +146,10 @@ def calibration(run: Run) -> list[Html]:
 def new_facts(run: Run) -> list[Html]:
     """Return the most probable facts that the graph lacks."""
     if not _affordable(run):
-        return [paragraph("Asking all questions of a graph of this size takes a while."), _later()]
+        return [
+            paragraph("Asking all questions of a graph of this size takes a while."),
+            _later(run),
+        ]
     degree = np.bincount(run.graph.train[:, [0, 2]].ravel(), minlength=run.graph.num_entities)
     per_head = run.graph.num_entities * run.graph.num_relations
     heads = np.argsort(-degree, kind="stable")[: max(64, int(_limit(run) / 2 // per_head))]
@@ -188,8 +191,8 @@ def _limit(run: Run) -> float:
     return _MOST_SCORES_GPU if run.model.device.type == "cuda" else _MOST_SCORES
 
 
-def _later(run: Run | None = None) -> Html:
-    folder = "RUN" if run is None or run.folder is None else str(run.folder.path)
+def _later(run: Run) -> Html:
+    folder = "RUN" if run.folder is None else str(run.folder.path)
     return command(shlex.join(["nscaching", "discover", folder]))
 
 

@@ -17,7 +17,7 @@ import torch
 
 from nscaching._version import __version__
 from nscaching.artefacts import MARKER, ArtefactFolder
-from nscaching.artefacts.files import read_json_lines, read_tensors
+from nscaching.artefacts.files import read_json, read_json_lines, read_sealed_lines, read_tensors
 from nscaching.distributed.sharded_model import INDEX, PATTERN, has_shards
 from nscaching.errors import UserError
 from nscaching.extras import EXTRAS, Extra, is_installed
@@ -25,9 +25,14 @@ from nscaching.graph import find_dataset, list_datasets
 from nscaching.graph.store import GraphStore
 from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON, cpu_kernels_are_compiled
 from nscaching.training import RunFolder, checkpoint, sharded_checkpoint
+from nscaching.training.config import read_yaml
 
 #: What a folder without a marker is that holds runs.
 SEVERAL = "folder of runs"
+#: Files of a comparison or a search beside its runs.
+_BESIDE_RUNS = ("compare.json", "result.json", "search.yaml", "best.yaml")
+#: Trial logs: a digest in every line.
+_SEALED = ("trials.jsonl", "tries.jsonl")
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,8 @@ def _kind(run: RunFolder, told: Any) -> str:
         return "nodes"
     if run.looks_like_one():
         return "run"
+    if GraphStore(run.path).looks_like_one():
+        return "graph"
     if any(_runs_below(run.path)):
         return SEVERAL
     raise UserError(f"{run.path} holds nothing that nscaching wrote.")
@@ -152,8 +159,11 @@ def _check_graph(store: GraphStore, found: FolderCheck) -> None:
 
 def _check_many(folder: Path, found: FolderCheck) -> None:
     """Check every run below a folder as a part of it."""
-    if found.kind != SEVERAL:
+    if os.path.lexists(folder / MARKER):
         _read(found, folder / MARKER, ArtefactFolder(folder).read_marker)
+        for file in filter(Path.exists, map(folder.joinpath, _BESIDE_RUNS)):
+            read = read_json if file.suffix == ".json" else read_yaml
+            _read(found, file, functools.partial(read, file))
     for file in sorted(folder.glob("*.jsonl")):
         _check_lines(found, file)
     for below in _runs_below(folder):
@@ -193,12 +203,14 @@ def _read(
 
 
 def _check_lines(found: FolderCheck, file: Path) -> None:
-    """Count the lines of a diagnostic file that cannot be read: they are ignored, and no more."""
+    """Count the lines that are ignored: those that cannot be read, in a trial log all after one."""
     if not file.exists():
         return
     lines = [line for line in file.read_bytes().split(b"\n") if line.strip()]
-    lost = len(lines) - len(read_json_lines(file))
-    remark = f"{lost} of {len(lines)} lines cannot be read and are ignored" if lost else ""
+    sealed = file.name in _SEALED
+    lost = len(lines) - len(read_sealed_lines(file) if sealed else read_json_lines(file))
+    end = ", from the first damaged one on" if sealed else ""
+    remark = f"{lost} of {len(lines)} lines cannot be read and are ignored{end}" if lost else ""
     found.parts.append(Part(file.name, "damaged" if lost else "whole", remark))
 
 

@@ -62,6 +62,21 @@ def test_the_interval_over_facts_is_kept_when_the_ranks_are_gone(tmp_path):
     assert find_gains(Results(tmp_path)) == [gain]
 
 
+def test_damaged_ranks_and_lines_do_not_count(tmp_path):
+    results = Results(tmp_path)
+    rows = pair([0.40, 0.41], [0.50, 0.51], tuned)
+    results.keep("table-7", rows)
+    for each in rows:
+        file = rank_file(tmp_path, cell_of(each))
+        file.parent.mkdir(exist_ok=True)
+        np.save(file, np.ones(400, dtype=np.float32))
+    file.write_bytes(file.read_bytes()[:-9])
+    (tmp_path / "gains.jsonl").write_text('{"dataset": "WN18RR"}\n')
+    (gain,) = find_gains(results)
+    assert gain.over_facts is None
+    assert gain.gain == pytest.approx(0.1)
+
+
 def test_tries_with_the_same_settings_are_compared(tmp_path):
     results = Results(tmp_path)
     results.keep("table-7", pair([0.40], [0.41], tuned))

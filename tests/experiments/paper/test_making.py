@@ -1,9 +1,13 @@
 """The study of variances: Welford against numpy, and that no fact is among the negatives."""
 
+import errno
+
 import numpy as np
 import pytest
 
-from nscaching.experiments.paper.making import RunningVariance, cached_negatives
+from nscaching.errors import CannotWrite
+from nscaching.experiments.paper import definition
+from nscaching.experiments.paper.making import RunningVariance, cached_negatives, train_row
 from nscaching.runs.api import make_trainer
 from nscaching.training import Progress
 
@@ -15,6 +19,23 @@ def test_the_running_variance_is_that_of_all_values():
     running = RunningVariance(5)
     for n, each in enumerate(values, 1):
         assert running.add(each) == pytest.approx(values[:n].var(axis=0).mean())
+
+
+def test_ranks_are_kept_whole_or_not_at_all(tmp_path, monkeypatch):
+    def full(path, values):
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "no space")
+
+    cell, graph, ranks = definition("table-7").cells()[0], random_graph(), tmp_path / "ranks.npy"
+    settings = {"dim": 4, "epochs": 1, "device": "cpu"}
+    given = (cell, settings, graph, tmp_path / "R", Progress("none"))
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(CannotWrite, match=r"ranks\.npy"):
+        train_row(*given, ranks=ranks)
+    assert not ranks.exists()
+    monkeypatch.undo()
+    train_row(*given, ranks=ranks)
+    assert np.load(ranks).shape == (len(graph.test),)
 
 
 def test_negatives_of_the_cache_are_what_it_holds_but_for_facts():

@@ -102,6 +102,37 @@ def test_a_launcher_that_loses_its_worker_saves_and_ends(alone, place, tmp_path)
     assert 0 < trial.read_counters().epoch < 5000
 
 
+#: Interrupts who started it, and says much before it saves; ends by itself where nobody reads.
+_TALKS = """
+import os, signal, sys, time
+
+def end(*_):
+    sys.stderr.write("x" * 300_000)
+    sys.stderr.flush()
+    open(sys.argv[1], "w").close()
+    sys.exit()
+
+signal.signal(signal.SIGTERM, end)
+signal.alarm(20)
+os.kill(os.getppid(), signal.SIGUSR1)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signal here")
+def test_a_launcher_that_says_much_when_it_is_stopped_still_saves(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            group._run([sys.executable, "-c", _TALKS, str(tmp_path / "saved")], dict(os.environ))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (tmp_path / "saved").exists()
+
+
 def test_strata_must_suit_the_processes(alone, graph, tmp_path):
     with pytest.raises(UserError, match="3 processes cannot share 4 strata"):
         search(graph, tmp_path / "S", **STRATA, processes=3)

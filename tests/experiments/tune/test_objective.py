@@ -145,6 +145,8 @@ def test_mistakes_are_named(communities, whole, tmp_path):
         ns.tune(graph_from([(0, 1), (1, 2)]), out=done, resume=True)
     with pytest.raises(UserError, match="begun with seeds 2, not 5"):
         ns.tune(out=done, resume=True, seeds=5)
+    with pytest.raises(UserError, match="by one process; drop --processes"):
+        ns.tune(out=done, resume=True, processes=2)
     with pytest.raises(UserError, match="drop --labels"):
         ns.tune(out=done, resume=True, labels=tmp_path / "labels.txt")
     assert not (tmp_path / "S").exists()

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import yaml
 import nscaching as ns
 from nscaching import TrainConfig, TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.artefacts import FolderLock
-from nscaching.experiments.tune import objective
-from nscaching.experiments.tune.search import SearchFailed
-from nscaching.training import RunFolder, Trainer
+from nscaching.experiments.tune import api, objective
+from nscaching.experiments.tune.search import Search, SearchFailed
+from nscaching.experiments.tune.trials import RUNNING, SearchFolder
+from nscaching.training import Progress, RunFolder, Trainer
 
 from ...training.helpers import ring, write_folder
 from .helpers import SMALL, search, untimed_result
@@ -390,6 +392,15 @@ def test_the_best_has_an_interval_and_a_difference_to_the_first_trial(whole):
     assert gain.within_noise == (gain.over_first_interval[0] <= 0)
     stored = json.loads(whole.folder.result.read_text())["gain"]
     assert stored["over_first"] == gain.over_first
+
+
+def test_there_is_no_gain_over_a_first_trial_that_is_not_finished(whole, tmp_path):
+    folder = SearchFolder(shutil.copytree(whole.folder.path, tmp_path / "S"))
+    settings = folder.read()[0]
+    stopped = Search(folder, settings, Progress("none"), 1)
+    stopped.resume()
+    stopped.trials[1].status = RUNNING
+    assert api._result(stopped, settings, 1.0).gain is None
 
 
 def test_resuming_what_was_never_begun_begins_it(graph, tmp_path):

@@ -81,7 +81,8 @@ def find_gains(results: Results) -> list[Gain]:
     then it is read from that file.
     """
     file = results.folder / "gains.jsonl"
-    before = {(x["dataset"], x["scoring"], x["nscaching"]): x for x in read_json_lines(file)}
+    keys = ("dataset", "scoring", "nscaching")
+    before = {tuple(map(line.get, keys)): line for line in read_json_lines(file)}
     whole = [row for row in results.files.get("table-7", []) if not is_smoke(row)]
     tries = [row for row in results.tries if not is_smoke(row)]
     pairs: dict[tuple[str, str], dict[str, dict[str, list[Row]]]] = {}
@@ -155,10 +156,12 @@ def _same_settings(
 
 
 def _values(folder: Path, rows: Sequence[Row]) -> np.ndarray | None:
-    files = [rank_file(folder, cell_of(row)) for row in rows]
-    if not all(file.exists() for file in files):
+    """Return the mean reciprocal rank of every test fact; None where a file is lost or damaged."""
+    try:
+        ranks = np.stack([np.load(rank_file(folder, cell_of(row))) for row in rows])
+    except (OSError, ValueError, EOFError):
         return None
-    values: np.ndarray = np.stack([np.load(file) for file in files]).mean(axis=0, dtype=np.float64)
+    values: np.ndarray = ranks.mean(axis=0, dtype=np.float64)
     return values
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nscaching.artefacts.files import write_atomically
 from nscaching.errors import UserError
 from nscaching.evaluation import score_triples
 from nscaching.evaluation.metrics import METRICS, fact_values
@@ -82,8 +83,8 @@ def train_row(
     if ranks is not None:
         ranks.parent.mkdir(parents=True, exist_ok=True)
         report = made.evaluations.get("test") or made.evaluate("test")
-        values = fact_values(report.ranks)[:, METRICS.index("mrr")]
-        np.save(ranks, values.astype(np.float32))
+        values = fact_values(report.ranks)[:, METRICS.index("mrr")].astype(np.float32)
+        write_atomically(ranks, lambda path: np.save(path, values))
     return {name: getattr(result, name) for name in _MEASURED} | series(run)
 
 

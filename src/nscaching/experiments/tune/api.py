@@ -162,7 +162,7 @@ def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResul
         curve=search.curve.points,
         importance=None if isinstance(found, str) else found,
         importance_note=found if isinstance(found, str) else None,
-        gain=Gain.measure(search.objective, best, trials[0]),
+        gain=Gain.measure(search.objective, best, trials),
         seconds=seconds,
     )
     result = replace(result, pictures=draw_search(result))
@@ -189,8 +189,14 @@ class Gain:
     within_noise: bool  #: whether that difference may be chance
 
     @classmethod
-    def measure(cls, objective: Objective, best: Trial, first: Trial) -> Gain | None:
-        """Rank the valid facts with the best and with the first trial, where that is possible."""
+    def measure(cls, objective: Objective, best: Trial, trials: list[Trial]) -> Gain | None:
+        """Rank the valid facts with the best and with the first trial, where that is possible.
+
+        A search that was stopped may have finished others before the first.
+        """
+        first = next((trial for trial in trials if trial.number == 1), None)
+        if first is None:
+            return None
         scores = [objective.fact_scores(Path(trial.run)) for trial in (best, first)]
         if scores[0] is None or scores[1] is None:
             return None
@@ -356,9 +362,10 @@ def _resumed(
     stored, _, _ = folder.read()
     settings = read_options({**stored.as_dict(), **given}, "options")
     base: Any = objective_of(stored).read_config(folder.base)
-    if processes > 1 and _strata(stored, base.strata, processes) != base.strata:
+    strata = getattr(base, "strata", 1)  # embeddings of nodes have none
+    if processes > 1 and _strata(stored, strata, processes) != strata:
         raise UserError(
-            f"{folder.path} was begun with {base.strata} strata, which {processes} processes "
+            f"{folder.path} was begun with {strata} strata, which {processes} processes "
             f"cannot share. Drop --processes, or {CHOOSE_ANOTHER}"
         )
     before = {**base.as_dict(), **stored.as_dict()}

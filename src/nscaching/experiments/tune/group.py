@@ -69,6 +69,6 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
             said = launcher.communicate()[1]
         except BaseException:
             launcher.send_signal(signal.SIGTERM)
-            launcher.wait()
+            launcher.communicate()  # which reads what it says: it would wait for a reader
             raise
     return launcher.returncode, said

@@ -20,9 +20,10 @@ function reasonsOf(source, head, relation, tail) {
         "; this relation has one answer as a rule.",
       ],
     });
-  if (!source.seen("tail", relation)[tail])
+  const { single } = source.info; // an entity that stands there once as a rule is no surprise
+  if (!single.head.includes(relation) && !source.seen("tail", relation)[tail])
     reasons.push({ sign: -1, parts: [source.ref(tail), ` is never the tail of “${said}” in the training facts.`] });
-  if (!source.seen("head", relation)[head])
+  if (!single.tail.includes(relation) && !source.seen("head", relation)[head])
     reasons.push({ sign: -1, parts: [source.ref(head), ` is never the head of “${said}” in the training facts.`] });
   return reasons;
 }
