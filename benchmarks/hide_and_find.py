@@ -127,7 +127,7 @@ def hide_and_find(name, options, runs, pykeen, save):
     result["calibration"] = cost.as_dict()
     for limit in (None, 3):
         with measured() as cost:
-            found = run.discover(count, per_question=limit)
+            found = run.discover(count, per_question=limit, unlikely=True)
         result["discover" if limit is None else f"discover_{limit}_per_question"] = {
             "found": share(ids(found)),
             "mean_probability": float(np.mean([f.probability for f in found])),

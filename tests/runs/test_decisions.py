@@ -224,7 +224,7 @@ def test_questions_without_a_chance_are_skipped_and_the_facts_are_the_same(
         (40, {"per_question": None, "contradictions": True}),
         (40, {"per_question": 1, "per_answer": 2}),
         (40, {"per_relation": 5}),
-        (20, {"tails": [f"land{number}" for number in range(4)]}),
+        (20, {"tails": [f"land{number}" for number in range(4)], "unlikely": True}),
     ):
         kept.clear()
         found, worth = run.discover(n, **options), sum(kept)
@@ -282,6 +282,21 @@ def test_diversity_and_contradictions(towns):
         assert [fact for fact in each if fact.relation == relation] == best
     assert all(fact.contradicts is None for fact in towns.discover(500))
     assert any(fact.contradicts for fact in towns.discover(5000, contradictions=True))
+
+
+def test_unlikely_facts_with_unseen_tails_are_discovered_only_when_asked_for(towns):
+    positions, graph = towns._asker.evidence.positions, towns.graph
+
+    def is_unlikely(fact):
+        seen = positions.entities_at(Side.TAIL, graph.relation_id(fact.relation))
+        return fact.probability < 0.01 and graph.entity_id(fact.tail) not in seen
+
+    everything = towns.discover(100_000, per_question=None, unlikely=True)
+    likely = [fact for fact in everything if not is_unlikely(fact)]
+    assert len(likely) < len(everything)
+    found = towns.discover(100_000, per_question=None)
+    assert not any(map(is_unlikely, found))
+    assert {fact.triple for fact in likely} <= {fact.triple for fact in found}
 
 
 def test_discovery_of_some_relations_heads_and_tails(towns):

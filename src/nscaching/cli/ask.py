@@ -287,6 +287,9 @@ def discover_command(
     contradictions: bool = flag(
         False, "Keep facts that contradict the graph, marked as such.", "--contradictions"
     ),
+    unlikely: bool = flag(
+        False, "Keep facts whose tail was never seen with the relation, below 1 %.", "--unlikely"
+    ),
     out: AnswerFile = None,
     memory: int | None = flag(None, "Megabytes of scores held at once.", min=1),
     device: Device = "auto",
@@ -305,6 +308,7 @@ def discover_command(
         per_answer=per_answer,
         per_relation=per_relation,
         contradictions=contradictions,
+        unlikely=unlikely,
         memory_mb=memory,
         progress=Progress("none" if quiet else "auto"),
     )

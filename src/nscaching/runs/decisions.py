@@ -165,6 +165,7 @@ class Decisions(Learning):
         per_answer: int | None = None,
         per_relation: int | None = None,
         contradictions: bool = False,
+        unlikely: bool = False,
         memory_mb: int | None = None,
         progress: Progress | None = None,
     ) -> Predictions:
@@ -183,6 +184,8 @@ class Decisions(Learning):
             per_relation: At most so many facts of one relation.
             contradictions: Whether facts that contradict the graph are kept, flagged: a second
                 answer where the relation has one.
+            unlikely: Whether facts are kept whose tail was never seen with the relation and that
+                are less probable than 1 %.
             memory_mb: Bound of the memory for scores.
             progress: Where progress is shown.
 
@@ -209,6 +212,7 @@ class Decisions(Learning):
                 per_answer=per_answer,
                 per_relation=per_relation,
                 contradictions=contradictions,
+                unlikely=unlikely,
                 progress=progress,
             )
         finally:

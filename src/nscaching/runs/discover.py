@@ -71,6 +71,7 @@ def discover(
     per_answer: int | None = None,
     per_relation: int | None = None,
     contradictions: bool = False,
+    unlikely: bool = False,
     progress: Progress | None = None,
 ) -> Predictions:
     """Return the most probable new facts; see :meth:`nscaching.Run.discover`."""
@@ -114,6 +115,7 @@ def discover(
                 block,
                 k,
                 contradictions=contradictions,
+                unlikely=unlikely,
                 among=among,
                 least=best.least,
             )
