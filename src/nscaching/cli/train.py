@@ -184,8 +184,8 @@ def _trained(run: Run) -> list[Part]:
     summary = run.summary
     by = f" by {SELECTABLE[summary['select']]} on valid" if summary["valid"] else ""
     parts: list[Part] = [
-        f"Trained {run.config.scoring} with {run.config.sampler} on {run.graph.name}: "
-        f"{summary['epochs']} epochs in {duration(summary['seconds'])} on {summary['device']} "
+        f"Trained {run.title}: {summary['epochs']} epochs in {duration(summary['seconds'])} on "
+        f"{summary['device']} "
         f"({summary['seconds_per_epoch']:.2f} s per epoch), best at {summary['best_epoch']}{by}."
     ]
     if rows := {split: summary[split] for split in ("valid", "test") if summary[split]}:

@@ -42,7 +42,7 @@ from nscaching.report.markup import (
     try_to_write,
 )
 from nscaching.report.sections import calibration, inside_the_cache, new_facts, quality
-from nscaching.runs.run import Run
+from nscaching.runs.run import SAMPLER_TITLES, Run
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.diagnostics import training_seconds
 from nscaching.training.progress import duration
@@ -50,7 +50,6 @@ from nscaching.training.progress import duration
 _TABLE_EPOCHS = 20
 #: Scores that the explorer beside a page may cost; about a minute. It can be asked for beyond it.
 _EXPLORER_SCORES = 1.2e9
-_SAMPLER_NAMES = {"nscaching": "NSCaching", "kbgan": "KBGAN", "igan": "IGAN"}
 
 
 def write_run_page(run: Run, path: Path | None = None, progress: Progress | None = None) -> Path:
@@ -113,10 +112,8 @@ def run_page(
         title = "Inside the cache" if run.config.sampler == "nscaching" else "The negatives"
         traced = inside_the_cache(run.trace, run.config.trace_window)
         sections.insert(4, Section("cache", title, traced))
-    sampler = _SAMPLER_NAMES.get(run.config.sampler, run.config.sampler)
-    title = f"{SCORING[run.config.scoring].__name__} with {sampler} on {run.graph.name}"
     head = join([headline, _explore(run, explorer)])
-    return render(title, _lead(run, lines), head, sections)
+    return render(run.title, _lead(run, lines), head, sections)
 
 
 def _lead(run: Run, lines: Sequence[dict[str, Any]]) -> str:
@@ -166,7 +163,7 @@ def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
         ("Facts", f"{count(len(graph.train))} train, {held_out}"),
         ("Scoring", f"{SCORING[config.scoring].__name__}, d = {config.dim}"),
         ("Parameters", count(parameters)),
-        ("Sampler", _SAMPLER_NAMES.get(config.sampler, config.sampler)),
+        ("Sampler", SAMPLER_TITLES.get(config.sampler, config.sampler)),
     ]
     if config.sampler == "nscaching":
         temperatures = zip("₁₂₃", (config.alpha1, config.alpha2, config.alpha3), strict=True)

@@ -26,7 +26,7 @@ from nscaching.evaluation import (
     score_triples,
 )
 from nscaching.graph import KnowledgeGraph
-from nscaching.models import EmbeddingModel, Side
+from nscaching.models import SCORING, EmbeddingModel, Side
 from nscaching.runs.decisions import Decisions, check_count
 from nscaching.runs.predictions import (
     Neighbour,
@@ -39,6 +39,15 @@ from nscaching.runs.predictions import (
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 from nscaching.training.folder import evaluation_line
 from nscaching.training.tracing import GradientNorms, norms_of_negatives
+
+#: Samplers as a title names them; the others as they are.
+SAMPLER_TITLES = {
+    "nscaching": "NSCaching",
+    "kbgan": "KBGAN",
+    "igan": "IGAN",
+    "bernoulli": "Bernoulli",
+    "all": "all entities",
+}
 
 __all__ = ["Neighbour", "Prediction", "Predictions", "Run"]
 
@@ -88,6 +97,13 @@ class Run(Decisions):
             model = model.to(device)
         trace = folder.read_trace()
         return cls(config, graph, model, folder=folder, summary=folder.summary(), trace=trace)
+
+    @property
+    def title(self) -> str:
+        """Scoring function, sampler and graph, as a page and a summary name the run."""
+        name, sampler = SCORING[self.config.scoring].__name__, self.config.sampler
+        link = "over" if sampler == "all" else "with"
+        return f"{name} {link} {SAMPLER_TITLES.get(sampler, sampler)} on {self.graph.name}"
 
     def __repr__(self) -> str:
         where = f" in {self.folder.path}" if self.folder else ""
