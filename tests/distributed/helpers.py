@@ -15,7 +15,8 @@ from nscaching.training import Progress, TrainConfig, Trainer
 
 STRATA, STEPS = 4, 30
 #: One of each: both losses of the paper, softmax over cached entities and a pool, uniform
-#: candidates, and all entities; Adam, lazy Adam and Adagrad; a query that is no kernel's.
+#: candidates, and all entities; Adam, lazy Adam and Adagrad; a query that is no kernel's; gradients
+#: that are added up by entity; queries with a context.
 KINDS = {
     "transe": {"scoring": "transe"},
     "complex": {"scoring": "complex", "l2": 0.01},
@@ -32,6 +33,8 @@ KINDS = {
         "dropout": 0.1,
         "known_positives": "allow",
     },
+    "summed": {"scoring": "complex", "loss": "softmax"},
+    "context": {"scoring": "transh", "loss": "softmax", "sampler": "uniform", "negatives": 16},
     "uniform": {
         "scoring": "transe",
         "loss": "softmax",

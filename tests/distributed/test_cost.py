@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from nscaching.distributed.cost import (
     LOCAL_BANDWIDTH,
@@ -14,6 +15,7 @@ from nscaching.distributed.cost import (
 )
 from nscaching.errors import UserError
 from nscaching.graph import load_graph
+from nscaching.training import memory
 
 from .helpers import config, in_processes, take_steps
 
@@ -51,7 +53,7 @@ def sent_per_step(kinds, steps=20):
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 4])
 def test_the_formula_gives_the_bytes_that_are_sent(graph, processes):
-    kinds = ["transe", "complex", "cached", "uniform", "all"]
+    kinds = ["transe", "complex", "cached", "context", "uniform", "all"]
     sent = in_processes(processes, sent_per_step, kinds)[processes]
     for kind in kinds:
         counted = sum(found[kind] for found in sent) / processes
@@ -74,6 +76,15 @@ def test_a_process_holds_its_part(graph):
     assert four["triples"] == one["triples"]
     kept = sum(four[name] for name in ("parameters", "optimiser", "best model", "caches"))
     assert four["checkpoint"] == kept + 2 * kept * 4 // 8  # a copy, and a stratum's file twice
+
+
+def test_a_checkpoint_has_no_gradients(graph, monkeypatch):
+    settings = config("transe", strata=8)
+    there = plan_process(graph, settings, 2).parts["checkpoint"]
+    monkeypatch.setattr(memory, "pick_device", lambda asked: torch.device("cuda"))
+    on_gpu = plan_process(graph, settings, 2).parts
+    assert on_gpu["gradients"] > 0
+    assert on_gpu["checkpoint"] == there
 
 
 def test_expected_time_is_that_of_the_slower_network(graph):

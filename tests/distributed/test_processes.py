@@ -2,6 +2,7 @@
 
 import signal
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,10 +10,12 @@ from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.graph import load_graph
 from nscaching.interrupt import StopRequest
 from nscaching.training import Progress, TrainConfig, Trainer
+from tests.conftest import graph_of
 from tests.distributed.helpers import (
     STEPS,
     all_kinds,
     config,
+    ended,
     in_processes,
     small_graph,
     take_steps,
@@ -39,6 +42,28 @@ def test_the_number_of_processes_changes_no_bit():
                     assert torch.equal(together[name], tensor), (count, kind, name)
         sent = sum(bytes_sent for _, bytes_sent in (each["transe"] for each in found)) / count
         assert sent == pytest.approx(expected_bytes(count), rel=0.02)
+
+
+def with_empty_rows():
+    """Return what runs end with on a graph where every entity is a tail of some (h, r)."""
+    facts = [(h, 0, t) for h in range(3) for t in range(200)]
+    more = np.random.default_rng(0).integers((0, 1, 0), (200, 2, 200), size=(300, 3))
+    graph, found = graph_of([*facts, *more[20:]], more[:20], entities=200), {}
+    for optimizer in ("adam", "lazy-adam"):
+        options = {"optimizer": optimizer, "batch_size": 4, "lr": 0.05}
+        trainer = take_steps(graph, "complex", steps=100, **options)
+        found |= {f"{optimizer}/{name}": each for name, each in ended(trainer).items()}
+    return found
+
+
+@pytest.mark.slow
+def test_the_number_of_processes_changes_no_bit_where_cache_rows_are_empty():
+    alone, together = with_empty_rows(), {}
+    for found in in_processes(2, with_empty_rows)[2]:
+        together |= found
+    assert together.keys() == alone.keys()
+    for name, tensor in alone.items():
+        assert name.endswith("loss") or torch.equal(together[name], tensor), name
 
 
 def expected_bytes(processes):

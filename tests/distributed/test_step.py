@@ -13,7 +13,7 @@ from nscaching.models import Side
 from nscaching.sampling import Batch, Candidates, Sampler, triple_columns
 from nscaching.training import Progress, Trainer
 from nscaching.training.step import TrainingStep
-from tests.conftest import GPU, device_of, forced, quick_forms
+from tests.conftest import CPU, GPU, PLAIN, device_of, forced, graph_of, quick_forms
 from tests.distributed.helpers import KINDS, STRATA, config, small_graph, take_steps
 
 GRAPH = small_graph(entities=60, triples=400)
@@ -111,6 +111,23 @@ def check_step(kind, device, steps, batch_size):
         torch.testing.assert_close(ours / scale, table / scale, rtol=1e-3, atol=1e-6)
     still = plain.square["entity"].sum(1) == 0
     assert torch.equal(moved.entity[still], plain.tables["entity"][still])
+
+
+@pytest.mark.parametrize("form", [PLAIN, CPU])
+def test_padding_stands_for_no_entity(form):
+    """Of an empty cache row; lazy Adam would decay the row that it stood for."""
+    graph = graph_of([(h, 0, t) for h in range(3) for t in range(60)], entities=60)
+    with forced(form):
+        trainer = take_steps(graph, "complex", steps=0, optimizer="lazy-adam", batch_size=4)
+        trainer.sampler.parts[0].sampler.head_probability.zero_()  # any entity is a known tail
+        heads, _, tails, *_ = trainer.columns
+        order = ((heads > 0) & (tails > 0)).nonzero().squeeze(1)  # without the first row
+        trainer.executor.begin_epoch(order, 0)
+        before = trainer.model.entity.clone()
+        trainer.executor.step()
+    moved = (trainer.model.entity != before).any(1).nonzero().squeeze(1)
+    batch = torch.cat([heads[order[:4]], tails[order[:4]]])
+    assert moved.tolist() == batch.unique().tolist()
 
 
 @pytest.mark.parametrize("form", quick_forms())

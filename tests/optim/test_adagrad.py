@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from nscaching.models import Int8Table
+from nscaching.models import HalfTable, Int8Table
 from nscaching.optim import Adagrad, RowGradients
+from nscaching.optim import adagrad as adagrad_module
 
 from ..conftest import device_of, seeded
 from .helpers import ROWS, WIDTH, TorchTwin, step, steps_of, table_of
@@ -94,6 +95,17 @@ def test_the_int8_copy_is_as_fresh_as_a_new_one(whole, form):
     fresh = Int8Table(table)
     assert copy.values.equal(fresh.values)
     assert copy.scale.equal(fresh.scale)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_the_bfloat16_copy_is_as_fresh_as_a_new_one(large, form, monkeypatch):
+    monkeypatch.setattr(adagrad_module, "LARGE", 10 if large else 1 << 30)
+    table = table_of().to(device_of(form))
+    copy = HalfTable(table)
+    adagrad = Adagrad({"x": table}, 0.1, 0.1, {"x": copy})
+    for ids, rows in steps_of(3):
+        step(adagrad, ids, rows)
+    assert copy.values.equal(table.to(torch.bfloat16))
 
 
 def test_a_run_resumes_where_it_was(form):

@@ -162,6 +162,25 @@ def test_lazy_adam_moves_only_rows_with_a_gradient(form):
         assert moved.sum() == len(ids.unique())
 
 
+def test_a_gpu_adds_gradients_up_in_its_table_unless_it_is_lazy(form):
+    table = table_of().to(device_of(form))
+    dense, lazy = (Adam({"x": table.clone()}, 0.01, 0.1, lazy=lazy) for lazy in (False, True))
+    assert lazy.gradient_table("x") is None  # a gradient of the whole table moves all rows
+    assert lazy.adds_rows_up("x") == (form == GPU)
+    assert not dense.adds_rows_up("x")
+    into = dense.gradient_table("x")
+    assert (into is None) == (form != GPU)
+    if into is None:
+        return
+    theirs = TorchTwin(torch.optim.Adam, table, lr=0.01, weight_decay=0.1)
+    for ids, rows in steps_of(4):
+        ids, rows = ids.to(table.device), rows.to(table.device)
+        into.index_add_(0, ids[:5], rows[:5])
+        dense.step({"x": [RowGradients(None, into), RowGradients(ids[5:], rows[5:])]})
+        theirs.step(ids.cpu(), rows.cpu())
+        theirs.assert_same(dense.tables["x"])
+
+
 def test_lazy_adam_where_every_row_has_a_gradient_is_dense_adam(form):
     tables = [table_of().to(device_of(form)) for _ in range(2)]
     dense, lazy = (Adam({"x": t}, 0.01, 0.1, lazy=i == 1) for i, t in enumerate(tables))

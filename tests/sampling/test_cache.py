@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nscaching.kernels.registry import CPU as CPU_FORM
-from nscaching.kernels.registry import PLAIN, forced
+from nscaching.kernels.registry import GPU, PLAIN, forced
 from nscaching.sampling import cache as cache_module
 from nscaching.sampling.cache import PADDING, Cache, repeats
 from nscaching.sampling.known import KnownPositives
-from tests.conftest import assert_follows, on_both_paths, random_graph, seeded
+from tests.conftest import HAVE_GPU_FORMS, assert_follows, on_both_paths, random_graph, seeded
 from tests.sampling.helpers import (
     CPU,
     masked_sigma,
@@ -127,6 +127,38 @@ def test_fresh_is_uniform_below_that(generator):
 
 def test_no_fresh_entity_may_be_asked_for(generator):
     assert offer(new_cache(9, 2, 7), 4, 0, generator).shape == (4, 0)
+
+
+# Keeping, on a GPU
+
+
+class Caught(Exception):
+    """Ends an update where rows would be written."""
+
+
+@pytest.mark.skipif(not HAVE_GPU_FORMS, reason="triton is not installed")
+@pytest.mark.parametrize("width", [4, 300])
+def test_of_a_row_that_stands_twice_one_place_is_written(width, monkeypatch, generator):
+    """Its places have other candidates; a GPU would write a mixture of them."""
+    rows = torch.tensor([2, 4, 2, 2])
+    candidates = torch.arange(4 * width).view(4, width)
+    with forced(GPU):
+        cache = new_cache(5, 3, 4 * width)
+
+        def keep(ids, stored, owner, rows, *rest):
+            owners = [place for place, row in enumerate(rows.tolist()) if owner[row] == place]
+            assert rows[owners].sort().values.tolist() == [2, 4]
+            raise Caught
+
+        def choose(rows, candidates, *rest):
+            first, _, *others = candidates
+            assert all(torch.equal(first, each) for each in others)
+            raise Caught
+
+        monkeypatch.setattr(cache_module, "_keep", keep)
+        monkeypatch.setattr(cache_module, "_choose", choose)
+        with pytest.raises(Caught):
+            cache.keep(rows, candidates, torch.rand(4, width), 1.0, torch.tensor([3]))
 
 
 # Sampling

@@ -11,6 +11,8 @@ from nscaching.models import Side
 from nscaching.sampling import SamplerOptions, shared_rows
 from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.sampling.shared_rows import row_counts, share, with_shared_rows
+from nscaching.training import TrainConfig
+from nscaching.training.memory import plan_memory
 from tests.conftest import random_graph
 
 GRAPH = random_graph(entities=300, relations=5, train=6000, seed=3)
@@ -59,6 +61,13 @@ def test_rows_fit_the_bound_and_the_graph_stays_as_it_is():
     assert with_shared_rows(GRAPH, SamplerOptions(**SMALL, sampler="uniform")) is GRAPH
     with pytest.raises(UserError, match="too few for 1,000 relations; allow at least 2"):
         row_counts(random_graph(200, 1000, 3000), options)
+
+
+def test_a_bound_that_is_too_small_is_idle_without_a_cache():
+    graph = random_graph(200, 1000, 3000)
+    given = {**SMALL, "sampler": "bernoulli"}
+    assert with_shared_rows(graph, SamplerOptions(**given)) is graph
+    assert plan_memory(graph, TrainConfig(device="cpu", **given)).parts["caches"] == 0
 
 
 def test_a_shared_row_holds_no_known_positive_of_its_pairs():

@@ -126,8 +126,10 @@ def test_the_plan_has_half_of_the_tables_and_no_gradients(on_gpu, monkeypatch):
     )
     entity, relation = 4 * 40 * 16, 4 * 4 * 16
     assert full["parameters"] - half["parameters"] == entity // 2
-    assert half["optimiser"] == entity // 2 + relation + (relation if on_gpu else 0)
-    assert full["optimiser"] == (1 + on_gpu) * (entity + relation)
+    assert half["optimiser"] == entity // 2 + relation
+    assert full["optimiser"] == entity + relation
+    assert half["gradients"] == on_gpu * relation
+    assert full["gradients"] == on_gpu * (entity + relation)
     assert half["best model"] == half["parameters"]
     trainer = trainer_of(scoring="complex")
     assert sum(table.nbytes for table in trainer.model.parameters()) == half["parameters"]

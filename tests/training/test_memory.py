@@ -83,6 +83,14 @@ def test_gradients_that_are_added_up_by_entity_take_no_more_rows_than_there_are(
     assert many - few == 20 * 128 * (8 + 8 + 4 + 6 * 4)
 
 
+def test_lazy_adam_on_a_gpu_takes_a_row_per_candidate(monkeypatch):
+    monkeypatch.setattr(memory, "pick_device", lambda asked: torch.device("cuda"))
+    given = {"loss": "softmax", "cache_size": 20, "candidates": 0}
+    dense, lazy = (batch_of(optimizer=name, **given) for name in ("adam", "lazy-adam"))
+    width = 4 * SCORING["complex"](DIM, 1).entity_width
+    assert lazy - dense == 2 * (128 * 21 - GRAPH.num_entities) * width
+
+
 @pytest.mark.parametrize("sampler", ["uniform", "nscaching"])
 def test_a_pool_is_planned_with_the_scores_of_every_question(sampler):
     options = {"loss": "softmax", "sampler": sampler, "cache_size": 7}
@@ -119,6 +127,17 @@ def test_the_host_of_a_gpu_holds_the_state_of_a_run_while_it_is_written():
     plan = plan_memory(GRAPH, TrainConfig(device="cpu", dim=DIM, sampler="nscaching"))
     written = sum(plan.parts[name] for name in ("parameters", "optimiser", "best model", "caches"))
     assert plan.host == plan.parts["program"] + plan.parts["graph"] + written
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
+def test_the_host_of_a_gpu_holds_no_gradients(optimizer, monkeypatch):
+    config = TrainConfig(device="cpu", dim=DIM, optimizer=optimizer)
+    monkeypatch.setattr(memory, "_program_bytes", lambda on_gpu: 0)
+    there = plan_memory(GRAPH, config)
+    monkeypatch.setattr(memory, "pick_device", lambda asked: torch.device("cuda"))
+    on_gpu = plan_memory(GRAPH, config)
+    assert on_gpu.parts["gradients"] == there.parts["parameters"]
+    assert on_gpu.host == there.host
 
 
 #: Trains in a process of its own and prints what was planned and what was taken, in bytes.

@@ -10,6 +10,7 @@ import torch
 from nscaching.models import SCORING
 from nscaching.sampling import Batch, BernoulliSampler, Candidates
 from nscaching.training import Progress, TrainConfig, Trainer
+from tests.conftest import device_of, forced, quick_forms, random_graph
 from tests.training.helpers import ring
 
 BETAS, EPS = (0.9, 0.999), 1e-8
@@ -248,3 +249,22 @@ def test_dropout_scales_what_it_keeps_and_drops_its_share():
     assert torch.equal(query.vectors, whole * kept)
     assert kept.unique().tolist() == [0.0, pytest.approx(1 / 0.75)]
     assert (kept == 0).float().mean().item() == pytest.approx(0.25, abs=0.06)
+
+
+@pytest.mark.parametrize("form", quick_forms())
+def test_lazy_adam_leaves_rows_without_a_gradient_with_many_candidates(form):
+    options = {"scoring": "distmult", "sampler": "bernoulli", "negatives": 20, "lr": 0.1}
+    sizes = {"dim": 4, "batch_size": 4, "device": device_of(form)}
+    config = TrainConfig(optimizer="lazy-adam", **sizes, **options)
+    with forced(form):
+        trainer = Trainer(random_graph(entities=400), config, None, Progress("none"))
+        step, drawn = trainer.executor.training_step, []
+        sample = trainer.sampler.sample
+        trainer.sampler.sample = lambda *given: drawn.append(sample(*given)) or drawn[-1]
+        for number in range(2):
+            before = trainer.model.entity.clone()
+            batch = Batch.of(trainer.columns, torch.arange(4, device=config.device) + 4 * number)
+            step(batch)
+    moved = (trainer.model.entity != before).any(1).nonzero().squeeze(1)
+    read = torch.cat([drawn[1].ids.reshape(-1), batch.heads, batch.tails])
+    assert set(moved.tolist()) <= set(read.tolist())

@@ -285,7 +285,7 @@ def test_importance_is_a_factor_of_the_gradients_of_a_question(shape, loss):
 
 
 @each_kind
-@pytest.mark.parametrize("name", ["complex", "distmult", "quate"])
+@pytest.mark.parametrize("name", ["complex", "distmult", "quate", "rotate"])
 def test_n3_adds_the_gradient_of_the_cubed_norms(name, reciprocal):
     model, batch = model_of(name, reciprocal), batch_of()
     candidates, weight = candidates_of(batch, BOTH_SIDES), 0.3
@@ -293,15 +293,16 @@ def test_n3_adds_the_gradient_of_the_cubed_norms(name, reciprocal):
     _, _, found = step_of(model, batch, candidates, LOSSES["softmax"], n3=weight)
 
     def cubed(rows):
-        parts = {"complex": 2, "quate": 4}.get(name, 1)
+        parts = {"complex": 2, "quate": 4, "rotate": 2}.get(name, 1)
         return (torch.stack(rows.chunk(parts, dim=-1)).square().sum(0) ** 1.5).sum()
 
     entity, relation = (table.double().requires_grad_() for table in model.parameters())
     second = relation[batch.relations + (RELATIONS if reciprocal else 0)]
     of_entities = 2 * (cubed(entity[batch.heads]) + cubed(entity[batch.tails]))
-    of_relations = cubed(relation[batch.relations]) + cubed(second)
-    penalty = of_entities + of_relations * (name != "quate")  # whose relations have unit length
-    expected = torch.autograd.grad(weight * penalty, [entity, relation])
+    of_relations = 0 * relation.sum()
+    if name not in ("quate", "rotate"):  # whose relations have unit length
+        of_relations = cubed(relation[batch.relations]) + cubed(second)
+    expected = torch.autograd.grad(weight * (of_entities + of_relations), [entity, relation])
     for table, gradient in zip(("entity", "relation"), expected, strict=True):
         added = (found[table] - without[table]).double()
         torch.testing.assert_close(added, gradient, atol=1e-4, rtol=1e-4)

@@ -1,5 +1,7 @@
 """Kernels are compiled by a process of its own, so that a first run is as all later ones."""
 
+import io
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +9,7 @@ import sys
 import pytest
 from safetensors.torch import load_file
 
+from nscaching.models.matches import Dot
 from nscaching.training import TrainConfig, warm_up
 
 
@@ -46,6 +49,21 @@ def test_kernels_are_warmed_up_once(begin):
     assert made.of(scoring="transe", epochs=7, dim=9, seed=3) == 1
     assert len(made.said) == 1
     assert made.of(scoring="transe", sampler="bernoulli") == 2
+    assert made.of(scoring="transe", sampler="bernoulli", negatives=64) == 3
+    assert made.of(scoring="transe", sampler="bernoulli", negatives=100, cache_size=90) == 3
+
+
+@pytest.mark.parametrize(("size", "many"), [(4, False), (50, True)])
+def test_many_candidates_have_their_own_kernels_warmed_up(size, many, monkeypatch):
+    called, summed = [], Dot.backward_summed
+    monkeypatch.setattr(
+        Dot, "backward_summed", lambda *given: called.append(given) or summed(*given)
+    )
+    options = {"scoring": "complex", "loss": "softmax", "cache_size": size, "pool": 64}
+    config = TrainConfig(device="cpu", optimizer="adagrad", **options)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(config.as_dict())))
+    warm_up.perform()
+    assert bool(called) == many
 
 
 def test_a_warm_up_that_fails_is_not_repeated(begin):

@@ -8,6 +8,7 @@ relations in a batch:
     gradients of them, home                            2 b / P * 4 w * (P - 1) / P
     gradients of relations, summed                     2 R * 4 w' * (P - 1) / P
     softmax: gradients of queries, to their block      q * 4 w * (P - 1) / P
+             (with relational views, as of TransH and TransD, a query and its context: q * 8 dim)
     softmax: a logarithm per question and stratum      q * 4 * V / P * (P - 1)
 
 The cache size N1 and the candidates N2 are in none of it: candidates never travel.
@@ -85,7 +86,7 @@ def plan_process(graph: KnowledgeGraph, config: TrainConfig, processes: int) -> 
     shapes = config.table_shapes(graph.num_entities, graph.num_relations)
     entity, relation = (4 * rows * width for rows, width in shapes.values())
     width, batch = shapes["entity"][1], config.batch(len(graph.train))
-    for name in ("parameters", "optimiser", "best model"):
+    for name in ("parameters", "optimiser", "gradients", "best model"):
         whole = parts[name]
         of_relations = whole * relation // (entity + relation)
         parts[name] = of_relations + math.ceil((whole - of_relations) / processes)
@@ -207,9 +208,10 @@ def bytes_per_step(graph: KnowledgeGraph, config: TrainConfig, processes: int) -
     questions = 2 * count
     of_all, smoothed = config.sampler == "all", config.label_smoothing > 0
     numbers = 1 + smoothed * (1 if of_all else 2)
-    sent += questions * row * others / processes
+    relational = scoring.match.relational_view  # queries have contexts, an exchange of their own
+    sent += questions * (8 * scoring.dim if relational else row) * others / processes
     sent += numbers * questions * 4 * config.strata / processes * others
-    return sent, 6 + (smoothed and of_all)
+    return sent, 6 + (smoothed and of_all) + relational
 
 
 def time_step(graph: KnowledgeGraph, config: TrainConfig, processes: int, steps: int = 12) -> float:

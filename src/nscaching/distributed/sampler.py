@@ -83,8 +83,11 @@ class StrataSampler(Sampler):
     def prepare(self, scorer: Scorer, generator: torch.Generator) -> None:
         """Fill the caches of the own strata."""
         for part in self.parts:
-            fetching = FetchingScorer(self.shards, self.model, part.numbers[0])
-            part.sampler.prepare(fetching, part.generator or generator)
+            if part.generator is None:  # a sampler of all strata fetches by itself
+                part.sampler.prepare(scorer, generator)
+            else:
+                fetching = FetchingScorer(self.shards, self.model, part.numbers[0])
+                part.sampler.prepare(fetching, part.generator)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> Tensor:
         """Return the order of an epoch, which is the same in every process."""

@@ -52,10 +52,14 @@ class StratumStep(TrainingStep):
             nothing = torch.zeros_like(query.vectors)
             context = None if query.context is None else torch.zeros_like(query.context)
             return MatchGradients(nothing, context, nothing[:0]), []
-        ids = ids[:, 1:]
-        # A padded place has no slope: it may stand for any candidate of its question.
+        ids, d_scores = ids[:, 1:], d_scores[:, 1:].contiguous()
+        if self.model.device.type == "cpu":
+            found, rows = super()._backward(query, ids, d_scores)
+            return found, [_without_padding(each) for each in rows]
+        # Shapes must not depend on values in a CUDA graph. A padded place has no slope: it may
+        # stand for any candidate of its question.
         ids = torch.where(ids < 0, ids.amax(1, keepdim=True).clamp_min_(0), ids)
-        return super()._backward(query, ids, d_scores[:, 1:].contiguous())
+        return super()._backward(query, ids, d_scores)
 
     def _gradient_table(self) -> Tensor | None:
         table = super()._gradient_table()
@@ -63,13 +67,15 @@ class StratumStep(TrainingStep):
 
     def shifted(self, rows: list[RowGradients]) -> list[RowGradients]:
         """Return gradients of rows of the stratum as those of the table of this process."""
-        whole = self.optimizer.gradient_table("entity")
-        return [
-            RowGradients(None, each.rows if whole is None else whole)  # which holds them already
-            if each.ids is None
-            else each._replace(ids=each.ids + self.first_row)
-            for each in rows
-        ]
+        found = []
+        for each in rows:
+            if each.ids is not None:
+                found.append(each._replace(ids=_moved(each.ids, self.first_row)))
+                continue
+            whole = self.optimizer.gradient_table("entity")
+            assert whole is not None  # it holds them already
+            found.append(RowGradients(None, whole))
+        return found
 
 
 class ShardedStep(TrainingStep):
@@ -110,7 +116,7 @@ class ShardedStep(TrainingStep):
             places = self._places - self.shards.first
             ids = [places[(places >= 0) & (places < len(self.model.entity))]]
             for part, drawn in zip(self.parts, candidates.parts, strict=True):
-                ids.append(drawn.negatives.reshape(-1).clamp_min(0) + part.first_row)
+                ids.append(_moved(drawn.negatives.reshape(-1), part.first_row))
                 if drawn.pool is not None:
                     ids.append(drawn.pool + part.first_row)
             self.optimizer.catch_up("entity", torch.cat(ids))
@@ -293,3 +299,16 @@ class ShardedStep(TrainingStep):
         joined = RowGradients(ids, torch.cat([part.rows for part in parts]))
         batch = len(self._relations)
         return [self.shards.sum_rows(rows, joined, torch.cat(triples), batch)]
+
+
+def _moved(ids: Tensor, first_row: int) -> Tensor:
+    """Return rows of a stratum as those of the table of this process; -1 stays."""
+    return torch.where(ids < 0, ids, ids + first_row)
+
+
+def _without_padding(part: RowGradients) -> RowGradients:
+    """Leave out the rows of padded places; products may have them."""
+    if part.ids is None or part.slopes is not None:
+        return part
+    there = part.ids >= 0
+    return RowGradients(part.ids[there], part.rows[there])

@@ -18,23 +18,3 @@ def capture(work: Callable[[], None], graph: torch.cuda.CUDAGraph) -> None:
         torch.cuda.synchronize()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             work()
-
-
-class Replayed:
-    """Work on tensors that stay where they are: done as it comes once, replayed from then on."""
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._work = work
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._warm = False
-
-    def __call__(self) -> None:
-        """Do the work."""
-        if not self._warm:
-            self._work()
-            self._warm = True
-            return
-        if self._graph is None:
-            self._graph = torch.cuda.CUDAGraph()
-            capture(self._work, self._graph)
-        self._graph.replay()

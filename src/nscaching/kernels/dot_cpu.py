@@ -82,8 +82,8 @@ def _query_sums(table: Array, ids: Array, d_scores: Array, d_query: Array) -> No
 
 
 @exact_inline
-def _by_entity(ids: Array, starts: Array, order: Array) -> int:
-    """Sort places by their entity; return how many entities there are before the padding.
+def _by_entity(ids: Array, starts: Array, order: Array) -> None:
+    """Sort places by their entity; those of padding are left out.
 
     ``starts`` (n + 1,) becomes where each entity's places begin in ``order`` (q k,).
     """
@@ -99,7 +99,6 @@ def _by_entity(ids: Array, starts: Array, order: Array) -> int:
     for e in range(starts.shape[0] - 1, 0, -1):
         starts[e] = starts[e - 1]
     starts[0] = 0
-    return starts[starts.shape[0] - 1]
 
 
 @parallel

@@ -18,6 +18,8 @@ class RotatE(ScoringFunction):
     name = "rotate"
     usual_loss = "margin"
     entity_parts = 2
+    number_parts = 2
+    unit_relations = True
 
     def build_match(self) -> Match:
         """Return the sum of moduli of complex differences."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nscaching.kernels.hashing import hashed_bits
 from nscaching.kernels.registry import CPU, GPU, compiled_for, register
-from nscaching.models import Int8Table
+from nscaching.models import HalfTable, Int8Table
 from nscaching.optim.base import Copy, Gradients, Optimizer, RowGradients, joined
 
 EPSILON = 1e-10
@@ -78,19 +78,23 @@ class Adagrad(Optimizer):
         for name, parts in gradients.items():
             table, square, whole = self.tables[name], self.square[name], _whole(parts)
             gradient = self._gradient.get(name) if whole is None else whole
-            if gradient is None and name in self._large:
-                moved = (table, square, *joined(parts, table), self.count, self.lr_scale)
+            copy = self.copies.get(name)
+            if gradient is not None:
+                clear = whole is None or whole is self._gradient.get(name)
+                _adagrad_dense(table, square, gradient, rate, self.lr, self.weight_decay, clear)
+                if copy is not None:
+                    copy.refresh(table)
+                continue
+            ids, rows = joined(parts, table)
+            if name in self._large:
+                moved = (table, square, ids, rows, self.count, self.lr_scale)
                 _adagrad_large(*moved, self.lr, self.weight_decay)
-                continue
-            if gradient is None:
-                copy = self.int8_copy(name)
-                inputs = (table, square, *joined(parts, table), copy.values, copy.scale)
+            else:  # it writes the rows of an int8 copy as well
+                int8 = self.int8_copy(name)
+                inputs = (table, square, ids, rows, int8.values, int8.scale)
                 _adagrad_rows(*inputs, self.lr * self.lr_factor, self.weight_decay)
-                continue
-            clear = whole is None or whole is self._gradient.get(name)
-            _adagrad_dense(table, square, gradient, rate, self.lr, self.weight_decay, clear)
-            if name in self.copies:
-                self.copies[name].refresh(table)
+            if isinstance(copy, HalfTable):
+                copy.values[ids] = table[ids].to(torch.bfloat16)
 
     def state(self) -> dict[str, Tensor]:
         """Return the sums of squared gradients; where rows are rounded, also the steps taken."""

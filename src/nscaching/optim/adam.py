@@ -180,6 +180,14 @@ class Adam(Optimizer):
         root = square.sqrt() / (1 - BETA2**step) ** 0.5 + EPSILON
         table[rows] -= self.lr * self.lr_factor / (1 - BETA1**step) * mean / root
 
+    def gradient_table(self, name: str) -> Tensor | None:
+        """Return the table in which a GPU adds up gradients; lazy, it would touch every row."""
+        return self._gradient[name] if self._on_gpu and not self.lazy else None
+
+    def adds_rows_up(self, name: str) -> bool:
+        """Tell whether gradients of rows are added up by the optimiser, without such a table."""
+        return self._on_gpu and self.lazy
+
     def takes_products(self, name: str) -> bool:
         """Tell whether gradients of a table need not be written out: they may have slopes."""
         return self._on_cpu
@@ -250,7 +258,8 @@ class Adam(Optimizer):
             gradient, mark = self._gradient[name], self._mark[name]
             for ids, rows, *_ in map(RowGradients.written_out, parts):
                 if ids is None:
-                    gradient.add_(rows)
+                    if rows is not gradient:  # which holds them already
+                        gradient.add_(rows)
                     mark.copy_(self.count.expand_as(mark))
                 else:
                     adam_gpu.accumulate(gradient, mark, self.count, ids, rows)

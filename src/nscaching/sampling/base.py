@@ -77,10 +77,6 @@ class Batch:
         """Return the entity that stays when ``side`` is replaced."""
         return self.tails if side is Side.HEAD else self.heads
 
-    def target(self, side: Side) -> Tensor:
-        """Return the entity that ``side`` has."""
-        return self.heads if side is Side.HEAD else self.tails
-
     def at(self, part: slice) -> Batch:
         """Return some of the triples."""
         columns = (self.index, self.heads, self.relations, self.tails)

@@ -59,9 +59,8 @@ class Cache:
         self.ids = torch.full((rows, self.size), PADDING, dtype=torch.int32, device=device)
         self.scores = torch.zeros(rows, self.size, dtype=torch.float16, device=device)
         #: On a GPU, which place of the batch updates a row that stands in it several times.
-        self.owner = torch.zeros(0, dtype=torch.int32, device=device)
-        if compiled_for(device) == GPU and self.has_kernels:
-            self.owner = torch.zeros(rows, dtype=torch.int32, device=device)
+        owned = rows if device.type != "cpu" or compiled_for(device) == GPU else 0
+        self.owner = torch.zeros(owned, dtype=torch.int32, device=device)
         #: Returns the places of a batch at which a row stands for the first time, (b,) -> (m,).
         self.first_places = FirstPlaces(rows if device.type == "cpu" else 0)
 
@@ -145,7 +144,8 @@ class Cache:
         given = (self.ids, self.owner, rows, count, self.num_entities, seed, known, self.sizes)
         if self.has_kernels and self.size + count <= GPU_WIDTH:
             offered = _offer(*given)
-            self.keep(rows, offered, score(offered), alpha, seed, owned=True)
+            owned = compiled_for(rows.device) == GPU
+            self.keep(rows, offered, score(offered), alpha, seed, owned=owned)
             return
         offered = _plain_offer(*given)
         self.keep(rows, offered, score(offered), alpha, seed)
@@ -162,14 +162,22 @@ class Cache:
     ) -> None:
         """Keep N1 of the candidates of each row, with sigma3 (eq:prupc); -1 may not enter.
 
-        With ``owned``, only the places that own their row count, as the GPU's offer says.
+        On a GPU places of the batch write at once: of a row that stands twice, one place counts.
+        With ``owned`` it is the one that the GPU's offer chose. Elsewhere rows stand once.
         Shapes: (b,), (b, k), (b, k).
         """
-        wide = candidates.shape[1] > GPU_WIDTH and compiled_for(rows.device) == GPU
-        if self.has_kernels and not wide:
-            owner = self.owner if owned else self.owner[:0]
+        on_gpu = compiled_for(rows.device) == GPU
+        fused = self.has_kernels and not (on_gpu and candidates.shape[1] > GPU_WIDTH)
+        if len(self.owner):
+            if not owned:
+                places = torch.arange(len(rows), dtype=torch.int32, device=rows.device)
+                self.owner[rows] = places  # any of them stays
+            if not (fused and on_gpu):  # all places of a row write the same
+                mine = self.owner[rows].long()
+                candidates, scores = candidates[mine], scores[mine]
+        if fused:
             temperature, weighting = self.weighting(alpha)
-            parts = (self.ids, self.scores, owner, rows, candidates, scores)
+            parts = (self.ids, self.scores, self.owner, rows, candidates, scores)
             _keep(*parts, temperature, weighting, seed)
             return
         settings = (alpha, self.rescaling, self.size)

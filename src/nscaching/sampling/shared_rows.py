@@ -34,7 +34,7 @@ def row_counts(graph: KnowledgeGraph, options: SamplerOptions) -> tuple[int, int
     """Return how many rows the caches of heads and of tails have."""
     pairs = len(graph.rows.head), len(graph.rows.tail)
     total = sum(pairs)
-    if not options.cache_memory:
+    if options.sampler != "nscaching" or not options.cache_memory:
         return pairs
     most = options.cache_memory * 2**20 // (row_bytes(options, graph.num_entities) + _ROW)
     if total <= most:
@@ -57,7 +57,7 @@ def with_shared_rows(graph: KnowledgeGraph, options: SamplerOptions) -> Knowledg
     pairs.
     """
     counts = row_counts(graph, options)
-    if options.sampler != "nscaching" or counts == tuple(map(len, graph.rows)):
+    if counts == tuple(map(len, graph.rows)):
         return graph
     if len(graph.labelled.get(REJECTED, ())):
         raise UserError("Rejected facts need a row per pair; leave out cache_memory.")

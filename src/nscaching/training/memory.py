@@ -76,7 +76,8 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "program": _program_bytes(on_gpu),
         "graph": _graph_bytes(graph),
         "parameters": parameters,
-        "optimiser": moments * parameters + gradients + steps * entities,
+        "optimiser": moments * parameters + steps * entities,
+        "gradients": gradients,
         "copy": 0,
         "best model": parameters if len(graph.valid) and config.valid_every else 0,
         "caches": 0,
@@ -207,8 +208,10 @@ def _batch_bytes(graph: KnowledgeGraph, config: TrainConfig, scoring: ScoringFun
         negatives = 0
     own = 1 + min(negatives, entities)
     rows = questions * own
-    large = _is_large(config, entities * scoring.entity_width)
-    if isinstance(scoring.match, Dot) and own > SUMMED_FROM and not large:
+    one_by_one = _is_large(config, entities * scoring.entity_width) or (
+        on_gpu and config.optimizer == "lazy-adam"
+    )
+    if isinstance(scoring.match, Dot) and own > SUMMED_FROM and not one_by_one:
         rows = min(rows, entities)  # they are added up by entity
     gradients = 2 * (rows + questions) * width
     shared = config.pool if own == 1 or both_sides else 0

@@ -84,10 +84,10 @@ class TrainingStep:
             if kept is not None:
                 found = found._replace(query=found.query * kept)
             gradients = self._gradients(queries, candidates, found, [*rows, *more])
-            self.optimizer.accumulate(gradients)
-            if self.observer is not None:
+            if self.observer is not None:  # before gradients of rows are added to a whole table
                 own = candidates.ids.shape[1]
                 self.observer.observe(candidates, scores[:, :own], gradients)
+            self.optimizer.accumulate(gradients)
         self.optimizer.apply(gradients)
         self.sampler.learn(batch, candidates, scores, queries)
         return loss

@@ -25,6 +25,7 @@ from typing import Any
 
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.training.config import TrainConfig
+from nscaching.training.step import SUMMED_FROM
 
 _SWITCH, _OLD_SWITCH = "NSCACHING_WARM_UP", "NSCACHING_REHEARSAL"
 _PACKAGE = Path(__file__).parent.parent
@@ -41,11 +42,11 @@ _SMALL: dict[str, Any] = {
     "device": "cpu",
     "seed": 0,
     "preset": None,
-    "cache_size": 4,
-    "candidates": 4,
     "generator_dim": 4,
     "generator_epochs": 0,
 }
+#: Options that say how many candidates a question has: many have other kernels than few.
+_CANDIDATES = ("cache_size", "candidates", "negatives")
 _ENTITIES, _RELATIONS, _FACTS, _HELD_OUT = 20, 3, 80, 10
 
 
@@ -96,15 +97,23 @@ def _marker(config: TrainConfig) -> Path | None:
         config.pool,
         config.int8,
         config.optimizer,
+        config.table,
         config.reciprocal,
         config.n3 > 0,
         config.trace,
         config.pretrain_epochs > 0,
         config.strata > 1,
+        _candidates(config),
     )
     text = repr((stamps, machine, kinds))
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     return Path(folder) / f"warm-{name}"
+
+
+def _candidates(config: TrainConfig) -> dict[str, Any]:
+    """Return fewer candidates of which the kernels are the same."""
+    asked = {name: getattr(config, name) for name in _CANDIDATES}
+    return {name: count and min(count, SUMMED_FROM + 1) for name, count in asked.items()}
 
 
 def perform() -> None:
@@ -116,7 +125,8 @@ def perform() -> None:
     from nscaching.training.progress import Progress
 
     config = TrainConfig.from_mapping(json.load(sys.stdin), "warm-up")
-    small = {**_SMALL, "pretrain_epochs": min(1, config.pretrain_epochs)}
+    small = {**_SMALL, **_candidates(config)}
+    small["pretrain_epochs"] = min(1, config.pretrain_epochs)
     small["strata"] = min(2, config.strata)
     limits = (_ENTITIES, _RELATIONS, _ENTITIES)
     facts = np.random.default_rng(0).integers(limits, size=(_FACTS, 3)).astype(str).tolist()

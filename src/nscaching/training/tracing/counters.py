@@ -194,11 +194,6 @@ class RepeatWindow:
         self.now = torch.full(now, _NOTHING, dtype=torch.int32, device=device)
         self._last = torch.full((count,), _NOTHING, dtype=torch.int64, device=device)
 
-    @property
-    def followed(self) -> int:
-        """Number of questions that are followed."""
-        return len(self.past)
-
     def count(self, questions: Tensor, keys: Tensor, exists: Tensor, first: int) -> Tensor:
         """Remember draws; return how many are looked at and how many of those repeat. Shape: (2,).
 
