@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import pytest
 import nscaching as ns
 from nscaching import UserError
 from nscaching.artefacts import MARKER, FolderLock
+from nscaching.nodes.embedding import NodeFolder
 from nscaching.runs.checks import check_folder
 from nscaching.training import RunFolder
 
@@ -167,6 +169,32 @@ def test_a_replacement_killed_at_any_moment_leaves_the_old_run_or_the_new_one(
     assert not list(folder.glob(".*"))
 
 
+@pytest.mark.parametrize("stage", [".nscaching-whole", ".nscaching-moving"])
+@pytest.mark.parametrize("old", [True, False])
+def test_a_replacement_by_another_kind_is_left_to_those_who_know_its_files(folder, stage, old):
+    """A wrong command would take some of the old files away and leave others."""
+    (folder / stage).mkdir()
+    for file in [file for file in folder.iterdir() if file.is_file()]:
+        if file.name in ("model.safetensors", MARKER):
+            file.rename(folder / stage / file.name)
+        elif not old:
+            file.unlink()
+    if not old:
+        (folder / "checkpoint").rename(folder / stage / "checkpoint")
+    told = json.loads((folder / stage / MARKER).read_text())
+    (folder / stage / MARKER).write_text(json.dumps(told | {"kind": "nodes"}))
+    before = listing(folder)
+    with pytest.raises(UserError):
+        ns.load_run(folder)
+    assert listing(folder) == before
+    with pytest.raises(UserError, match="is not a run folder"):
+        train(ring(), out=folder, overwrite=True, **SETTINGS)
+    assert listing(folder) == before
+    NodeFolder(folder).recover()
+    assert (folder / "model.safetensors").is_file()
+    assert not (folder / stage).exists()
+
+
 HOLD = """
 import sys, pathlib, time
 from nscaching.artefacts import FolderLock
@@ -210,6 +238,16 @@ def test_two_writers_in_one_process_are_two(tmp_path):
     second.acquire()
     second.release()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("host", [None, "elsewhere"])
+def test_a_process_of_the_same_number_on_another_host_is_another(tmp_path, host):
+    first = FolderLock(tmp_path)
+    first.acquire()
+    held = {"pid": os.getpid(), "host": host or socket.gethostname()}
+    first.file.write_text(json.dumps(held))
+    assert FolderLock(tmp_path).is_free() == (host is None)
+    first.release()
 
 
 def test_folders_made_for_a_lock_go_with_it(tmp_path):

@@ -5,7 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from nscaching import KnowledgeGraph, UserError
-from nscaching.artefacts.showing import export_embeddings
+from nscaching.artefacts import showing
+from nscaching.artefacts.showing import export_embeddings, write_table
+from nscaching.graph import read_triples
 
 from ..training.helpers import train
 
@@ -82,3 +84,27 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_written(tmp_path, vector
     with pytest.raises(UserError, match="Cannot write"):
         export_embeddings(tmp_path / "d.npy", NAMES, vectors)
     assert [file.name for file in tmp_path.iterdir()] == ["d.npy"]
+
+
+@pytest.mark.parametrize("count", [0, 5])
+def test_npy_is_written_without_a_map(tmp_path, monkeypatch, vectors, count):
+    """A full disk under a map ends the process."""
+
+    def refused(*given, **options):
+        raise AssertionError("mapped")
+
+    monkeypatch.setattr(np, "memmap", refused)
+    monkeypatch.setattr(showing, "_ROWS", 2)
+    export_embeddings(tmp_path / "e.npy", NAMES[:count], vectors[:count])
+    assert np.array_equal(np.load(tmp_path / "e.npy"), vectors[:count])
+
+
+def test_names_of_a_tab_separated_table_come_back_as_they_were(tmp_path):
+    columns = ("head", "relation", "tail", "probability")
+    triples = [('say "hi"', "=x", "-5"), ('"', "a\\b", " comma, here ")]
+    rows = [dict(zip(columns, (*triple, 0.25), strict=True)) for triple in triples]
+    assert read_triples(write_table(tmp_path / "facts.tsv", rows, columns)) == triples
+    for name in ("tab\tinside", "line\nbreak", "line\rbreak"):
+        with pytest.raises(UserError, match=r"cannot hold; write \.parquet"):
+            write_table(tmp_path / "other.tsv", [rows[0] | {"tail": name}], columns)
+    assert [file.name for file in tmp_path.iterdir()] == ["facts.tsv"]

@@ -67,6 +67,10 @@ def test_a_model_on_disk_gives_the_same_answers(whole, sharded, tmp_path):
     assert [p.tail for p in asked[0]] == [p.tail for p in asked[1]]
     near = [[n.entity for n in r.neighbours(head, k=4)] for r in (run, whole)]
     assert near[0] == near[1]
+    fact = whole.graph.named(whole.graph.test[0].tolist())
+    norms = [r.gradient_ccdf(fact).ccdf() for r in (run, whole)]
+    assert np.allclose(norms[0], norms[1], atol=1e-5)
+    assert torch.equal(run.model.entity[-1], whole.model.entity[-1])
     run.export(tmp_path / "rows.npy")
     assert np.array_equal(np.load(tmp_path / "rows.npy"), whole.embeddings())
     assert np.array_equal(run.embeddings(), whole.embeddings())

@@ -7,10 +7,12 @@ import pytest
 
 import nscaching as ns
 from nscaching import KnowledgeGraph, UserError, ingest, load_graph
+from nscaching.artefacts import FolderLock
 from nscaching.graph import store
 from nscaching.graph.pairs import pair_rows
 from nscaching.graph.store import GraphStore
 from nscaching.runs.checks import check_folder
+from tests.cli.helpers import complaint
 from tests.graph.test_ingest import named, random_lines
 
 pytest.importorskip("duckdb")
@@ -134,7 +136,7 @@ def test_a_file_of_another_graph_and_a_damaged_marker_are_refused(copied):
         load_graph(copied)
     assert str(refused.value).isprintable()
     marker.write_text("{")
-    with pytest.raises(UserError, match="not JSON"):
+    with pytest.raises(UserError, match=r"not JSON.* Or run 'nscaching ingest' again"):
         load_graph(copied)
 
 
@@ -217,4 +219,27 @@ def test_what_is_only_mapped_is_read_before_a_training_and_by_check(
         ns.train(copied, out=tmp_path / "N", epochs=1, **small)
     assert not (tmp_path / "N").exists()
     with pytest.raises(UserError, match=f"{name} was changed since it was written"):
+        ns.train(copied, epochs=1, **small)
+    for command in (("benchmark", copied), ("train", copied, "--dry-run", "--processes", 2)):
+        assert f"{name} was changed since it was written" in complaint(*command, "--device", "cpu")
+    with pytest.raises(UserError, match=f"{name} was changed since it was written"):
         ns.train(out=tmp_path / "R", resume=True, epochs=2, progress="none")
+
+
+@pytest.mark.parametrize("stage", [".nscaching-whole", ".nscaching-moving"])
+def test_a_graph_whose_replacement_was_killed_is_opened(copied, stage):
+    expected = load_graph(copied).fingerprint
+    (copied / stage).mkdir()
+    for name in ("train.npy", "entities.names", "nscaching.json"):
+        (copied / name).rename(copied / stage / name)
+    if stage == ".nscaching-whole":  # no file has taken its place yet
+        for file in [file for file in copied.iterdir() if file.is_file()]:
+            file.rename(copied / stage / file.name)
+    writer = FolderLock(copied)
+    writer.acquire()
+    writer.file.write_text("{}")  # of another process
+    with pytest.raises(UserError, match="is being written, or was not finished"):
+        load_graph(copied)
+    writer.release()
+    assert load_graph(copied).fingerprint == expected
+    assert not list(copied.glob(".*"))

@@ -234,3 +234,19 @@ def test_a_missing_package_is_asked_for_before_training(monkeypatch, kind):
     monkeypatch.setattr(extras, "is_installed", lambda module: False)
     with pytest.raises(UserError, match=rf"nscaching\[{kind}\]"):
         make_tracker(f"{kind}:somewhere")
+
+
+@pytest.mark.parametrize(
+    "content", ["head,relation,tail\na,b,c\n", "\n\xff", "epoch,split,metric,value,more\n"]
+)
+def test_a_file_of_others_is_not_replaced_by_a_csv(tmp_path, content):
+    path = tmp_path / "mine.csv"
+    path.write_text(content, encoding="latin-1")
+    with pytest.raises(UserError, match="is not replaced"):
+        train(ring(), out=tmp_path / "run", track=f"csv:{path}", **OPTIONS)
+    assert path.read_text(encoding="latin-1") == content
+    assert not (tmp_path / "run").exists()
+    for old in ("", "epoch,split,metric,value\n1,train,loss,0.5\n"):
+        path.write_text(old)
+        make_tracker(f"csv:{path}").on_start(RunStart("run", {}))
+        assert path.read_text() == "epoch,split,metric,value\n"

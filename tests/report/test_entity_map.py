@@ -1,11 +1,13 @@
 """The map of the entities: which are on it, where, and what is drawn."""
 
 import json
+import tracemalloc
 from collections import Counter
 
 import numpy as np
 import pytest
 
+from nscaching.report import entity_map as module
 from nscaching.report.entity_map import HEIGHT, WIDTH, draw_map, entity_map, entity_types
 from nscaching.runs.run import Run
 from nscaching.training import TrainConfig
@@ -31,6 +33,36 @@ def test_types_of_some_entities_are_named_by_where_they_stand():
     ids = np.array([3, 1, 0])
     types, names = entity_types(graph, ids)
     assert [names[each] for each in types] == ["head of r1", "tail of r0", "head of r0"]
+
+
+def test_profiles_that_are_not_clustered_go_to_the_nearest_mean(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_PROFILES", 30)
+    profile = np.random.default_rng(0).random((200, 40)) < 0.2
+    labels = []
+    for block in (1000, 7):
+        monkeypatch.setattr(module, "_BLOCK", block)
+        labels.append(module._clusters(profile))
+    assert np.array_equal(*labels)
+    order = sorted(range(200), key=lambda at: profile[at].tolist())  # all differ
+    rows = profile / np.linalg.norm(profile, axis=1, keepdims=True)
+    clustered = np.array(order[:30])
+    means = [rows[clustered[labels[0][clustered] == each]].mean(0) for each in range(7)]
+    means = [mean / np.linalg.norm(mean) for mean in means]
+    for at in order[30:]:
+        near = [float(rows[at] @ mean) for mean in means]
+        assert near[labels[0][at]] == pytest.approx(max(near))
+
+
+def test_types_take_less_memory_than_where_entities_stand(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_PROFILES", 50)
+    monkeypatch.setattr(module, "_BLOCK", 500)
+    profile = np.random.default_rng(0).random((20_000, 800)) < 0.02
+    module._clusters(profile[:100])
+    tracemalloc.start()
+    module._clusters(profile)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < profile.nbytes  # as floats it would be four times as much
 
 
 def test_places_that_are_known_are_not_computed_again(run):

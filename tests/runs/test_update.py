@@ -1,5 +1,7 @@
 """Runs that grow: new facts, entities and relations, accepted and rejected facts."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +9,11 @@ import torch
 import nscaching as ns
 from nscaching import UserError
 from nscaching.models import Side
-from nscaching.runs.update import grown_graph, grown_tables, train_new_rows
+from nscaching.runs.update import _relation_weights, grown_graph, grown_tables, train_new_rows
 from nscaching.training import Trainer
 
 from ..training.helpers import bits
+from .towns import towns_run
 
 NEW = [
     ("newtown", "in country", "land1"),
@@ -147,6 +150,8 @@ def test_what_cannot_be(towns, tmp_path):
         ({}, "nothing to update"),
         ({"accept": [fact], "reject": [fact]}, "both given as a fact and rejected"),
         ({"reject": [("nobody", "near", "town1.1")]}, "no entity 'nobody'"),
+        ({"accept": [("'=x", "near", "town1.1")]}, "no entity ''=x'"),
+        ({"facts": NEW, "epochs": 0}, "epochs"),
         ({"facts": ["abc"]}, "triples of names"),
         ({"reject": [fact], "out": towns.folder.path}, "is the run itself"),
         ({"facts": tmp_path / "none.tsv"}, "none.tsv"),
@@ -181,3 +186,54 @@ def test_new_rows_are_trained_alone_first(towns):
 
     assert rank(model) <= rank(before)
     assert train_new_rows(towns, towns.graph, towns.config, tables) is None
+
+
+def test_an_update_of_a_run_with_strata_starts_from_its_rows(tmp_path):
+    """Its tables have the order of strata; those of the update have that of the graph."""
+    old = towns_run(tmp_path / "old", epochs=20, strata=2)
+    rejected = ("land1", "near", "town1.1")
+    new = old.update(NEW, reject=[rejected], out=tmp_path / "new", epochs=1, progress="none")
+    assert new.config.strata == 1
+    rows, before = (torch.from_numpy(run.embeddings()) for run in (new, old))
+    near = torch.cosine_similarity(rows[: len(before), None], before[None], dim=2).argmax(dim=1)
+    assert (near == torch.arange(len(before))).float().mean() > 0.9
+    again = ns.load_run(tmp_path / "new")
+    assert bits(again) == bits(new)
+    assert again.rejected == {rejected}
+
+
+def test_a_new_relation_takes_of_those_that_share_its_heads_and_tails(towns):
+    old = towns.graph
+    graph = grown_graph(old, [*NEW, ("town1.1", "part of", "land1")], [])
+    sides = [
+        [{fact[side] for fact in graph.train.tolist() if fact[1] == r} for side in (0, 2)]
+        for r in range(graph.num_relations)
+    ]
+    shared = np.array(
+        [
+            [
+                len(new[0] & known[0]) * len(new[1] & known[1])
+                for known in sides[: len(old.relations)]
+            ]
+            for new in sides[len(old.relations) :]
+        ]
+    )
+    assert shared.any()
+    weights = shared + 1e-3
+    expected = weights / weights.sum(axis=1, keepdims=True)
+    assert np.allclose(_relation_weights(old, graph), expected, atol=1e-6)
+
+
+def test_known_relations_take_no_memory(towns):
+    """Of 400 relations and 5,000 entities all pairs would be 4 MB, and 16 as floats."""
+    facts = [(f"e{n}", f"r{n % 400}", f"e{n * 7 % 5000}") for n in range(5000)]
+    old = ns.KnowledgeGraph.from_triples(facts)
+    for new, most in ((("e1", "r1", "e2"), 1e5), (("e1", "r", "e2"), 2e6)):
+        graph = grown_graph(old, [new], [])
+        _relation_weights(old, graph)
+        tracemalloc.start()
+        weights = _relation_weights(old, graph)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert weights.shape == (graph.num_relations - 400, 400)
+        assert peak < most

@@ -43,6 +43,8 @@ class ArtefactFolder:
     #: Patterns of all files that it writes, as ``Path.glob`` has them.
     own: ClassVar[tuple[str, ...]]
     resumable: ClassVar[bool] = True
+    #: What can be done about a damaged marker of which there is no copy.
+    without_marker: ClassVar[str] = "delete it to load the folder without its checks"
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -59,7 +61,7 @@ class ArtefactFolder:
         """Tell whether such an artefact is there, finished or not."""
         self.recover()
         try:
-            if not self.looks_like_one():
+            if self._is_of_another_kind() or not self.looks_like_one():
                 return False
             if not self.marker.is_file():
                 return True  # of 0.1.0
@@ -74,7 +76,8 @@ class ArtefactFolder:
         with explained_writes(self.path):
             if not self.path.is_dir():
                 return os.path.lexists(self.path)
-            return any(entry.name not in _PRIVATE for entry in self.path.iterdir())
+            found = any(entry.name not in _PRIVATE for entry in self.path.iterdir())
+            return found or self._is_of_another_kind()
 
     def refuse_occupied(self, overwrite: bool) -> None:
         """Refuse a folder that holds something else, or an artefact that is not to be replaced."""
@@ -123,9 +126,7 @@ class ArtefactFolder:
         try:
             told = read_json(self.marker)
         except UserError as error:
-            raise UserError(
-                f"{error} Or delete it to load the folder without its checks."
-            ) from error
+            raise UserError(f"{error} Or {self.without_marker}.") from error
         kind, number = told.get("kind"), told.get("format")
         if not isinstance(kind, str) or not isinstance(number, int) or number < 1:
             raise self.damaged_marker("kind and format")
@@ -140,7 +141,7 @@ class ArtefactFolder:
         """Return the error for a marker that lacks something."""
         return UserError(
             f"{self.marker} is damaged: its {missing} cannot be read. Restore it from a copy, or "
-            "delete it to load the folder without its checks."
+            f"{self.without_marker}."
         )
 
     # Writing -------------------------------------------------------------------------------------
@@ -199,9 +200,20 @@ class ArtefactFolder:
         except OSError:  # no such path can be
             return False
 
+    def _is_of_another_kind(self) -> bool:
+        """Tell whether an artefact of another kind is taking its place here."""
+        if self.is_being_replaced():
+            for place in (self.path / _WHOLE, self.path / _MOVING, self.path):
+                with contextlib.suppress(UserError):  # the marker comes last
+                    return bool(read_json(place / MARKER).get("kind", self.kind) != self.kind)
+        return False
+
     def recover(self) -> None:
-        """Complete a replacement that a killed process had begun, unless its writer is alive."""
-        if self.is_being_replaced() and self.lock.is_free():
+        """Complete a replacement that a killed process had begun, unless its writer is alive.
+
+        One by an artefact of another kind is left for those who know its files.
+        """
+        if self.is_being_replaced() and not self._is_of_another_kind() and self.lock.is_free():
             with explained_writes(self.path):
                 self._install()
 
@@ -319,8 +331,9 @@ class FolderLock:
         except OSError:
             return True
         try:
-            ours = self.holder().get("pid") == os.getpid()
-            return _try_lock(handle) or ours
+            holder = self.holder()
+            ours = holder.get("pid"), holder.get("host")
+            return _try_lock(handle) or ours == (os.getpid(), socket.gethostname())
         finally:
             os.close(handle)
 

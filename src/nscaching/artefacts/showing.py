@@ -6,17 +6,18 @@ import csv
 import html
 import importlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.lib.format import open_memmap
+from numpy.lib.format import write_array_header_1_0
 from torch import Tensor
 
 from nscaching.artefacts.files import write_atomically, write_text
-from nscaching.errors import UserError
+from nscaching.errors import UserError, shown
 
 #: Signs that a spreadsheet takes for the start of a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -81,16 +82,29 @@ _TYPES = {name: pa.string() for name in ("head", "relation", "tail", "split", "f
 def _write_text_table(
     path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], kind: str
 ) -> None:
-    """Write CSV, in which no cell starts a formula, or tab-separated text as it is."""
+    """Write CSV, in which no cell starts a formula, or tab-separated text, which has no quotes."""
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, delimiter="," if kind == ".csv" else "\t", lineterminator="\n")
-        writer.writerow(columns)
+        writer = csv.writer(file, lineterminator="\n")
+        write = writer.writerow if kind == ".csv" else lambda cells: file.write(_tab_line(cells))
+        write(columns)
         for row in rows:
             cells = ["" if row[name] is None else row[name] for name in columns]
             if kind == ".csv":  # an apostrophe before what a spreadsheet would run as a formula
                 texts = [isinstance(c, str) and c.startswith(_FORMULA) for c in cells]
                 cells = [f"'{c}" if text else c for c, text in zip(cells, texts, strict=True)]
-            writer.writerow(cells)
+            write(cells)
+
+
+def _tab_line(cells: Sequence[Any]) -> str:
+    """Return a line of tab-separated text, which our reader splits as it is."""
+    texts = [str(cell) for cell in cells]
+    for text in texts:
+        if any(sign in text for sign in "\t\r\n"):
+            raise UserError(
+                f"'{shown(text)}' has a tab or a line break, which a .tsv file cannot hold; "
+                "write .parquet."
+            )
+    return "\t".join(texts) + "\n"
 
 
 # Embeddings ---------------------------------------------------------------------------------------
@@ -124,13 +138,14 @@ def export_embeddings(
 
 def _write_npy(path: Path, names: Sequence[str], vectors: Tensor | np.ndarray) -> list[Path]:
     def save(temporary: Path) -> None:
-        written = open_memmap(temporary, "w+", np.float32, tuple(vectors.shape))
-        for start, block in _blocks(vectors):
-            written[start : start + len(block)] = block
-        written.flush()
+        told = {"descr": "<f4", "fortran_order": False, "shape": tuple(vectors.shape)}
+        with temporary.open("wb") as file:  # a full disk under a map is a crash
+            write_array_header_1_0(file, told)
+            for _, block in _blocks(vectors):
+                file.write(block.astype("<f4", copy=False).data)
 
     listing = path.with_suffix(".names.txt")
-    write_atomically(path, save)
+    write_atomically(path, save, 4 * math.prod(vectors.shape))
     write_text(listing, "".join(f"{name}\n" for name in names))
     return [path, listing]
 

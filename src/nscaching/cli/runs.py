@@ -29,7 +29,7 @@ from nscaching.runs.checks import SEVERAL, Examination, check_folder, examine, m
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.benchmarking import describe_machine, time_run
 from nscaching.training.devices import pick_device
-from nscaching.training.opening import open_graph
+from nscaching.training.opening import open_graph, verified
 
 
 @command()
@@ -163,7 +163,7 @@ def benchmark_command(
     model = {"scoring": scoring, "sampler": sampler, "dim": dim, "margin": margin}
     cache = {"cache_size": cache_size, "candidates": candidates}
     config = make_config(data, {**model, **cache, "batch_size": batch_size, "device": device})
-    timing = time_run(open_graph(config), config, epochs=epochs)
+    timing = time_run(verified(open_graph(config)), config, epochs=epochs)
     machine = describe_machine(str(pick_device(device)))
     rows = [
         ("per step", f"{1e3 * timing.step_seconds:.3f} ms"),

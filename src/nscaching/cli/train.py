@@ -39,7 +39,7 @@ from nscaching.sampling.shared_rows import row_counts
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
 from nscaching.training.memory import plan_memory
-from nscaching.training.opening import default_out, open_graph
+from nscaching.training.opening import default_out, open_graph, verified
 from nscaching.training.progress import duration
 from nscaching.training.recipes import is_open
 from nscaching.training.tracing.snapshots import Line
@@ -172,7 +172,8 @@ def _plan(data: str | None, options: dict[str, Any], processes: int, network: Ne
     ]
     if processes > 1:
         fits = free is None or plan.total < free  # a step is timed on the whole graph
-        timed = time_step(graph, config, processes // network.hosts) if fits else None
+        share = processes // network.hosts
+        timed = time_step(verified(graph), config, share) if fits else None
         cost = expected_cost(graph, config, processes, network, timed)
         value["processes"] = cost.as_dict()
         title = f"\n{processes} processes on {network.hosts} hosts"

@@ -160,10 +160,11 @@ class MappedRows:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, ids: Tensor | slice) -> Tensor:
+    def __getitem__(self, ids: Tensor | slice | int) -> Tensor:
         """Return copies of rows. Shapes: (...) -> (..., width)."""
         if isinstance(ids, slice):
             ids = torch.arange(*ids.indices(len(self)))
+        ids = torch.as_tensor(ids)
         wanted = ids.detach().cpu().reshape(-1).long()
         found = torch.empty(len(wanted), self.shape[1])
         block, row = self._block[wanted], self._row[wanted].long()

@@ -49,6 +49,8 @@ class Frame(Protocol):
         """Hand the table over."""
 
 
+#: One of these is in a folder that this package writes, finished or not.
+_OURS = ("nscaching.json", ".nscaching-new", ".nscaching-whole", ".nscaching-moving")
 #: What can be given for a graph: itself, a path or a name, a table, or triples of names.
 GraphSource = KnowledgeGraph | str | Path | Frame | Sequence[Sequence[Any]] | np.ndarray
 
@@ -120,12 +122,8 @@ def _load(source: str | Path) -> KnowledgeGraph:
                 f"'{source}' is the data set, not the {'folder' if path.is_dir() else 'file'} of "
                 f"that name here; write ./{source} for that."
             )
-    elif there and path.is_dir() and (path / "nscaching.json").is_file():
+    elif there and path.is_dir() and any((path / name).exists() for name in _OURS):
         return _open_store(path)
-    elif there and path.is_dir() and (path / ".nscaching-new").is_dir():
-        raise UserError(
-            f"{path} holds a graph that is being written, or was not finished; ingest again."
-        )
     elif there and path.is_dir():
         graph = _load_folder(path, path.resolve().name)
     elif there:
@@ -143,6 +141,11 @@ def _open_store(path: Path) -> KnowledgeGraph:
     from nscaching.graph.store import GraphStore  # loads torch
 
     store = GraphStore(path)
+    store.recover()
+    if not store.marker.is_file():
+        raise UserError(
+            f"{path} holds a graph that is being written, or was not finished; ingest again."
+        )
     kind = store.read_marker().get("kind")
     if kind != store.kind:
         raise UserError(

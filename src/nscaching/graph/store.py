@@ -50,6 +50,7 @@ class GraphStore(ArtefactFolder):
         *(f"{side}.{part}.npy" for side in SIDES for part in PARTS),
     )
     resumable = False
+    without_marker = "run 'nscaching ingest' again with --overwrite"
 
     def looks_like_one(self) -> bool:
         """Tell whether triples and names are there."""

@@ -234,6 +234,16 @@ class CsvTracker(Tracker):
         self.path = Path(target).expanduser()
         if self.path.is_dir():
             raise UserError(f"{self.path} is a folder; csv: takes the name of a file.")
+        if self.path.is_file() and not self._is_ours():
+            raise UserError(
+                f"{self.path} is no file of this tracker, so it is not replaced; name another file."
+            )
+
+    def _is_ours(self) -> bool:
+        """Tell whether the file is empty or begins with the header."""
+        with explained_writes(self.path), self.path.open("rb") as file:
+            first = file.readline(100)
+        return not first or first.rstrip(b"\r\n") == _csv([HEADER]).strip().encode()
 
     def on_start(self, start: RunStart) -> None:
         """Write the header, and what an earlier part of the run had written."""

@@ -25,7 +25,7 @@ from nscaching.training.config import read_yaml
 from nscaching.training.devices import pick_device
 from nscaching.training.idle_options import idle_options
 from nscaching.training.memory import refuse_what_does_not_fit
-from nscaching.training.opening import graph_of_run, named_or_graph, open_graph
+from nscaching.training.opening import graph_of_run, named_or_graph, open_graph, verified
 from nscaching.training.progress import duration
 from nscaching.training.recipes import AUTO, PAPER, with_recipe
 from nscaching.training.recipes import read as read_recipe
@@ -213,6 +213,8 @@ def _begun(
     progress: Progress,
 ) -> _Plan:
     loaded = open_graph(make_config(graph, given), graph)
+    if folder is None:  # a run folder verifies what it takes in
+        verified(loaded)
     for note in loaded.notes:
         progress.say(note)
     settings = recipe_config(given, graph, loaded, progress)

@@ -29,7 +29,7 @@ from nscaching.graph import KnowledgeGraph, read_triples
 from nscaching.graph.names import REJECTED, SPLITS, Ids, Integers
 from nscaching.graph.pairs import contained
 from nscaching.optim import Gradients, Optimizer
-from nscaching.runs.predictions import Named, Prediction
+from nscaching.runs.predictions import Named, Prediction, triple_of
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer, checkpoint
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ def update_run(
     if out is not None and run.folder is not None and _same(Path(out), run.folder.path):
         raise UserError(f"{out} is the run itself, which an update leaves as it is; name another.")
     accepted, refused = _named(accept), _named(reject)
+    for triple in accepted:  # discovered ones: a name that is not known is a mistake
+        triple_of(run.graph, triple)
     new = [*_named(facts), *accepted]
     both = set(new) & set(refused)
     if both:
@@ -76,7 +78,12 @@ def update_run(
     trained = run.summary.get("best_epoch") or run.config.epochs
     fewer = max(_FEWEST_EPOCHS, round(_SHARE_OF_EPOCHS * trained))
     config = replace(
-        run.config, init_from=None, epochs=epochs or fewer, pretrain_epochs=0, max_seconds=None
+        run.config,
+        init_from=None,
+        epochs=fewer if epochs is None else epochs,
+        pretrain_epochs=0,
+        max_seconds=None,
+        strata=1,  # the tables are those of all entities, in their order
     )
     folder = None if out is None else RunFolder(out)
     with contextlib.nullcontext() if folder is None else folder.writing():
@@ -226,14 +233,19 @@ def _new_rows(graph: KnowledgeGraph, known: int, table: Tensor) -> list[Tensor]:
 
 def _relation_weights(old: KnowledgeGraph, graph: KnowledgeGraph) -> Tensor:
     """Return how much of each known relation a new one takes: as they share heads and tails."""
-    counts = np.zeros((graph.num_relations, 2, graph.num_entities), dtype=bool)
-    if graph.num_relations == old.num_relations:
-        return torch.zeros(0, old.num_relations)
-    for side, column in enumerate((0, 2)):
-        counts[graph.train[:, 1], side, graph.train[:, column]] = True
-    new, known = counts[old.num_relations :], counts[: old.num_relations]
-    shared = np.einsum("ise,jse->ijs", new.astype(np.float32), known.astype(np.float32))
-    weights = shared.prod(axis=2) + 1e-3
+    known = old.num_relations
+    if graph.num_relations == known:
+        return torch.zeros(0, known)
+    from scipy import sparse  # few updates have a new relation
+
+    shared = np.ones((graph.num_relations - known, known), dtype=np.float32)
+    for column in (0, 2):
+        pairs = np.unique(graph.train[:, [1, column]], axis=0)
+        ones = np.ones(len(pairs), dtype=np.float32)
+        sizes = graph.num_relations, graph.num_entities
+        there = sparse.csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=sizes)
+        shared *= (there[known:] @ there[:known].T).toarray()
+    weights = shared + 1e-3
     return torch.from_numpy(weights / weights.sum(axis=1, keepdims=True)).float()
 
 

@@ -9,6 +9,7 @@ import torch
 
 from nscaching.errors import UserError
 from nscaching.graph import GraphSource, KnowledgeGraph, as_graph, load_graph
+from nscaching.graph.store import StoredGraph
 from nscaching.models import EmbeddingModel
 from nscaching.training.config import TrainConfig
 from nscaching.training.folder import RunFolder
@@ -33,6 +34,16 @@ def open_graph(
         settings = replace(settings, data=str(graph))
     single = Path(settings.data).expanduser().is_file()
     return load_graph(settings.data, split=settings.split if single else 0.0, seed=settings.seed)
+
+
+def verified(graph: KnowledgeGraph) -> KnowledgeGraph:
+    """Return a graph to take steps on; one on disk that was changed since is refused.
+
+    A large one is only mapped when it is opened, and kernels take its ids as they are.
+    """
+    if isinstance(graph, StoredGraph):
+        graph.store.verify()
+    return graph
 
 
 def graph_of_run(

@@ -264,6 +264,24 @@ def test_replacing_a_search_removes_its_own_files_only(graph, tmp_path):
     assert not (folder / "trials" / "002").exists()
 
 
+def test_what_a_killed_trial_left_does_not_keep_a_search_from_being_replaced(graph, tmp_path):
+    folder = tmp_path / "S"
+    search(graph, folder, trials=2, method="random")
+    trials = folder / "trials"
+    (trials / "002" / ".nscaching.lock").write_text('{"pid": 1}')
+    for leftover in ("001/.nscaching-new", "001/.model.safetensors.x.tmp", "003/.nscaching-new"):
+        (trials / leftover).mkdir(parents=True)
+        (trials / leftover / "config.yaml").write_text("half")
+    alive = FolderLock(trials / "001")
+    alive.acquire()
+    with pytest.raises(UserError, match="not replaced"):
+        search(graph, folder, trials=1, method="random", overwrite=True)
+    alive.release()
+    search(graph, folder, trials=1, method="random", overwrite=True)
+    assert sorted(path.name for path in trials.iterdir()) == ["001"]
+    assert not list(folder.rglob(".*"))
+
+
 def test_a_search_with_foreign_files_inside_is_not_replaced(graph, tmp_path):
     folder = tmp_path / "S"
     search(graph, folder, trials=1, method="random")

@@ -12,6 +12,7 @@ stood. Replaying the log is all that resuming a search needs, with any number of
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -227,6 +228,14 @@ class SearchFolder(ArtefactFolder):
                 f"away, or {CHOOSE_ANOTHER}"
             )
         super().refuse_occupied(replaced)
+
+    def sweep(self) -> None:
+        """Remove what a killed process left, in the folders of trials that nobody writes too."""
+        super().sweep()
+        for place in (self.base, *self.path.glob("trials/[0-9]*")):
+            if place.is_dir() and not place.is_symlink():
+                with contextlib.suppress(UserError), RunFolder(place).writing():
+                    pass
 
     def create(
         self, options: AnyOptions, fixed: dict[str, Any], write_base: Callable[[Path], None]
