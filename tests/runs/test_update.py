@@ -9,7 +9,13 @@ import torch
 import nscaching as ns
 from nscaching import UserError
 from nscaching.models import Side
-from nscaching.runs.update import _relation_weights, grown_graph, grown_tables, train_new_rows
+from nscaching.runs.update import (
+    OnlyNewRows,
+    _relation_weights,
+    grown_graph,
+    grown_tables,
+    train_new_rows,
+)
 from nscaching.training import Trainer
 
 from ..training.helpers import bits
@@ -186,6 +192,30 @@ def test_new_rows_are_trained_alone_first(towns):
 
     assert rank(model) <= rank(before)
     assert train_new_rows(towns, towns.graph, towns.config, tables) is None
+
+
+@pytest.mark.parametrize("negatives", [1, 2])
+def test_only_gradients_of_new_rows_are_taken(towns, monkeypatch, negatives):
+    """Adam on a CPU takes gradients as products; masked by row they must be written out."""
+    options = {"recipe": "paper", "scoring": "distmult", "dim": 4, "epochs": 1, "device": "cpu"}
+    run = ns.train(towns.graph, progress="none", negatives=negatives, **options)
+    largest, accumulate = [], OnlyNewRows.accumulate
+
+    def looked_at(self, gradients):
+        size = len(self._moved["entity"]), 4
+        before, after = torch.zeros(size), torch.zeros(size)
+        for part in gradients["entity"]:
+            part.add_to(before)
+        before = before * self._moved["entity"].unsqueeze(1)
+        accumulate(self, gradients)
+        for part in gradients["entity"]:
+            part.add_to(after)
+        largest.append((before.abs().max().item(), (after - before).abs().max().item()))
+
+    monkeypatch.setattr(OnlyNewRows, "accumulate", looked_at)
+    run.update([("town9.9", "near", "town1.1")], epochs=1, progress="none")
+    assert max(gradient for gradient, _ in largest) > 0
+    assert max(off for _, off in largest) < 1e-6
 
 
 def test_an_update_of_a_run_with_strata_starts_from_its_rows(tmp_path):

@@ -50,7 +50,7 @@ def test_samplers_have_options_of_their_own():
         ),
         (
             {"sampler": "uniform", "known_positives": "allow", "pool": 5},
-            "--known-positives has no effect with the softmax loss over a pool",
+            "--known-positives has no effect with the softmax loss: uniform",
         ),
         (
             {"sampler": "all", "negatives": 9, "known_positives": "allow"},

@@ -258,6 +258,10 @@ class OnlyNewRows:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._optimizer, name)
 
+    def takes_products(self, name: str) -> bool:
+        """Return False: gradients are masked row by row, so that they must be written out."""
+        return False
+
     def accumulate(self, gradients: Gradients) -> None:
         """Take the gradients of all other rows away."""
         for name, parts in gradients.items():

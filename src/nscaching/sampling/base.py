@@ -234,8 +234,13 @@ class Sampler(ABC):
     def uniform_candidates(
         self, replaces_head: Tensor, rows: Tensor, count: int, generator: torch.Generator
     ) -> Tensor:
-        """Draw uniform entities, -1 where only known positives came up. Shapes: (q,) -> (q, k)."""
-        known = None if self.known is None else (self.known[Side.HEAD], self.known[Side.TAIL])
+        """Draw uniform entities, -1 where only known positives came up. Shapes: (q,) -> (q, k).
+
+        In a softmax, which asks both sides, they stand for all entities: known positives too.
+        """
+        known = None
+        if self.known is not None and not self.both_sides:
+            known = self.known[Side.HEAD], self.known[Side.TAIL]
         seed = new_seed(generator)
         drawn: Tensor = draw_uniform(seed, replaces_head, rows, known, self.num_entities, count)
         return drawn

@@ -70,8 +70,8 @@ def _reasons_of_candidates(
         yield ["candidates"], "with --pool, which takes their place"
     if config.pool and not cached:
         yield ["negatives"], "with --pool, which takes their place"
-        if softmax:
-            yield ["known_positives"], "with the softmax loss over a pool that questions share"
+    if softmax and not cached:
+        yield ["known_positives"], "with the softmax loss: uniform entities stand for all others"
     if config.alpha1 == 0:
         yield ["importance"], "where --alpha1 is 0 and positives are shuffled"
         if config.alpha3 == 0 and (config.alpha2 == 0 or softmax):
