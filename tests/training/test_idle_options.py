@@ -70,7 +70,7 @@ def test_what_the_softmax_loss_does_not_read(given, sentence):
     [
         {"candidates": 9, "alpha3": 2.0, "known_positives": "allow", "alpha1": 0.5, "lazy": 1},
         {"pool": 9, "cache_size": 5, "n3": 0.1, "scoring": "rotate"},
-        {"sampler": "uniform", "negatives": 9, "known_positives": "allow"},
+        {"sampler": "uniform", "negatives": 9},
         {"sampler": "uniform", "pool": 9},
         {"sampler": "all", "label_smoothing": 0.1, "dropout": 0.1, "schedule": "linear"},
     ],

@@ -55,7 +55,8 @@ class Learning:
 
         A claim is a triple that somebody states. This is not the probability of an answer
         (:meth:`predict_tails`, :meth:`discover`): those are picked from thousands of candidates,
-        nearly all of which are false.
+        nearly all of which are false. Claims are judged by all facts that the run knows, those of
+        test included: how good probabilities are is said by :meth:`calibration_report`.
 
         Args:
             triples: A list of (head, relation, tail).
