@@ -270,6 +270,28 @@ def test_a_long_discovery_says_so(towns, monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_fact_of_training_does_not_speak_against_itself(towns):
+    """A relation with one answer has it: the fact itself, which is no second answer."""
+    graph = towns.graph
+    of_country = graph.train[graph.train[:, 1] == graph.relation_id("in country")]
+    facts = [graph.named(triple) for triple in of_country[:40].tolist()]
+    evidence, itself = towns._asker.evidence, np.ones(len(of_country), dtype=bool)
+    for judged in (
+        evidence.of_answers(of_country, Side.TAIL, own=itself)[:, 6:],
+        evidence.of_triples(of_country, own=itself)[:, 8:],
+    ):
+        seen, counts, _, taken = judged.T  # a town has one country: without the fact it has none
+        assert not (seen.any() or counts.any() or taken.any())
+    curve = towns._asker.calibration.answers[Side.TAIL]
+    without = curve.logits(evidence.of_answers(of_country, Side.TAIL, own=itself), of_country[:, 1])
+    assert np.allclose(towns._asker.logits(of_country), without)
+    for head, relation, tail in facts[:5]:
+        (answer,) = [
+            found for found in towns.predict_tails(head, relation, known=True) if found.tail == tail
+        ]
+        assert answer.probability == pytest.approx(towns.judge(head, relation, tail).probability)
+
+
 def test_diversity_and_contradictions(towns):
     found = towns.discover(60, per_question=1)
     questions = [(fact.head, fact.relation) for fact in found]

@@ -224,12 +224,14 @@ def claim_probabilities(
     triples: Integers,
     prior: float = 0.5,
     positions: Positions | None = None,
+    own: Bools | None = None,
 ) -> Floats:
     """Return the probability of claims, each true with probability ``prior`` before it is seen.
 
-    ``positions`` are those of the training triples, unless others are given.
+    ``positions`` are those of the training triples, unless others are given; ``own`` says which
+    claims are training triples.
     """
-    logits = calibration.claims.logits(evidence.of_triples(triples, positions), triples[:, 1])
+    logits = calibration.claims.logits(evidence.of_triples(triples, positions, own), triples[:, 1])
     return expit(logits + np.log(prior / (1 - prior)))
 
 

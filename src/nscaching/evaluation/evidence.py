@@ -11,7 +11,7 @@ one answer have it already.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,7 @@ from torch import Tensor
 from nscaching.evaluation.positions import Positions
 from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, chunk_rows, known_answers
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.names import Floats, Integers, Longs
+from nscaching.graph.names import Bools, Floats, Integers, Longs
 from nscaching.models import EmbeddingModel, Side
 
 #: The numbers for one question and a candidate: two of the score, four of each entity.
@@ -178,14 +178,23 @@ class Evidence:
         return found
 
     def entity_features(
-        self, triples: Integers, side: Side, positions: Positions | None = None
+        self,
+        triples: Integers,
+        side: Side,
+        positions: Positions | None = None,
+        own: Bools | None = None,
     ) -> Features:
-        """Return the features of the entity on one side of each triple; (n, 4)."""
+        """Return the features of the entity on one side of each triple; (n, 4).
+
+        ``own`` says which are training triples, (n,): one that is known is no reason for itself, so
+        it is judged by the others, as facts of valid are.
+        """
         found = np.empty((len(triples), len(ENTITY_FEATURES)))
         column = 0 if side is Side.HEAD else 2
         for relation, mine in _groups(triples[:, 1]):
             ids = triples[mine, column]
-            found[mine] = self.entity_table(side, relation, positions, ids)
+            itself = None if own is None else own[mine]
+            found[mine] = self.entity_table(side, relation, positions, ids, itself)
         return found
 
     def entity_table(
@@ -194,16 +203,20 @@ class Evidence:
         relation: int,
         positions: Positions | None = None,
         entities: Integers | None = None,
+        own: Bools | None = None,
     ) -> Features:
         """Return the features of all entities on one side of a relation, or of some; (n, 4).
 
-        ``positions`` are those of the training triples, unless others are given.
+        ``positions`` are those of the training triples, unless others are given. Of entities with
+        ``own`` one fact is not counted.
         """
         positions = positions or self.positions
         if entities is None:
             position = positions.column(side, relation)
         else:
             position = positions.rows(side, relation, entities)
+        if own is not None:
+            position = replace(position, counts=position.counts - own)
         # An entity that stands on this side asks the other side's question: it has answers already.
         other = Side(1 - side)
         taken = position.seen * positions.single[other, relation] ** _SHARPNESS
@@ -211,22 +224,28 @@ class Evidence:
         return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
 
     def of_answers(
-        self, triples: Integers, side: Side, positions: Positions | None = None
+        self,
+        triples: Integers,
+        side: Side,
+        positions: Positions | None = None,
+        own: Bools | None = None,
     ) -> Features:
         """Return the features of triples as answers to the question for one side; (n, 10)."""
         other = Side(1 - side)
         parts = [
             self.score_features(triples, side),
-            self.entity_features(triples, side, positions),
-            self.entity_features(triples, other, positions),
+            self.entity_features(triples, side, positions, own),
+            self.entity_features(triples, other, positions, own),
         ]
         return np.concatenate(parts, axis=1)
 
-    def of_triples(self, triples: Integers, positions: Positions | None = None) -> Features:
+    def of_triples(
+        self, triples: Integers, positions: Positions | None = None, own: Bools | None = None
+    ) -> Features:
         """Return the features of triples, as answers to both of their questions; (n, 12)."""
         sides = (Side.TAIL, Side.HEAD)
         scores = [self.score_features(triples, side) for side in sides]
-        entities = [self.entity_features(triples, side, positions) for side in sides]
+        entities = [self.entity_features(triples, side, positions, own) for side in sides]
         return np.concatenate([*scores, *entities], axis=1)
 
     def _best_temperature(self) -> float:
@@ -268,4 +287,4 @@ def _groups(relations: Integers) -> Iterator[tuple[int, Longs]]:
     """Yield each relation that occurs with the places where it does."""
     order = np.argsort(relations, kind="stable")
     values, first = np.unique(relations[order], return_index=True)
-    yield from zip(values.tolist(), np.split(order, first[1:]), strict=True)
+    yield from zip(values.tolist(), np.split(order, first)[1:], strict=True)

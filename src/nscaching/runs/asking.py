@@ -173,35 +173,51 @@ class Asker:
         logits += answer
         if facts is not None:
             row, entity = facts
-            answer, asked = self._terms(side, relation, by_training=True)
-            anchor = asked[rows] + base
-            logits[row, entity] = scores[row, entity] * slope[row] + anchor[row] + answer[entity]
+            speaks = self._terms_of_facts(side, relation, anchors[row.cpu().numpy()], entity)
+            logits[row, entity] = scores[row, entity] * slope[row] + base[row] + speaks
         return logits
 
-    def _terms(
-        self, side: Side, relation: int, *, by_training: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def _weights(self, side: Side, relation: int) -> list[Floats]:
+        """Return the weights of an answer's features, and of those of what is asked about."""
+        assert self.calibration is not None
+        weights = self.calibration.answers[side].of_relation(relation)
+        return np.split(weights, np.cumsum([len(SCORE_FEATURES), len(ENTITY_FEATURES)]))[1:]
+
+    def _terms_of_facts(
+        self, side: Side, relation: int, anchors: Integers, entities: Tensor
+    ) -> Tensor:
+        """Return what the other training facts add to the log-odds of known ones; (n,)."""
+        triples = np.empty((len(anchors), 3), dtype=np.int64)
+        triples[:, 1], triples[:, side.other.column] = relation, anchors
+        triples[:, side.column] = entities.cpu().numpy()
+        own = self._in_training(triples)
+        speaks = sum(
+            self.evidence.entity_features(triples, of, None, own) @ part
+            for of, part in zip((side, side.other), self._weights(side, relation), strict=True)
+        )
+        return torch.from_numpy(np.asarray(speaks)).float().to(entities.device)
+
+    def _in_training(self, triples: Integers) -> Bools:
+        """Tell which triples are training facts; (n, 3) -> (n,)."""
+        heads, relations, tails = triples.T
+        return self.graph.rows.tail.contains(heads, relations, tails)
+
+    def _terms(self, side: Side, relation: int) -> tuple[Tensor, Tensor]:
         """Return what the graph adds to the log-odds of all entities; two of (entities,).
 
-        As answers to the question for a side of a relation, and as what is asked about. Those by
-        all known facts are kept.
+        As answers to the question for a side of a relation, and as what is asked about.
         """
-        assert self.calibration is not None
-        if not by_training and (side, relation) in self._kept_terms:
+        if (side, relation) in self._kept_terms:
             return self._kept_terms[side, relation]
-        weights = self.calibration.answers[side].of_relation(relation)
-        parts = np.split(weights, np.cumsum([len(SCORE_FEATURES), len(ENTITY_FEATURES)]))[1:]
-        positions, device = None if by_training else self.whole, self.evidence.model.device
         answer, asked = (
-            torch.from_numpy(self.evidence.entity_table(of, relation, positions) @ part)
+            torch.from_numpy(self.evidence.entity_table(of, relation, self.whole) @ part)
             .float()
-            .to(device)
-            for of, part in zip((side, side.other), parts, strict=True)
+            .to(self.evidence.model.device)
+            for of, part in zip((side, side.other), self._weights(side, relation), strict=True)
         )
-        if not by_training:
-            if 8 * (len(self._kept_terms) + 1) * len(answer) > _KEPT_BYTES:
-                self._kept_terms.clear()
-            self._kept_terms[side, relation] = answer, asked
+        if 8 * (len(self._kept_terms) + 1) * len(answer) > _KEPT_BYTES:
+            self._kept_terms.clear()
+        self._kept_terms[side, relation] = answer, asked
         return answer, asked
 
     def highest(
@@ -229,8 +245,8 @@ class Asker:
         """Return the log-odds of triples as answers to the question for a side; (n, 3) -> (n,)."""
         assert self.calibration is not None
         found = np.empty(len(triples))
-        for mine, positions in self._sorts(triples):
-            features = self.evidence.of_answers(triples[mine], side, positions)
+        for mine, positions, own in self._sorts(triples):
+            features = self.evidence.of_answers(triples[mine], side, positions, own)
             found[mine] = self.calibration.answers[side].logits(features, triples[mine, 1])
         return found
 
@@ -238,15 +254,20 @@ class Asker:
         """Return the probability of claims. Shape: (n, 3) -> (n,)."""
         assert self.calibration is not None
         found = np.empty(len(triples))
-        for mine, positions in self._sorts(triples):
-            given = (self.evidence, self.calibration, triples[mine], prior, positions)
+        for mine, positions, own in self._sorts(triples):
+            given = (self.evidence, self.calibration, triples[mine], prior, positions, own)
             found[mine] = claim_probabilities(*given)
         return found
 
-    def _sorts(self, triples: Integers) -> list[tuple[Bools, Positions | None]]:
-        """Return which triples are known, to be judged by training, and which are new."""
+    def _sorts(self, triples: Integers) -> list[tuple[Bools, Positions | None, Bools | None]]:
+        """Return which triples are known, to be judged by the rest of training, and which are new.
+
+        With the positions that judge them, and which of them are in training.
+        """
         known = np.array([split is not None for split in self.splits(triples)], dtype=bool)
-        return [(part, of) for part, of in ((known, None), (~known, self.whole)) if part.any()]
+        own = self._in_training(triples[known])
+        sorts = ((known, None, own), (~known, self.whole, None))
+        return [sort for sort in sorts if sort[0].any()]
 
     def predictions(
         self, triples: Integers, scores: Iterable[float], logits: Floats | None, side: Side
@@ -280,11 +301,10 @@ class Asker:
     def splits(self, triples: Integers) -> list[str | None]:
         """Return the split that holds each triple, train before valid before test; else None."""
         sizes = self.graph.num_entities, self.graph.num_relations
-        heads, relations, tails = triples.T
         found = np.full(len(triples), None, dtype=object)
         for split in SPLITS[:0:-1]:
             found[contained(triples, self.graph.split(split), *sizes)] = split
-        found[self.graph.rows.tail.contains(heads, relations, tails)] = "train"
+        found[self._in_training(triples)] = "train"
         listed: list[str | None] = found.tolist()
         return listed
 
