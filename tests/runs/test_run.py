@@ -138,6 +138,11 @@ def test_names_and_ids_that_are_not_there(run):
             run.predict_heads("r1", wrong)
     with pytest.raises(UserError, match="by name or id"):
         run.neighbours(1.5)
+    for nothing in (None, 1.5):
+        with pytest.raises(UserError, match=f"Give the entity by name or id, not {nothing}"):
+            run.predict_tails(nothing, "r1")
+        with pytest.raises(UserError, match=f"Give the entity by name or id, not {nothing}"):
+            run.predict_heads("r1", nothing)
 
 
 def test_an_entity_answers_itself_only_where_the_relation_has_such_a_fact():

@@ -42,7 +42,10 @@ Shown = dict[str, Any]
 
 
 class ExplorerAnswers:
-    """Answers about one run, by id."""
+    """Answers about one run, by id.
+
+    The run itself is asked by name: where names are numbers, an id could mean two things.
+    """
 
     def __init__(self, run: Run) -> None:
         self.run, self.graph = run, run.graph
@@ -128,9 +131,10 @@ class ExplorerAnswers:
             split, out = SPLITS[int((index >= sizes).sum())], head == number
             other = self.ref(tail if out else head)
             shown.append({"relation": relation, "out": out, "other": other, "split": split})
+        name = self.graph.entities[number]
         similar = [
             {**self._named(each.entity), "similarity": round(each.similarity, 4)}
-            for each in (self.run.neighbours(number, SIMILAR) if len(self.types) > 1 else [])
+            for each in (self.run.neighbours(name, SIMILAR) if len(self.types) > 1 else [])
         ]
         return {**self.ref(number), "facts": shown, "similar": similar}
 
@@ -161,10 +165,11 @@ class ExplorerAnswers:
         self, side: str, anchor: int, relation: int, most: int, everything: bool = False
     ) -> list[Shown]:
         options: Any = {"contradictions": everything, "unlikely": everything}
+        entity, name = self.graph.entities[anchor], self.graph.relations[relation]
         if side == "head":
-            found = self.run.predict_heads(relation, anchor, most, **options)
+            found = self.run.predict_heads(name, entity, most, **options)
         else:
-            found = self.run.predict_tails(anchor, relation, most, **options)
+            found = self.run.predict_tails(entity, name, most, **options)
         return [self.shown(prediction) for prediction in found]
 
     def fresh(self, number: int) -> list[Shown]:
@@ -208,7 +213,7 @@ class ExplorerAnswers:
 
     def explain(self, head: int, relation: int, tail: int) -> list[Shown]:
         """Return what speaks for a fact and against it."""
-        found = self.run.explain(head, relation, tail)
+        found = self.run.explain(*self.graph.named((head, relation, tail)))
         name = self.graph.relations[relation]
         reasons = [self._path(head, name, tail, path) for path in found.paths]
         for each in found.similar:
@@ -253,7 +258,8 @@ class ExplorerAnswers:
         if work is not None:
             count = int(work / max(1, self.graph.num_relations * self.graph.num_entities))
             if count < self.graph.num_entities:
-                heads = np.argsort(-self.degree, kind="stable")[: max(1, count)].tolist()
+                largest = np.argsort(-self.degree, kind="stable")[: max(1, count)].tolist()
+                heads = [self.graph.entities[number] for number in largest]
         found = self.run.discover(QUEUE, heads=heads, progress=progress)
         return [self.shown(prediction) for prediction in found]
 

@@ -153,7 +153,8 @@ def new_facts(run: Run) -> list[Html]:
     degree = np.bincount(run.graph.train[:, [0, 2]].ravel(), minlength=run.graph.num_entities)
     per_head = run.graph.num_entities * run.graph.num_relations
     heads = np.argsort(-degree, kind="stable")[: max(64, int(_limit(run) / 2 // per_head))]
-    found = run.discover(_NEW_FACTS, heads=heads.tolist(), per_question=1, per_answer=2)
+    names = [run.graph.entities[head] for head in heads.tolist()]  # an id could be a name too
+    found = run.discover(_NEW_FACTS, heads=names, per_question=1, per_answer=2)
     if not found:
         return [paragraph("The model offers no fact that the graph lacks.")]
     columns = [Column("head", "text"), Column("relation", "text"), Column("tail", "text")]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nscaching.errors import UserError
+from nscaching.evaluation import score_triples
 from nscaching.graph import read_triples
+from nscaching.graph.names import Longs
 from nscaching.models import Side
 from nscaching.runs.discover import discover
 from nscaching.runs.learning import Learning
@@ -143,11 +145,7 @@ class Decisions(Learning):
             ['never seen with this relation']
 
         """
-        ids = self._triples([(head, relation, tail)])
-        asker = self._asker
-        logits = asker.logits(ids) if asker.calibration is not None else None
-        scores = self.score(ids).tolist()  # type: ignore[attr-defined]
-        return asker.predictions(ids, scores, logits, Side.TAIL)[0]
+        return self._judged(self._triples([(head, relation, tail)]))
 
     def split_of(self, head: Reference, relation: Reference, tail: Reference) -> str | None:
         """Return the split that holds a triple, or None for one that the graph does not hold."""
@@ -206,8 +204,8 @@ class Decisions(Learning):
                 relations=range(self.graph.num_relations)
                 if relations is None
                 else [self.graph.relation_id(name) for name in _several(relations)],
-                heads=self._entities(heads),
-                tails=self._entities(tails),
+                heads=None if heads is None else self._entities(heads),
+                tails=None if tails is None else self._entities(tails),
                 per_question=per_question,
                 per_answer=per_answer,
                 per_relation=per_relation,
@@ -238,11 +236,10 @@ class Decisions(Learning):
         """
         from nscaching.runs.explain import Explainer
 
-        prediction = self.judge(head, relation, tail)
+        ids = self._triples([(head, relation, tail)])
         if self._explainer is None:
             self._explainer = Explainer(self.graph)
-        ids = self._triples([(head, relation, tail)])[0]
-        return self._explainer.explain(prediction, ids.tolist(), k)
+        return self._explainer.explain(self._judged(ids), ids[0].tolist(), k)
 
     def remark(self, side: Side, anchor: Reference, relation: Reference) -> str | None:
         """Return a sentence on a question for one side that can hardly have a new answer."""
@@ -262,6 +259,13 @@ class Decisions(Learning):
         return None
 
     # Inside --------------------------------------------------------------------------------------
+
+    def _judged(self, ids: Longs) -> Prediction:
+        """Return a triple of ids, (1, 3), with what is known of it."""
+        asker = self._asker
+        logits = asker.logits(ids) if asker.calibration is not None else None
+        scores = score_triples(self.model, ids).tolist()
+        return asker.predictions(ids, scores, logits, Side.TAIL)[0]
 
     def _predict(
         self,
@@ -301,9 +305,7 @@ class Decisions(Learning):
     def _asked(self, part: Reference | None) -> Reference | None:
         return None if part == "?" and "?" not in self.graph.entity_ids else part
 
-    def _entities(self, names: Reference | Iterable[Reference] | None) -> Any:
-        if names is None:
-            return None
+    def _entities(self, names: Reference | Iterable[Reference]) -> Longs:
         return np.array([self.graph.entity_id(name) for name in _several(names)], dtype=np.int64)
 
 
@@ -315,6 +317,6 @@ def check_count(k: int) -> None:
 
 def _several(names: Any) -> list[Any]:
     """Return one name, or several, as a list."""
-    if isinstance(names, str | int | np.integer):
+    if isinstance(names, str) or not isinstance(names, Iterable):
         return [names]
     return list(names)
