@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from nscaching.artefacts.files import write_text
-from nscaching.errors import UserError
+from nscaching.errors import UserError, plural
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph.datasets import known_dataset
 from nscaching.models import SCORING
@@ -29,7 +29,6 @@ from nscaching.report.markup import (
     join,
     note,
     paragraph,
-    plural,
     rank,
     render,
     repeating,
