@@ -33,6 +33,11 @@ def test_defaults_pass_their_own_checks():
         options().check()
 
 
+def test_a_choice_that_is_none_is_refused_in_a_sentence():
+    with pytest.raises(UserError, match=r"colour must be one of red, green, not 'foo'\.$"):
+        example(colour="foo")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "phrase"),
     [

@@ -58,6 +58,12 @@ RESUME_OR_REPLACE = (
     + CHOOSE_ANOTHER
 )
 
+#: What to do about a graph without valid or test facts.
+HOLD_OUT = (
+    "Train on a folder with valid.txt and test.txt; of a single file --split holds out only facts "
+    "whose entities and relations have others."
+)
+
 
 def resume_command(verb: str, out: object) -> str:
     """Return the command that resumes what is in a folder, as a shell takes it."""
@@ -78,6 +84,11 @@ def shown(name: object, most: int = 80) -> str:
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )
+
+
+def plural(number: int, noun: str, many: str | None = None, form: str = ",") -> str:
+    """Return a number with its noun; ``many`` is the plural of one that takes more than an s."""
+    return f"{number:{form}} {noun if abs(number) == 1 else many or noun + 's'}"
 
 
 def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:

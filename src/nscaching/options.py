@@ -122,7 +122,7 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, source: str) 
     value = _converted(field.name, kinds[0], value, source)
     rules = field.metadata
     if rules["choices"] and value not in rules["choices"]:
-        hint_text = nearest_names(str(value), rules["choices"])
+        hint_text = nearest_names(str(value), rules["choices"]) or "."
         raise UserError(
             f"{source}: {field.name} must be one of {', '.join(rules['choices'])}, "
             f"not {_told(value)}{hint_text}"

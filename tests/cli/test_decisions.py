@@ -2,12 +2,18 @@
 
 import json
 import shutil
+import signal
 
 import pytest
 
 import nscaching as ns
+from nscaching.errors import resume_command
+from nscaching.runs.predictions import Predictions
+from nscaching.training.step import TrainingStep
 
 from ..runs.towns import towns_run
+from ..training.helpers import go_on, ring, train
+from ..training.test_interrupt import signal_at
 from .helpers import complaint, invoke
 
 
@@ -88,6 +94,109 @@ def test_an_answered_question_says_so(run):
     assert "contradicts" in invoke(*question, "--contradictions").stdout
 
 
+def test_facts_alone_say_what_else_there_is(run):
+    question = ("predict", run, "--head", "town1.1", "--relation", "near", "--known")
+    facts = json_of(*question, "-k", 60, "--contradictions")["predictions"]
+    first = next(place for place, row in enumerate(facts) if not row["known"])
+    said = invoke(*question, "-k", first).stdout
+    assert f"The first {first} answers are all facts; a larger -k shows what follows." in said
+    assert "No new answer is likely." not in said
+    said = invoke(*question, "-k", first + 1).stdout
+    assert "all facts" not in said
+
+
+def test_only_options_that_were_not_given_are_named(run):
+    loaded = ns.load_run(run)
+    fact = next(f for f in loaded.graph.train.tolist() if loaded.graph.relations[f[1]] == "speaks")
+    question = ("predict", run, "--head", loaded.graph.entities[fact[0]], "--relation", "speaks")
+    shows = "\n--contradictions shows answers that contradict the graph"
+    shows += ", --unlikely answers never seen with the relation"
+    assert f"{shows}, --known the facts.\n" in invoke(*question).stdout
+    assert f"{shows}.\n" in invoke(*question, "--known").stdout
+    said = invoke(*question, "--unlikely", "--known").stdout
+    assert "\n--contradictions shows answers that contradict the graph.\n" in said
+    assert "--contradictions" not in invoke(*question, "--by", "score").stdout
+
+
+def test_small_probabilities_are_no_zeros(run):
+    question = ("predict", run, "--head", "town1.1", "--relation", "in country", "-k", 200)
+    every = ("--unlikely", "--contradictions")
+    lowest = json_of(*question, *every)["predictions"][-1]
+    assert lowest["probability"] < 0.0005
+    said = invoke(*question, *every).stdout
+    assert "<0.1%" in said
+    assert " 0.0%" not in said
+    assert ": <0.1%, score" in repr(
+        ns.load_run(run).judge(*(lowest[part] for part in ("head", "relation", "tail")))
+    )
+
+
+def test_discover_says_why_it_finds_nothing(run, monkeypatch):
+    monkeypatch.setattr(ns.Run, "discover", lambda *_, **__: Predictions())
+    said = "No new fact is likely. --contradictions and --unlikely show what was left out.\n"
+    assert invoke("discover", run).stdout == said
+    said = "No new fact is likely. --unlikely shows what was left out.\n"
+    assert invoke("discover", run, "--contradictions").stdout == said
+    assert invoke("discover", run, "--contradictions", "--unlikely").stdout == (
+        "No new fact was found.\n"
+    )
+    assert json_of("discover", run) == {"facts": []}
+
+
+def test_other_relations_are_named_only_where_there_are_some(run, tmp_path):
+    heads = ("--head", "town1.1", "-n", 2, "--contradictions", "--unlikely")
+    assert "of one relation" in invoke("discover", run, *heads).stdout
+    assert "of one relation" not in invoke("discover", run, *heads, "--per-relation", 2).stdout
+    train(ring(relations=1), out=tmp_path / "R")
+    said = invoke("discover", tmp_path / "R", "-n", 2, "--contradictions", "--unlikely").stdout
+    assert "2 new facts" in said
+    assert "of one relation" not in said
+
+
+def questions_of(folder, tmp_path):
+    """Return a question of each kind that answers with probabilities."""
+    (tmp_path / "claims.tsv").write_text("e0\tr0\te1\n")
+    every = ("--unlikely", "--contradictions")
+    return [
+        ("predict", folder, "--head", "e0", "--relation", "r0", *every),
+        ("discover", folder, *every),
+        ("classify", folder, "--file", tmp_path / "claims.tsv"),
+    ]
+
+
+def assert_remarked(command, remark):
+    outcome = invoke(*command, "--json")
+    assert remark in outcome.stderr, outcome
+    assert json.loads(outcome.stdout)
+    assert invoke(*command, "--quiet").stderr == ""
+
+
+def test_probabilities_from_few_facts_are_remarked_on(tmp_path):
+    train(ring(held_out=3), out=tmp_path / "R")
+    few = "The probabilities rest on 3 facts of valid: take them as an order only.\n"
+    for command in questions_of(tmp_path / "R", tmp_path):
+        assert_remarked(command, few)
+    assert invoke("evaluate", tmp_path / "R").stderr == ""
+    train(ring(held_out=30), out=tmp_path / "more")
+    for command in questions_of(tmp_path / "more", tmp_path):
+        assert invoke(*command).stderr == ""
+
+
+def test_a_run_that_was_stopped_says_so(tmp_path, monkeypatch):
+    folder = tmp_path / "R"
+    signal_at(monkeypatch, TrainingStep, "__call__", 8, signal.SIGTERM)
+    with pytest.raises(ns.TrainingInterrupted):
+        train(ring(), out=folder, batch_size=16, epochs=3)  # five steps an epoch
+    monkeypatch.undo()
+    asked = [*questions_of(folder, tmp_path), ("evaluate", folder), ("classify", folder)]
+    again = resume_command("train", folder)
+    stands = f"This run is not finished: it stands in epoch 2 of 3. Resume it with: {again}\n"
+    for command in asked:
+        assert_remarked(command, stands)
+    go_on(folder)
+    assert "not finished" not in invoke(*asked[0]).stderr
+
+
 def test_update_learns_from_files(run, tmp_path):
     facts, no = tmp_path / "facts.tsv", tmp_path / "no.tsv"
     facts.write_text("newtown\tin country\tland1\n")
@@ -96,7 +205,7 @@ def test_update_learns_from_files(run, tmp_path):
     out = tmp_path / "next"
     said = invoke("update", run, "--facts", facts, "--reject", no, "--out", out, "--epochs", 1)
     assert said.code == 0, said
-    assert "+1 training triples, +1 entities, 1 rejected facts" in " ".join(said.stdout.split())
+    assert "+1 training triple, +1 entity, 1 rejected fact." in " ".join(said.stdout.split())
     assert ns.load_run(out).rejected == {rejected}
     assert "nothing to update" in complaint("update", run, "--out", tmp_path / "none")
     assert "holds a run already" in complaint("update", run, "--facts", facts, "--out", out)

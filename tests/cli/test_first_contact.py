@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from nscaching import extras
 from nscaching.cli.main import app
 
-from .helpers import invoke
+from .helpers import complaint, invoke
 
 
 def shown_commands():
@@ -91,3 +91,19 @@ def test_a_run_that_was_cut_short_says_so(tmp_path, data):
     whole = invoke("train", data, *small, "--epochs", 200, "--out", tmp_path / "whole")
     assert re.search(r": (?!200)\d+ epochs in ", whole.stdout)  # it stopped by itself
     assert "Still improving" not in whole.stdout
+
+
+def test_a_graph_of_which_nothing_can_be_held_out_is_told_the_truth(tmp_path):
+    (tmp_path / "three.tsv").write_text("a\tr\tb\nc\tr\td\ne\tr\tf\n")
+    small = ("--dim", 4, "--epochs", 1, "--quiet", "--no-report", "--out", tmp_path / "R")
+    said = " ".join(invoke("train", tmp_path / "three.tsv", *small).stdout.split())
+    assert "best at" not in said
+    assert "so there is no evaluation. Train on a folder with valid.txt and test.txt;" in said
+    for command in ("evaluate", "classify"):
+        refused = complaint(command, tmp_path / "R")
+        assert "Train on a folder with valid.txt and test.txt;" in refused
+        assert "above 0" not in refused
+
+
+def test_data_that_is_not_there_points_to_the_list(tmp_path):
+    assert "'nscaching datasets list' shows those there are." in complaint("train", "nothere.tsv")

@@ -1,6 +1,7 @@
 """Probabilities: features, the fit, what is kept of it."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -143,6 +144,20 @@ def test_without_valid_there_is_none():
     graph = KnowledgeGraph(["a", "b"], ["r"], [[0, 0, 1]])
     with pytest.raises(UserError, match="no valid triples"):
         fit_calibration(random_model("distmult", 2, 1, 4), graph)
+
+
+def test_probabilities_from_few_facts_are_remarked_on():
+    graph = random_graph()
+    few = KnowledgeGraph(graph.entities, graph.relations, graph.train, graph.valid[:3], graph.test)
+    model = random_model("distmult", graph.num_entities, graph.num_relations, 6)
+    kept = fit_calibration(model, few).as_dict()
+    read = Calibration.from_dict(kept, model, graph.num_relations)
+    told = "The probabilities rest on 3 facts of valid: take them as an order only."
+    assert (read.facts, read.remark) == (3, told)
+    assert replace(read, facts=30).remark is None
+    del kept["facts"]  # of an earlier version: it is fitted again
+    with pytest.raises(ValueError, match="lacks"):
+        Calibration.from_dict(kept, model, graph.num_relations)
 
 
 def test_questions_are_drawn_more_often_where_answers_are_many_and_weigh_less(monkeypatch):

@@ -154,12 +154,12 @@ def test_the_report_goes_to_json_and_back():
 def test_notes_say_where_negatives_are_not_as_they_should():
     graph = graph_of([(0, 0, 9), (1, 0, 9)], valid=[(2, 0, 9)], test=[(3, 0, 9)], entities=10)
     (note,) = report_of(graph, random_model("transe", 10, 1)).notes
-    assert note.startswith("1 negatives of test")
+    assert note.startswith("1 negative of test has an entity")
     everything = [(h, 0, t) for h in range(2) for t in range(2)]
     graph = graph_of(everything[:2], valid=everything[2:3], test=everything[3:], entities=2)
     report = report_of(graph, random_model("transe", 2, 1))
     assert (report.count, report.facts) == (1, 1)
-    assert "have no negative" in report.notes[0]
+    assert "1 fact of test has no negative" in report.notes[0]
 
 
 @pytest.mark.parametrize("name", list(SCORING))

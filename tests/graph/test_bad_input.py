@@ -23,6 +23,7 @@ def complaint(path):
         ("x.txt", b"a r b\n", ["Line 1", "1 column;", "tabs"]),
         ("x.txt", b"\na\tr\tb\nc\tr\td\te\tf\n", ["Line 3", "5 columns"]),
         ("x.txt", b"a\tr\tb\t1\n", ["Line 1", "4 columns"]),
+        ("x.tsv", b"a\tr\tb\t1\n", ["Line 1", "4 columns", "with a header line head, relation"]),
         ("x.txt", b"a\tr\tb\n\tr\tb\n", ["Line 2", "empty head"]),
         ("x.txt", b"a\tr\t\n", ["Line 1", "empty tail"]),
         ("x.txt", b"a\tr\tb\nc\xff\tr\td\n", ["Line 2", "UTF-8", "0xff"]),

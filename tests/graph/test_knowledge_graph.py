@@ -26,6 +26,7 @@ def test_counts_and_repr():
     assert (graph.num_entities, graph.num_relations) == (4, 2)
     assert "tiny" in repr(graph)
     assert "4 entities" in repr(graph)
+    assert "1 relation, " in repr(KnowledgeGraph(["a", "b"], ["r"], [[0, 0, 1]]))
 
 
 def test_look_up_by_name_suggests_the_nearest():

@@ -326,8 +326,9 @@ def test_a_graph_that_was_split_goes_on_whole_or_split(tmp_path):
 
 def test_an_empty_split_has_no_metrics(tmp_path):
     run = train(ring(held_out=0), split=0)
-    with pytest.raises(UserError, match="test split is empty; there is nothing to rank"):
+    with pytest.raises(UserError, match="test split is empty; there is nothing to rank") as caught:
         run.evaluate("test")
+    assert "holds out only facts whose entities and relations have others" in str(caught.value)
     bare = KnowledgeGraph(["a", "b", "c"], ["r"], [[0, 0, 1]], [[1, 0, 2]])
     with pytest.raises(UserError, match="test split is empty; there is nothing to classify"):
         run_of(bare).classification("test")

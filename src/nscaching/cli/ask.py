@@ -11,12 +11,12 @@ import typer
 from rich.table import Table
 
 from nscaching.cli.command import Device, Output, Part, Quiet, RunPath, command, flag, table
-from nscaching.errors import UserError
+from nscaching.errors import UserError, plural
 from nscaching.evaluation import ClassificationReport, find_leakage
 from nscaching.graph import read_triples
 from nscaching.models import Side
 from nscaching.runs.api import load_run
-from nscaching.runs.predictions import Predictions
+from nscaching.runs.predictions import Predictions, percent
 from nscaching.runs.run import Run
 from nscaching.training import Progress
 
@@ -28,6 +28,12 @@ _COLUMNS = {"mrr": "MRR", "mr": "MR", "amri": "AMRI"} | {
 }
 #: Entities from which on a fit of probabilities is announced.
 _MANY_ENTITIES = 100_000
+#: What predict shows only when asked to, by option.
+_LEFT_OUT = {
+    "contradictions": "answers that contradict the graph",
+    "unlikely": "answers never seen with the relation",
+    "known": "the facts",
+}
 _MARKS = {None: "new", "train": "fact, seen", "valid": "fact, held out", "test": "fact, held out"}
 
 
@@ -41,10 +47,13 @@ def evaluate_command(
     ties: str = flag("mean", "Rank among equal scores: mean, optimistic or pessimistic."),
     memory: int | None = flag(None, "Megabytes of scores held at once.", min=1, shown="the run's"),
     device: Device = "auto",
+    quiet: Quiet = False,
 ) -> Output:
     """Rank every held-out fact of a run among all entities, filtered, on both sides."""
     loaded = load_run(run, device)
-    report = loaded.evaluate(split, ties=ties, memory_mb=memory, progress=Progress("auto"))
+    progress = Progress("none" if quiet else "auto")
+    report = loaded.evaluate(split, ties=ties, memory_mb=memory, progress=progress)
+    _caution(loaded, progress)
     values = report.as_dict()
     leakage = find_leakage(loaded.graph, split) if split != "train" else None
     sides = {"both sides": values, "heads": values["head"], "tails": values["tail"]}
@@ -86,15 +95,27 @@ def classify_command(
         "tail", "Side that is corrupted in drawn negatives: tail, head or either."
     ),
     device: Device = "auto",
+    quiet: Quiet = False,
 ) -> Output:
     """Classify triples as true or false, by a threshold per relation learnt on valid."""
     if file is not None and split is not None:
         raise UserError("Give --split or --file, not both.")
-    loaded = load_run(run, device)
+    loaded, progress = load_run(run, device), Progress("none" if quiet else "auto")
     if file is not None:
-        return _label(loaded, file, seed, replaced)
+        labelled = _label(loaded, file, seed, replaced)
+        _caution(loaded, progress, probabilities=True)
+        return labelled
     report = loaded.classification(split or "test", seed=seed, replaced=replaced)
+    _caution(loaded, progress)
     return Output(report.as_dict(), _shown(loaded, report))
+
+
+def _caution(run: Run, progress: Progress, probabilities: bool = False) -> None:
+    """Remark on a run that is not finished, and on probabilities that rest on few facts."""
+    calibration = run.calibration if probabilities else None
+    for remark in (run.unfinished, calibration and calibration.remark):
+        if remark:
+            progress.say(remark)
 
 
 def _shown(run: Run, report: ClassificationReport) -> Iterable[Part]:
@@ -142,7 +163,7 @@ def _label(run: Run, file: Path, seed: int, replaced: str) -> Output:
     keys = ("head", "relation", "tail", "label", "margin", "probability")
     listed = [dict(zip(keys, (*triple, *rest), strict=True)) for triple, *rest in rows]
     cells = (
-        (" · ".join(triple), "true" if label else "false", f"{margin:+.3f}", f"{chance:.1%}")
+        (" · ".join(triple), "true" if label else "false", f"{margin:+.3f}", percent(chance))
         for triple, label, margin, chance in rows
     )
     title = f"{file.name}, {labels.sum():,} of {len(rows):,} true"
@@ -177,6 +198,7 @@ def predict_command(
     explain: bool = flag(False, "List the evidence for and against each answer.", "--explain"),
     out: AnswerFile = None,
     device: Device = "auto",
+    quiet: Quiet = False,
 ) -> Output:
     """Answer (head, relation, ?) or (?, relation, tail), judge a triple, or list neighbours."""
     asked = (head, relation, tail) != (None, None, None)
@@ -184,14 +206,15 @@ def predict_command(
         raise UserError(
             "Give --neighbours, or --file, or a question with --head, --relation and --tail."
         )
-    options = {"known": known, "contradictions": contradictions, "unlikely": unlikely}
+    options = {"contradictions": contradictions, "unlikely": unlikely, "known": known}
+    progress = Progress("none" if quiet else "auto")
     if neighbours is not None:
         asked_for = {**options, "explain": explain, "out": out is not None}
         if given := [f"--{name}" for name, value in asked_for.items() if value]:
             raise UserError(f"Neighbours are no answers to a question; drop {', '.join(given)}.")
-        return _neighbours(load_run(run, device), neighbours, k)
+        return _neighbours(load_run(run, device), neighbours, k, progress)
     loaded = load_run(run, device)
-    _announce_fit(loaded)
+    _announce_fit(loaded, progress)
     side = None
     if file is not None:
         answers = loaded.ask(file, k, by=by, **options)
@@ -208,6 +231,7 @@ def predict_command(
         )
     if out is not None:
         answers.write(out)
+    _caution(loaded, progress, probabilities=bool(answers))
     if explain and answers:
         return _explained(loaded, answers)
     title = str(file) if file is not None else f"{head or '?'} · {relation} · {tail or '?'}"
@@ -215,27 +239,33 @@ def predict_command(
     if side is None or answers:
         shown.append(_answers_table(answers, title, side))
     if side is not None:
-        shown += _remarks(loaded, side, head or tail or "", relation or "", answers)
+        remark = loaded.remark(Side[side.upper()], head or tail or "", relation or "")
+        asked_by = options if by == "probability" else {"known": known}  # scores leave nothing out
+        left = [name for name, given in asked_by.items() if not given]
+        shown += _remarks(remark, answers, k, left)
     return Output({"predictions": answers.as_dicts()}, shown)
 
 
-def _announce_fit(run: Run) -> None:
+def _announce_fit(run: Run, progress: Progress) -> None:
     """Say why the first question to a run on a large graph takes long."""
     if run.fits_when_asked and run.graph.num_entities >= _MANY_ENTITIES:
         kept = "; they are kept in the run" if run.folder is not None else ""
-        Progress("auto").say(f"Fitting probabilities on the valid facts, once{kept}.")
+        progress.say(f"Fitting probabilities on the valid facts, once{kept}.")
 
 
-def _remarks(run: Run, side: str, anchor: str, relation: str, answers: Predictions) -> list[str]:
-    """Say why a question has no good answers, where it has none."""
-    remark = run.remark(Side.TAIL if side == "tail" else Side.HEAD, anchor, relation)
-    if all(answer.known for answer in answers):
-        return [
-            remark or "No new answer is likely.",
-            "--contradictions shows answers that contradict the graph, --unlikely those that were "
-            "never seen with the relation, --known the facts.",
-        ]
-    return [] if remark is None else [remark]
+def _remarks(remark: str | None, answers: Predictions, k: int, left: list[str]) -> list[str]:
+    """Say why a question has no new answers, where it has none.
+
+    ``remark`` is the run's on the question, ``left`` are options that would show more answers.
+    """
+    if any(not answer.known for answer in answers):
+        return [] if remark is None else [remark]
+    if len(answers) == k:
+        first = "answer is a fact" if k == 1 else f"{k:,} answers are all facts"
+        return [remark or f"The first {first}; a larger -k shows what follows."]
+    said = [remark or "No new answer is likely."]
+    shows = [f"--{name}{' shows' if name == left[0] else ''} {_LEFT_OUT[name]}" for name in left]
+    return said + ([f"{', '.join(shows)}."] if shows else [])
 
 
 def _explained(run: Run, answers: Predictions) -> Output:
@@ -245,7 +275,7 @@ def _explained(run: Run, answers: Predictions) -> Output:
         reason = replace(run.explain(*answer.triple), prediction=answer)  # with its side's flags
         row["explanation"] = reason.as_dict()
         del row["explanation"]["prediction"]
-        chance = "" if answer.probability is None else f"{answer.probability:.1%}, "
+        chance = "" if answer.probability is None else f"{percent(answer.probability)}, "
         mark = _MARKS[answer.split]
         shown.append(f"{' · '.join(answer.triple)} ({chance}score {answer.score:.3f}, {mark})")
         shown += [f"  {sentence}" for sentence in reason.sentences()]
@@ -258,15 +288,16 @@ def _answers_table(answers: Predictions, title: str, side: str | None = None) ->
     columns = ["", *(["probability"] if with_chance else []), "score", ""]
     rows = []
     for answer in answers:
-        chance = "" if answer.probability is None else f"{answer.probability:.1%}"
+        chance = "" if answer.probability is None else percent(answer.probability)
         name = " · ".join(answer.triple) if side is None else getattr(answer, side)
         notes = "; ".join([_MARKS[answer.split], *answer.flags])
         rows.append([name, *([chance] if with_chance else []), f"{answer.score:.3f}", notes])
     return table(title, columns, rows, texts=(0, len(columns) - 1))
 
 
-def _neighbours(run: Run, entity: str, k: int) -> Output:
+def _neighbours(run: Run, entity: str, k: int, progress: Progress) -> Output:
     found = run.neighbours(entity, k)
+    _caution(run, progress)
     rows = ((neighbour.entity, f"{neighbour.similarity:.3f}") for neighbour in found)
     value = {"neighbours": [neighbour.as_dict() for neighbour in found]}
     return Output(value, [table(f"Most like {entity}", ("", "cosine"), rows)])
@@ -296,9 +327,8 @@ def discover_command(
     quiet: Quiet = False,
 ) -> Output:
     """List the most probable new facts of the whole graph, or of some relations or entities."""
-    loaded = load_run(run, device)
-    if not quiet:
-        _announce_fit(loaded)
+    loaded, progress = load_run(run, device), Progress("none" if quiet else "auto")
+    _announce_fit(loaded, progress)
     found = loaded.discover(
         n,
         relations=relation or None,
@@ -310,11 +340,26 @@ def discover_command(
         contradictions=contradictions,
         unlikely=unlikely,
         memory_mb=memory,
-        progress=Progress("none" if quiet else "auto"),
+        progress=progress,
     )
     if out is not None:
         found.write(out)
-    shown: list[Part] = [_answers_table(found, f"{len(found):,} new facts of {loaded.graph.name}")]
-    if len(found) > 1 and not relation and len({fact.relation for fact in found}) == 1:
+    _caution(loaded, progress, probabilities=bool(found))
+    if not found:
+        return Output({"facts": []}, [_nothing_new(contradictions, unlikely)])
+    title = f"{plural(len(found), 'new fact')} of {loaded.graph.name}"
+    shown: list[Part] = [_answers_table(found, title)]
+    of_all = not relation and per_relation is None and loaded.graph.num_relations > 1
+    if of_all and len(found) > 1 and len({fact.relation for fact in found}) == 1:
         shown.append("All are of one relation; --per-relation 3 shows the best of each.")
     return Output({"facts": found.as_dicts()}, shown)
+
+
+def _nothing_new(contradictions: bool, unlikely: bool) -> str:
+    """Say that no fact was found, and which options would show more."""
+    given = {"--contradictions": contradictions, "--unlikely": unlikely}
+    left = [name for name, value in given.items() if not value]
+    if not left:
+        return "No new fact was found."
+    shows = "show" if len(left) > 1 else "shows"
+    return f"No new fact is likely. {' and '.join(left)} {shows} what was left out."

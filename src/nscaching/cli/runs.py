@@ -23,7 +23,7 @@ from nscaching.cli.command import (
     say,
     table,
 )
-from nscaching.errors import shown
+from nscaching.errors import plural, shown
 from nscaching.runs.api import load_run, make_config
 from nscaching.runs.checks import SEVERAL, Examination, check_folder, examine, missing_extras
 from nscaching.training import Progress, TrainConfig
@@ -139,8 +139,12 @@ def update_command(
     triples = len(updated.graph.train) - len(loaded.graph.train)
     new = updated.graph.num_entities - loaded.graph.num_entities
     rejected = len(updated.rejected)
-    said = f"{folder}: {triples:+,} training triples, {new:+,} entities, {rejected:,} rejected"
-    return Output({**updated.summary, "rejected": rejected}, [f"{said} facts."])
+    said = (
+        plural(triples, "training triple", form="+,"),
+        plural(new, "entity", "entities", form="+,"),
+        plural(rejected, "rejected fact"),
+    )
+    return Output({**updated.summary, "rejected": rejected}, [f"{folder}: {', '.join(said)}."])
 
 
 # This machine ------------------------------------------------------------------------------------

@@ -29,7 +29,13 @@ from nscaching.cli.command import (
 from nscaching.cli.data import file_bars
 from nscaching.distributed.cost import Network, expected_cost, time_step
 from nscaching.distributed.launch import is_main, is_worker, launch
-from nscaching.errors import TrainingInterrupted, UserError, resume_command, stop_signal
+from nscaching.errors import (
+    HOLD_OUT,
+    TrainingInterrupted,
+    UserError,
+    resume_command,
+    stop_signal,
+)
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph import reading_progress
 from nscaching.report.markup import thinned, try_to_write
@@ -63,7 +69,7 @@ _MOST_EPOCHS = 20
 def train_command(
     data: Data = None,
     out: Path | None = flag(
-        None, "Run folder to write.", shown="a new folder under runs/, named by the data"
+        None, "Run folder to write.", shown="a folder under runs/, named by the data"
     ),
     config: ConfigFile = None,
     resume: Resume = False,
@@ -183,16 +189,18 @@ def _plan(data: str | None, options: dict[str, Any], processes: int, network: Ne
 
 def _trained(run: Run) -> list[Part]:
     summary = run.summary
-    by = f" by {SELECTABLE[summary['select']]} on valid" if summary["valid"] else ""
+    best = ""
+    if summary["valid"]:
+        best = f", best at {summary['best_epoch']} by {SELECTABLE[summary['select']]} on valid"
     parts: list[Part] = [
         f"Trained {run.title}: {summary['epochs']} epochs in {duration(summary['seconds'])} on "
         f"{summary['device']} "
-        f"({summary['seconds_per_epoch']:.2f} s per epoch), best at {summary['best_epoch']}{by}."
+        f"({summary['seconds_per_epoch']:.2f} s per epoch){best}."
     ]
     if rows := {split: summary[split] for split in ("valid", "test") if summary[split]}:
         parts.append(metrics_table("Filtered link prediction", rows))
     else:
-        parts.append("Nothing was held out, so there is no evaluation; see --split.")
+        parts.append(f"Nothing was held out, so there is no evaluation. {HOLD_OUT}")
     if summary["valid"] and summary["best_epoch"] == run.config.epochs:
         parts.append("Still improving when it stopped; try a larger --epochs.")
     parts.append(f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)")

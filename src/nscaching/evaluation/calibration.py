@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from nscaching.errors import UserError
+from nscaching.errors import HOLD_OUT, UserError, plural
 from nscaching.evaluation.classification import score_triples
 from nscaching.evaluation.evidence import Evidence, Features
 from nscaching.evaluation.negatives import claims_of
@@ -38,6 +38,8 @@ from nscaching.models import EmbeddingModel, Side
 
 FORMAT = 3
 _DIGEST_ROWS = 2000
+#: Facts of valid below which probabilities are remarked on.
+_FEW_FACTS = 30
 #: Candidates per question: the best by score, some of the right type, some of any (of those drawn).
 _BEST, _TYPED, _ANY, _DRAWN = 20, 5, 5, 64
 #: Features whose weight is each relation's own: the log-softmax, whether the entities were seen in
@@ -56,6 +58,15 @@ class Calibration:
     temperature: float
     claims: Curve
     answers: tuple[Curve, Curve]  #: by side: of (?, r, t) and of (h, r, ?)
+    facts: int  #: of valid, that it is fitted on
+
+    @property
+    def remark(self) -> str | None:
+        """A sentence on probabilities that rest on few facts; None where they do not."""
+        if self.facts >= _FEW_FACTS:
+            return None
+        some = plural(self.facts, "fact")
+        return f"The probabilities rest on {some} of valid: take them as an order only."
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -65,6 +76,7 @@ class Calibration:
             "temperature": self.temperature,
             "claims": self.claims.as_dict(),
             "answers": [curve.as_dict() for curve in self.answers],
+            "facts": self.facts,
         }
 
     @classmethod
@@ -78,9 +90,10 @@ class Calibration:
             temperature = float(given["temperature"])
             claims = Curve.from_dict(given["claims"], 12, relations)
             head, tail = (Curve.from_dict(part, 10, relations) for part in given["answers"])
+            facts = int(given["facts"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"it lacks a part ({error})") from error
-        return cls(given["model"], temperature, claims, (head, tail))
+        return cls(given["model"], temperature, claims, (head, tail), facts)
 
 
 def fit_calibration(
@@ -89,8 +102,8 @@ def fit_calibration(
     """Fit probabilities on the valid split; the same for the same model, graph and seed."""
     if len(graph.valid) == 0:
         raise UserError(
-            f"The graph '{graph.name}' has no valid triples, and probabilities come from them; "
-            "train on data with a valid split, or on a single file with --split above 0."
+            f"The graph '{graph.name}' has no valid triples, and probabilities come from them. "
+            f"{HOLD_OUT}"
         )
     evidence = Evidence(model, graph, memory_mb=memory_mb)
     refused = graph.labelled.get(REJECTED, np.zeros((0, 4)))[:, :3].astype(np.int64)
@@ -109,7 +122,8 @@ def fit_calibration(
     scores = {Side.TAIL: asked[:, :2], Side.HEAD: asked[:, 2:4]}
     given = [(evidence, facts, refused, scores[side], side, seed) for side in Side]
     answers = [_fit_answers(*each) for each in given]
-    return Calibration(digest_of(model), evidence.temperature, claims, (answers[0], answers[1]))
+    curves = claims, (answers[0], answers[1])
+    return Calibration(digest_of(model), evidence.temperature, *curves, len(facts))
 
 
 def digest_of(model: EmbeddingModel) -> str:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from nscaching.artefacts.showing import frame, html_table
-from nscaching.errors import UserError
+from nscaching.errors import HOLD_OUT, UserError, plural
 from nscaching.evaluation.negatives import Drawing, claims_of, seeded_negatives
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import Bools, Floats, Ids, Integers
@@ -184,12 +184,12 @@ def labelled_triples(
     notes = []
     if drawn.out_of_place:
         notes.append(
-            f"{drawn.out_of_place:,} negatives of {split} have an entity that never occurs on that "
+            f"{_told(drawn.out_of_place, 'negative', split)} an entity that never occurs on that "
             "side of the relation: all that do would make known facts."
         )
     if drawn.missing:
         notes.append(
-            f"{drawn.missing:,} facts of {split} have no negative: every other entity would make a "
+            f"{_told(drawn.missing, 'fact', split)} no negative: every other entity would make a "
             "known fact."
         )
     return LabelledTriples(
@@ -198,6 +198,11 @@ def labelled_triples(
         seeded=True,
         notes=tuple(notes),
     )
+
+
+def _told(count: int, noun: str, split: str) -> str:
+    """Return the beginning of a sentence on what some triples of a split have."""
+    return plural(count, f"{noun} of {split} has", f"{noun}s of {split} have")
 
 
 @torch.no_grad()
@@ -226,8 +231,8 @@ def learn_thresholds(
     valid = labelled_triples(graph, "valid", drawing)
     if len(valid.triples) == 0:
         raise UserError(
-            f"The graph '{graph.name}' has no valid triples, and the thresholds come from them; "
-            "train on data with a valid split, or on a single file with --split above 0."
+            f"The graph '{graph.name}' has no valid triples, and the thresholds come from them. "
+            f"{HOLD_OUT}"
         )
     triples, true = valid.triples, valid.true
     if any_type and valid.seeded:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nscaching.errors import UserError, nearest_names, shown
+from nscaching.errors import UserError, nearest_names, plural, shown
 from nscaching.graph.names import SPLITS, Ids, NamedTriples, checked_id, checked_names, encode
 from nscaching.graph.pairs import (
     PairRows,
@@ -361,8 +361,8 @@ class KnowledgeGraph:
 
     def __repr__(self) -> str:
         return (
-            f"KnowledgeGraph('{self.name}': {self.num_entities:,} entities, "
-            f"{self.num_relations:,} relations, {len(self.train):,} train, "
+            f"KnowledgeGraph('{self.name}': {plural(self.num_entities, 'entity', 'entities')}, "
+            f"{plural(self.num_relations, 'relation')}, {len(self.train):,} train, "
             f"{len(self.valid):,} valid, {len(self.test):,} test)"
         )
 

@@ -129,7 +129,9 @@ def _load(source: str | Path) -> KnowledgeGraph:
     elif there:
         graph = assemble({"train": _read(path)}, {}, stem_of(path))  # all of it is for training
     else:
-        near = nearest_names(str(source), [known.name for known in list_datasets()]) or "."
+        names = [known.name for known in list_datasets()]
+        listed = "; 'nscaching datasets list' shows those there are."
+        near = nearest_names(str(source), names) or listed
         raise UserError(
             f"There is no file or folder {shown(source, 200)}, and no data set so named{near}"
         )

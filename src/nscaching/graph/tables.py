@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from nscaching.errors import UserError, shown
+from nscaching.errors import UserError, plural, shown
 from nscaching.graph.files import Source, kind_of, not_utf8
 from nscaching.graph.names import CODED, ColumnBuilder, NamedTriples, Reading, column_order
 
@@ -28,6 +28,7 @@ COLUMNS = ("head", "relation", "tail", "label")
 SEPARATORS = {"\t": "tabs", ",": "commas"}
 #: What a file may have between its names in place of what it should.
 _SEEN = {";": "semicolons", **SEPARATORS, "|": "vertical bars"}
+_HEADER = "with a header line head, relation, tail the other columns are ignored"
 
 
 class Delimited:
@@ -159,6 +160,8 @@ def _read_lines(
             row = [row[at] for at in chosen]
         elif chosen is not None and width > len(chosen):
             raise UserError(f"{place} has {len(row)} columns; the header has {width}.")
+        elif number == 1 and len(row) > width == 3 and kind_of(source.path) in LETTERS_ARE_NAMES:
+            raise UserError(f"{_misfit(row, place, delimiter, width)}; {_HEADER}.")
         _check_row(row, place, delimiter, width if chosen is None else len(chosen))
         built.append(row)
     columns = built.columns()
@@ -168,11 +171,7 @@ def _read_lines(
 def _check_row(row: list[str], place: str, delimiter: str, width: int) -> None:
     """Raise unless the row has ``width`` usable names."""
     if len(row) != width:
-        found = "1 column" if len(row) == 1 else f"{len(row)} columns"
-        raise UserError(
-            f"{place} has {found}; expected {width} ({', '.join(COLUMNS[:width])}) "
-            f"separated by {SEPARATORS[delimiter]}{_instead(row, width)}."
-        )
+        raise UserError(f"{_misfit(row, place, delimiter, width)}{_instead(row, width)}.")
     for column, name in zip(COLUMNS, row, strict=False):
         if not name:
             raise UserError(f"{place} has an empty {column}; give it a name or remove the line.")
@@ -183,6 +182,12 @@ def _check_row(row: list[str], place: str, delimiter: str, width: int) -> None:
             )
     if width == 4 and row[3] not in ("1", "-1"):
         raise UserError(f"{place} has the label '{shown(row[3])}'; expected 1 or -1.")
+
+
+def _misfit(row: list[str], place: str, delimiter: str, width: int) -> str:
+    """Say how many columns a line has, and which it should have."""
+    wanted = f"{width} ({', '.join(COLUMNS[:width])}) separated by {SEPARATORS[delimiter]}"
+    return f"{place} has {plural(len(row), 'column')}; expected {wanted}"
 
 
 def _instead(row: list[str], width: int) -> str:

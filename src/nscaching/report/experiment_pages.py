@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nscaching.artefacts.files import write_text
+from nscaching.errors import plural
 from nscaching.models import SCORING
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.markup import (
@@ -25,7 +26,6 @@ from nscaching.report.markup import (
     facts,
     note,
     paragraph,
-    plural,
     render,
     repeating,
     share,

@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from nscaching.errors import plural
 from nscaching.evaluation.positions import Positions
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS
 from nscaching.graph.pairs import SideName
 from nscaching.models import SCORING, Side
 from nscaching.report.entity_map import entity_degrees, entity_places, entity_types
-from nscaching.report.markup import count, plural
+from nscaching.report.markup import count
 from nscaching.runs.explain import PathReason
 from nscaching.runs.predictions import NEVER_SEEN, Prediction
 from nscaching.runs.run import Run

@@ -175,11 +175,6 @@ def short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def plural(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[float]:
     """Return round numbers that cover a range, the outer ones at or beyond its ends."""
     if not high > low:

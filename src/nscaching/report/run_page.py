@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from nscaching.artefacts.files import write_text
-from nscaching.errors import UserError
+from nscaching.errors import HOLD_OUT, UserError, plural
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph.datasets import known_dataset
 from nscaching.models import SCORING
@@ -29,7 +29,6 @@ from nscaching.report.markup import (
     join,
     note,
     paragraph,
-    plural,
     rank,
     render,
     repeating,
@@ -87,7 +86,7 @@ def run_page(
     lines = run.folder.read_metrics() if run.folder is not None else []
     split = next((name for name in ("test", "valid") if len(run.graph.split(name))), None)
     headline = Html("")
-    evaluated = [paragraph("Nothing was held out, so there is no evaluation; see --split.")]
+    evaluated = [paragraph(f"Nothing was held out, so there is no evaluation. {HOLD_OUT}")]
     if split is not None:
         report = run.evaluations.get(split) or run.evaluate(split, progress=progress)
         evaluated = quality(report, run.graph)

@@ -24,6 +24,11 @@ NEVER_SEEN = "never seen with this relation"
 _SHOWN, _SHORT = 50, 5
 
 
+def percent(probability: float) -> str:
+    """Return a probability for people; one that would round to 0 is only said to be small."""
+    return "<0.1%" if probability < 0.0005 else f"{probability:.1%}"
+
+
 @dataclass(frozen=True)
 class Prediction:
     """One answer: the whole triple, its score and probability, and what the graph says of it."""
@@ -66,7 +71,7 @@ class Prediction:
     def __repr__(self) -> str:
         chance = f"score {self.score:.3f}"
         if self.probability is not None:
-            chance = f"{self.probability:.1%}, {chance}"
+            chance = f"{percent(self.probability)}, {chance}"
         known = f" [{self.split}]" if self.split else ""
         notes = f" ({'; '.join(self.flags)})" if self.flags else ""
         return f"<{self.head} · {self.relation} · {self.tail}: {chance}{known}{notes}>"

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from nscaching.artefacts.showing import export_embeddings
 from nscaching.distributed.launch import current_group
-from nscaching.errors import UserError, resume_command
+from nscaching.errors import HOLD_OUT, UserError, resume_command
 from nscaching.evaluation import (
     ClassificationReport,
     Drawing,
@@ -108,6 +108,24 @@ class Run(Decisions):
     def __repr__(self) -> str:
         where = f" in {self.folder.path}" if self.folder else ""
         return f"Run({self.config.scoring}, dim {self.config.dim}, on {self.graph.name}{where})"
+
+    @property
+    def unfinished(self) -> str | None:
+        """A sentence on a run whose training has not come to its end; None for any other."""
+        if self.folder is None:
+            return None
+        try:
+            counters = self.folder.read_counters()
+        except UserError:  # it has no checkpoint any more
+            return None
+        if counters.finished:
+            return None
+        epoch = counters.epoch
+        place = f"in epoch {epoch + 1}" if counters.steps_into_epoch else f"after epoch {epoch}"
+        return (
+            f"This run is not finished: it stands {place} of {self.config.epochs}. Resume it with: "
+            f"{resume_command('train', self.folder.path)}"
+        )
 
     # Evaluation ----------------------------------------------------------------------------------
 
@@ -313,10 +331,7 @@ class Run(Decisions):
 
 
 def _empty(split: str, verb: str) -> UserError:
-    return UserError(
-        f"The {split} split is empty; there is nothing to {verb}. Train on data with {split} "
-        "triples, or on a single file with a split above 0."
-    )
+    return UserError(f"The {split} split is empty; there is nothing to {verb}. {HOLD_OUT}")
 
 
 # The end of a training ----------------------------------------------------------------------------

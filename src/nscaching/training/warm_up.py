@@ -57,7 +57,7 @@ def warm_up(config: TrainConfig, say: Callable[[str], None]) -> None:
     marker = _marker(config)
     if marker is None or marker.exists():
         return
-    say("Compiling kernels for this machine; this takes half a minute, once.")
+    say("Compiling kernels for this kind of run; this takes up to half a minute, once.")
     # A warm-up that fails is no loss: the run compiles what it needs by itself.
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(
