@@ -10,6 +10,20 @@ from .test_bad_input import complaint
 from .test_loading import named
 
 
+def test_a_parquet_file_is_not_kept_in_memory(tmp_path, monkeypatch):
+    """With buffers read ahead, pyarrow keeps all of a file until its end."""
+    path, given, opened = tmp_path / "g.parquet", [], pq.ParquetFile
+
+    def noted(*args, **options):
+        given.append(options)
+        return opened(*args, **options)
+
+    pq.write_table(pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"]}), path)
+    monkeypatch.setattr(pq, "ParquetFile", noted)
+    assert len(load_graph(path).train) == 1
+    assert given[0] == {"pre_buffer": False}
+
+
 def test_parquet_columns_by_name_and_integers(tmp_path):
     table = pa.table({"weight": [1.0], "tail": [7], "Head": ["a"], "relation": ["r"]})
     pq.write_table(table, tmp_path / "x.parquet")

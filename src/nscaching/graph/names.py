@@ -261,7 +261,8 @@ def parquet_blocks(path: Path) -> Iterator[NamedTriples]:
         with path.open("rb") as file:
             names = choose_columns(pq.read_schema(file).names, path)
             file.seek(0)
-            for batch in pq.ParquetFile(file).iter_batches(1 << 20, columns=names):
+            whole = pq.ParquetFile(file, pre_buffer=False)  # else all that was read is kept
+            for batch in whole.iter_batches(1 << 20, columns=names):
                 table = pa.Table.from_batches([batch])
                 table.validate()
                 yield table_triples(table, names, path, done)
