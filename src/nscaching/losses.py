@@ -287,6 +287,12 @@ class LossOptions(Options):
         low=0,
     )
     n3: float = _model(0.0, "N3 penalty: cubed norms of the rows of a batch, times this.", low=0)
+    relation_prediction: float = _model(
+        0.0,
+        "Weight of an auxiliary objective: the cross-entropy of the true relation among all, given "
+        "head and tail; for distmult, complex and simple.",
+        low=0,
+    )
 
     def loss_name(self, usual: str) -> str:
         """Return the loss; ``usual`` is what the scoring function is normally trained with."""

@@ -29,6 +29,7 @@ KINDS = {
         "reciprocal": True,
         "optimizer": "adagrad",
         "n3": 0.01,
+        "relation_prediction": 0.3,
         "pool": 64,
         "dropout": 0.1,
         "known_positives": "allow",
@@ -49,6 +50,7 @@ KINDS = {
         "optimizer": "adagrad",
         "label_smoothing": 0.1,
         "n3": 0.01,
+        "relation_prediction": 0.3,
     },
 }
 

@@ -96,9 +96,9 @@ def check_step(kind, device, steps, batch_size):
     loss = step(batch)
     given = as_one(sharded.sampler, drawn[0], of_entities)
     sampler = Given(given, sharded.sampler.parts[0].sampler.weigh)
-    expected = TrainingStep(
-        model, sampler, sharded.loss, plain, sharded.generator, n3=sharded.config.n3
-    )(of_entities)
+    added = {name: getattr(sharded.config, name) for name in ("n3", "relation_prediction")}
+    parts = model, sampler, sharded.loss, plain, sharded.generator
+    expected = TrainingStep(*parts, **added)(of_entities)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     sharded.optimizer.catch_up_all()
     moved = sharded.placement.shards.whole(sharded.model)

@@ -33,6 +33,7 @@ SOFTMAX_STATE = {
     "optimizer": "adagrad",
     "reciprocal": True,
     "n3": 0.01,
+    "relation_prediction": 0.3,
     "dropout": 0.1,
     "label_smoothing": 0.1,
     "dim": 16,

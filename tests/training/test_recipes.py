@@ -7,7 +7,7 @@ import nscaching as ns
 from nscaching import UserError
 from nscaching.training import TrainConfig, recipes
 
-from ..conftest import random_graph
+from ..conftest import graph_of, random_graph
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +58,43 @@ def test_the_penalty_falls_with_density_and_is_larger_where_vectors_are_wide(mon
     )
     assert sparse > middle > dense
     assert dense == {"cpu": 0.025, "cuda": 0.035}[device]
+
+
+def test_the_penalty_is_small_where_an_entity_has_very_many_facts():
+    given = {"recipe": "all-entities", "device": "cpu"}
+    assert recipes.with_recipe(given, random_graph(train=25 * 40))[0]["n3"] == 0.01
+
+
+def test_a_processor_takes_the_widest_vectors_that_it_affords(monkeypatch):
+    given, graph = {"recipe": "all-entities", "device": "cpu"}, random_graph()
+    found = recipes.with_recipe(given, graph)[0]
+    assert found["dim"] == 256
+    work = found["epochs"] * recipes._epoch_work(graph, 1)
+    for most, dim in ((200 * work, 128), (20 * work, 64)):
+        monkeypatch.setattr(recipes, "_RUN_WORK", most)
+        assert recipes.with_recipe(given, graph)[0]["dim"] == dim
+
+
+def graph_with_pairs(relations):
+    """Return a graph in which every pair of a head and a tail has so many relations."""
+    pairs = [(h, t) for h in range(12) for t in range(12) if h != t]
+    return graph_of([(h, r, t) for h, t in pairs for r in range(relations)])
+
+
+def test_relations_are_predicted_where_a_pair_has_one_and_the_score_is_bilinear():
+    given = {"recipe": "all-entities", "device": "cpu"}
+    weight = "relation_prediction"
+    assert recipes.with_recipe(given, graph_with_pairs(1))[0][weight] > 0
+    assert weight not in recipes.with_recipe(given, graph_with_pairs(2))[0]
+    assert weight not in recipes.with_recipe({**given, "scoring": "rotate"}, graph_with_pairs(1))[0]
+    cached = {**given, "recipe": "cached"}
+    assert weight not in recipes.with_recipe(cached, graph_with_pairs(1))[0]
+
+
+@pytest.mark.parametrize("scoring", ["transe", "rotate", "quate"])
+def test_predicting_relations_is_refused_where_the_score_is_not_bilinear(scoring):
+    with pytest.raises(UserError, match=f"{scoring}, which is not bilinear.*distmult, complex"):
+        ns.train(random_graph(), scoring=scoring, relation_prediction=0.1, progress="none")
 
 
 @pytest.mark.parametrize("asked", [{"scoring": "transe"}, {"l2": 0.1}, {"sampler": "bernoulli"}])

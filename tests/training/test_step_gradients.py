@@ -308,6 +308,34 @@ def test_n3_adds_the_gradient_of_the_cubed_norms(name, reciprocal):
         torch.testing.assert_close(added, gradient, atol=1e-4, rtol=1e-4)
 
 
+@each_kind
+@pytest.mark.parametrize("form", quick_forms())
+@pytest.mark.parametrize("name", ["complex", "distmult", "simple"])
+def test_relation_prediction_adds_the_gradient_of_its_cross_entropy(name, form, reciprocal):
+    model, batch = model_of(name, reciprocal), batch_of()
+    candidates, weight, loss = candidates_of(batch, BOTH_SIDES), 0.3, LOSSES["softmax"]
+    with forced(form):
+        given = model, batch, candidates, loss, device_of(form)
+        (_, _, without), (_, _, found) = (
+            step_of(*given, relation_prediction=each) for each in (0.0, weight)
+        )
+
+    entity, relation = (table.double().requires_grad_() for table in model.parameters())
+    heads, tails = entity[batch.heads], entity[batch.tails]
+
+    def predicted(anchors, targets, rows):
+        scores = [model.scoring.score(anchors, row.expand(COUNT, -1), targets) for row in rows]
+        return cross_entropy(torch.stack(scores, dim=1), batch.relations, reduction="sum")
+
+    total = predicted(heads, tails, relation[:RELATIONS])
+    if reciprocal:
+        total = total + predicted(tails, heads, relation[RELATIONS:])
+    expected = torch.autograd.grad(weight * total, [entity, relation])
+    for table, gradient in zip(("entity", "relation"), expected, strict=True):
+        added = (found[table] - without[table]).double().cpu()
+        torch.testing.assert_close(added, gradient, atol=2e-4, rtol=2e-4)
+
+
 @pytest.mark.parametrize("name", SCORING)
 def test_dropout_of_the_queries_reaches_the_gradients(name):
     """The same mask in both: the gradient of the masked definition."""

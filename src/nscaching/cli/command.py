@@ -40,9 +40,24 @@ _CONTROLS = re.compile(
 # Flags -------------------------------------------------------------------------------------------
 
 
-def flag(default: Any, help: str, *names: str, shown: str | bool = True, **limits: Any) -> Any:
-    """Declare an option of a command; ``shown`` is what its help says of the default."""
-    return typer.Option(default, *names, help=help, show_default=shown, **limits)
+#: Groups of options that people look for first; the help of a command has the others after them.
+_FIRST_GROUPS = ("Data", "Training", "Model", "Sampler", "NSCaching")
+
+
+def flag(
+    default: Any,
+    help: str,
+    *names: str,
+    shown: str | bool = True,
+    group: str | None = None,
+    **limits: Any,
+) -> Any:
+    """Declare an option of a command; ``shown`` is what its help says of the default.
+
+    Options with a ``group`` stand together at the end of the help.
+    """
+    how = {"show_default": shown, "rich_help_panel": group, **limits}
+    return typer.Option(default, *names, help=help, **how)
 
 
 def argument(default: Any, help: str) -> Any:
@@ -86,7 +101,7 @@ def _option_flags(options: type[Options], leave_out: Collection[str]) -> list[in
     """Return a flag for each option, without a value unless it is given."""
     hints = get_type_hints(options)
     flags = []
-    for field in dataclasses.fields(options):  # type: ignore[arg-type]
+    for field in sorted(dataclasses.fields(options), key=_place):  # type: ignore[arg-type]
         if field.name in leave_out:
             continue
         hint = hints[field.name]
@@ -104,6 +119,16 @@ def _option_flags(options: type[Options], leave_out: Collection[str]) -> list[in
         )
         flags.append(_keyword(field.name, None, Annotated[Optional[kind], made]))  # noqa: UP045
     return flags
+
+
+def _place(field: dataclasses.Field[Any]) -> int:
+    """Return where the group of an option stands in the help."""
+    group, first = field.metadata["group"], _FIRST_GROUPS
+    return first.index(group) if group in first else len(first)
+
+
+def _is_grouped(parameter: inspect.Parameter) -> bool:
+    return getattr(parameter.default, "rich_help_panel", None) is not None
 
 
 def _keyword(name: str, default: Any, annotation: Any) -> inspect.Parameter:
@@ -159,9 +184,10 @@ def command(
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         parameters = [
-            *own,
+            *(each for each in own if not _is_grouped(each)),
             *([_keyword("as_json", False, _JSON)] if with_json else []),
             *flags.values(),
+            *(each for each in own if _is_grouped(each)),
         ]
 
         @functools.wraps(function)

@@ -61,6 +61,8 @@ _COUNTERS = {
     "known_cached": ("known, cache", "{:.4%}"),
     "recall": ("recall", "{:.1%}"),
 }
+#: Where the help has options that few runs need.
+_PROCESSES = "Several processes"
 #: Traced epochs shown of a long run.
 _MOST_EPOCHS = 20
 
@@ -83,13 +85,23 @@ def train_command(
     report: bool = flag(True, "Write report.html into the run folder.", "--report/--no-report"),
     dry_run: bool = flag(False, "Show sizes and memory of the run, without training.", "--dry-run"),
     processes: int = flag(
-        1, "Processes on this machine that train together, with sharded tables.", min=1
+        1,
+        "Processes on this machine that train together, with sharded tables.",
+        group=_PROCESSES,
+        min=1,
     ),
-    max_restarts: int = flag(3, "How often --processes are restarted after one is lost.", min=0),
+    max_restarts: int = flag(
+        3, "How often --processes are restarted after one is lost.", group=_PROCESSES, min=0
+    ),
     hosts: int = flag(
-        1, "With --dry-run: hosts that --processes are spread over by torchrun.", min=1
+        1,
+        "With --dry-run: hosts that --processes are spread over by torchrun.",
+        group=_PROCESSES,
+        min=1,
     ),
-    bandwidth: float = flag(25.0, "With --dry-run: gigabits per second between hosts.", min=0.001),
+    bandwidth: float = flag(
+        25.0, "With --dry-run: gigabits per second between hosts.", group=_PROCESSES, min=0.001
+    ),
     quiet: Quiet = False,
     **options: Any,
 ) -> Output | None:

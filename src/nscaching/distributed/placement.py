@@ -64,7 +64,7 @@ class StrataPlacement(Placement):
 
     def step(self, *parts: Any) -> ShardedStep:
         """Return the step; ``parts`` are model, sampler, loss, optimiser and generator."""
-        return ShardedStep(self.shards, *parts, n3=self.config.n3, dropout=self.config.dropout)
+        return ShardedStep(self.shards, *parts, **self._of_step)
 
     def count(self) -> Count | None:
         """Return what counts better entities over all strata."""

@@ -284,8 +284,14 @@ class ShardedStep(TrainingStep):
                 relations.append(RowGradients(*of_relations))
                 inside = torch.arange(block.start, block.stop, device=ids.device)
                 triples.append(inside.repeat(2) if self.model.reciprocal else inside)
+        summed = self._of_relations(relations, triples)
+        if self.relation_prediction is not None:  # every process has all slots: nothing is sent
+            (ids, of_pairs), of_all_relations = self.relation_prediction.gradients(queries)
+            of_all_slots = torch.empty_like(of_pairs).index_copy_(0, ids, of_pairs)
+            of_slots += of_all_slots[first : first + len(of_slots)]
+            summed.append(RowGradients(None, of_all_relations))
         entity = [self.shards.send_home(self._places, of_slots), *rows]
-        return {"entity": entity, "relation": self._of_relations(relations, triples)}
+        return {"entity": entity, "relation": summed}
 
     def _of_relations(self, parts: list[RowGradients], triples: list[Tensor]) -> list[RowGradients]:
         """Add up the gradients of relations over all processes."""

@@ -173,6 +173,8 @@ def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
     loss = config.loss_name(usual)
     said = f"margin ranking, γ = {short(config.margin)}" if loss == "margin" else loss
     l2 = config.penalty(model.scoring.usual_l2, usual)
+    if config.relation_prediction:
+        said += f" and {short(config.relation_prediction)} × relation prediction"
     pairs += [
         ("Loss", f"{said}, l2 = {short(l2)}, n3 = {short(config.n3)}"),
         ("Optimiser", config.optimizer),

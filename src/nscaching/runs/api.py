@@ -321,6 +321,7 @@ def make_config(graph: KnowledgeGraph | str | Path | None, given: dict[str, Any]
     settings = TrainConfig.from_mapping(with_preset(given), "options")
     check_preset(settings)
     settings.check_sampler()
+    settings.check_relation_prediction()
     settings.check_strata()
     settings.check_table()
     return settings

@@ -189,6 +189,15 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
                 f"The sampler {self.sampler} goes with the softmax loss only; set loss to softmax."
             )
 
+    def check_relation_prediction(self) -> None:
+        """Refuse scoring functions whose relations have no row that a dot product scores."""
+        if self.relation_prediction > 0 and self.build_scoring().terms is None:
+            fitting = ", ".join(name for name, each in SCORING.items() if each(1).terms is not None)
+            raise UserError(
+                f"relation_prediction does not go with the scoring function {self.scoring}, which "
+                f"is not bilinear; set it to 0, or choose one of these: {fitting}."
+            )
+
     def check_strata(self) -> None:
         """Refuse what a run over several strata cannot do."""
         reasons = {

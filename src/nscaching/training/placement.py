@@ -65,8 +65,13 @@ class Placement:
     def step(self, *parts: Any) -> TrainingStep:
         """Return the step; ``parts`` are model, sampler, loss, optimiser and generator."""
         rejected = RejectedFacts.of(self.graph, self.device)
-        config = self.config
-        return TrainingStep(*parts, n3=config.n3, dropout=config.dropout, rejected=rejected)
+        return TrainingStep(*parts, **self._of_step, rejected=rejected)
+
+    @property
+    def _of_step(self) -> dict[str, Any]:
+        """Options that a step has besides its parts."""
+        names = ("n3", "relation_prediction", "dropout")
+        return {name: getattr(self.config, name) for name in names}
 
     def count(self) -> Count | None:
         """Return what counts the entities that score above the true one, where it is special."""

@@ -22,6 +22,7 @@ from nscaching.optim import Gradients, Optimizer, RowGradients
 from nscaching.sampling import Batch, Candidates, Sampler
 from nscaching.sampling.rejected import RejectedFacts
 from nscaching.training.penalties import N3
+from nscaching.training.relation_prediction import RelationPrediction
 
 #: With more candidates than this their gradients are added up by entity, not kept one by one.
 SUMMED_FROM = 16
@@ -54,12 +55,16 @@ class TrainingStep:
         generator: torch.Generator,
         *,
         n3: float = 0.0,
+        relation_prediction: float = 0.0,
         dropout: float = 0.0,
         rejected: RejectedFacts | None = None,
     ) -> None:
         self.model, self.sampler, self.loss, self.optimizer = model, sampler, loss, optimizer
         self.generator = generator
         self.n3 = N3(n3, model.scoring) if n3 > 0 else None
+        self.relation_prediction: RelationPrediction | None = None
+        if relation_prediction > 0:
+            self.relation_prediction = RelationPrediction(relation_prediction, model.scoring)
         self.dropout = dropout
         self.rejected = rejected
         self.observer: Observer | None = None
@@ -235,4 +240,8 @@ class TrainingStep:
             entity.append(RowGradients(*of_entities))
             if of_relations is not None:
                 relation.append(RowGradients(*of_relations))
+        if self.relation_prediction is not None:
+            of_pairs, of_all_relations = self.relation_prediction.gradients(queries)
+            entity.append(RowGradients(*of_pairs))
+            relation.append(RowGradients(None, of_all_relations))
         return {"entity": [*entity, *rows], "relation": relation}

@@ -100,6 +100,7 @@ def _marker(config: TrainConfig) -> Path | None:
         config.table,
         config.reciprocal,
         config.n3 > 0,
+        config.relation_prediction > 0,
         config.trace,
         config.pretrain_epochs > 0,
         config.strata > 1,

@@ -122,8 +122,10 @@ def recipe(sampler, **changes):
 
 
 def test_the_recipes_space_has_what_its_model_loss_and_sampler_read():
-    model = ["lr", "dim", "batch_size", "n3", "schedule", "dropout", "label_smoothing"]
+    model = ["lr", "dim", "batch_size", "n3", "relation_prediction"]
+    model += ["schedule", "dropout", "label_smoothing"]
     assert recipe("all").names() == model
+    assert "relation_prediction" not in recipe("all", scoring="quate").names()
     assert recipe("nscaching").names() == [*model, "cache_size", "pool", "alpha3"]
     assert recipe("nscaching", pool=0).names() == [*model, "cache_size", "candidates", "alpha3"]
     assert recipe("all").sampler == "all"

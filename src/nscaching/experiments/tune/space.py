@@ -108,6 +108,7 @@ _SIZES = (10, 30, 50, 70, 90)
 _MARGIN = Hyperparameter("margin", "grid", (1, 2, 3, 4), when={"loss": ("margin",)})
 _L2 = Hyperparameter("l2", "grid", (0.001, 0.01, 0.1), when={"loss": ("logistic",)})
 _SOFTMAX, _CACHED = {"loss": ("softmax",)}, {"sampler": ("nscaching",)}
+_BILINEAR = {**_SOFTMAX, "scoring": ("distmult", "complex", "simple")}
 _RESCALE = Hyperparameter("rescale", "choice", ("quantile", "none"))
 
 #: The cache, with the paper's ranges.
@@ -139,6 +140,7 @@ RECIPE = (
     _MARGIN,
     _L2,
     Hyperparameter("n3", "log", (0.001, 0.5), zero=True, when=_SOFTMAX),
+    Hyperparameter("relation_prediction", "log", (0.01, 4.0), zero=True, when=_BILINEAR),
     Hyperparameter("schedule", "choice", ("constant", "linear", "cosine"), when=_SOFTMAX),
     Hyperparameter("dropout", "linear", (0.0, 0.5), zero=True, when=_SOFTMAX),
     Hyperparameter("label_smoothing", "linear", (0.0, 0.3), zero=True, when=_SOFTMAX),

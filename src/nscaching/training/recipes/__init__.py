@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
+import numpy as np
 import yaml
 
 from nscaching.errors import UserError, nearest_names
 from nscaching.graph import KnowledgeGraph
+from nscaching.models import SCORING
 from nscaching.training.devices import pick_device
 
 #: Names the recipe that is taken where none is asked for.
@@ -34,14 +36,20 @@ _MOST_WORK = {"cpu": 2e12, "cuda": 1e15}
 _MANY_ENTITIES = 100_000
 #: Dimension of an entity vector (ComplEx has two numbers for each), by device.
 _DIM = {"cpu": 64, "cuda": 1000}
-#: Facts per entity from which on a graph is dense, and up to which it is sparse.
-_DENSE, _SPARSE = 10, 4
+#: Dimensions that a processor takes instead where the whole run stays within so much work, about a
+#: minute and a half of two cores.
+_WIDER, _RUN_WORK = (256, 128), 1e13
+#: Facts per entity up to which a graph is sparse, and from which on it is dense, or very dense.
+_SPARSE, _DENSE, _VERY_DENSE = 3, 10, 30
 #: N3 penalty on a dense graph, by device: the wider vectors of a GPU take more.
 _DENSE_PENALTY = {"cpu": 0.025, "cuda": 0.035}
 #: Facts up to which a processor affords wider vectors with a cache.
 _FEW_FACTS = 500_000
-#: Steps that a run takes at least, where epochs are short.
-_STEPS = 4000
+#: Steps that a run takes at least, where epochs are short; on graphs of few facts, more.
+_STEPS, _MORE_STEPS, _SMALL = 4000, 10_000, 20_000
+#: Weight of predicting relations where a processor scores all entities, and facts per pair of
+#: entities up to which it does: where pairs have several relations, there is no one to predict.
+_RELATION_PREDICTION, _FACTS_PER_PAIR = 0.2, 1.25
 
 
 def names() -> list[str]:
@@ -79,18 +87,19 @@ def with_recipe(
     options = read(name)
     if name in (ALL_ENTITIES, CACHED):
         options |= _fitted(options, graph, str(given.get("device") or "auto"))
+        scoring = SCORING[given.get("scoring") or options["scoring"]]
+        if scoring(1).terms is None:
+            options.pop("relation_prediction", None)
     return {**options, **given, "recipe": name}, sentence
 
 
 def choose(graph: KnowledgeGraph, device: str) -> tuple[str, str]:
     """Return the recipe for a graph and a device, and a sentence that says why."""
-    kind = "cuda" if pick_device(device).type == "cuda" else "cpu"
-    width = 2 * _DIM[kind]
-    work = 12.0 * len(graph.train) * graph.num_entities * width  # two questions, three products
+    kind = _kind(device)
     sizes = f"{graph.num_entities:,} entities and {len(graph.train):,} facts"
     place = "a GPU" if kind == "cuda" else "this processor"
     few = graph.num_entities <= _MANY_ENTITIES
-    if few and work <= _MOST_WORK[kind]:
+    if few and _epoch_work(graph, _DIM[kind]) <= _MOST_WORK[kind]:
         return ALL_ENTITIES, (
             f"Recipe {ALL_ENTITIES}: {sizes} are few enough for {place} to score all entities for "
             "every fact. Another one: --recipe cached, --recipe paper."
@@ -101,24 +110,31 @@ def choose(graph: KnowledgeGraph, device: str) -> tuple[str, str]:
     )
 
 
+def _kind(device: str) -> str:
+    return "cuda" if pick_device(device).type == "cuda" else "cpu"
+
+
+def _epoch_work(graph: KnowledgeGraph, dim: int) -> float:
+    """Return the additions and products of an epoch: two questions per fact, three products."""
+    return 12.0 * len(graph.train) * graph.num_entities * 2 * dim
+
+
 def _fitted(options: dict[str, Any], graph: KnowledgeGraph, device: str) -> dict[str, Any]:
-    """Return what follows from the graph and the device: width, batch, epochs and penalty."""
-    kind = "cuda" if pick_device(device).type == "cuda" else "cpu"
+    """Return what follows from the graph and the device: width, batch, epochs and penalties."""
+    kind = _kind(device)
     triples, entities = len(graph.train), graph.num_entities
     on_gpu, batch = kind == "cuda", 64
     while batch < 1024 and 2 * batch * (256 if on_gpu else 128) <= triples:
         batch *= 2
-    least = 30 if on_gpu else 20
-    epochs = min(300, max(least, round(_STEPS * batch / max(1, triples))))
+    least, steps = 30 if on_gpu else 20, _MORE_STEPS if triples <= _SMALL else _STEPS
+    epochs = min(300, max(least, round(steps * batch / max(1, triples))))
     many = entities > _MANY_ENTITIES
-    density = triples / max(1, entities)
-    penalty = _DENSE_PENALTY[kind] if density > _DENSE else 0.05 if density > _SPARSE else 0.1
     fitted: dict[str, Any] = {
         "dim": 256 if many and on_gpu else _DIM[kind],
         "batch_size": batch,
         "epochs": epochs,
         "valid_every": max(1, epochs // 15),
-        "n3": penalty,
+        "n3": _penalty(triples / max(1, entities), kind),
     }
     if options["sampler"] == "nscaching":
         size = 100 if many and on_gpu else 50 if on_gpu else 20
@@ -126,4 +142,23 @@ def _fitted(options: dict[str, Any], graph: KnowledgeGraph, device: str) -> dict
         fitted |= {"cache_size": min(size, max(1, entities // 4)), "pool": min(pool, entities)}
         if not on_gpu and triples <= _FEW_FACTS:
             fitted["dim"] = 2 * _DIM[kind]
+    elif not on_gpu:
+        affordable = (dim for dim in _WIDER if epochs * _epoch_work(graph, dim) <= _RUN_WORK)
+        fitted["dim"] = next(affordable, _DIM[kind])
+        if _has_single_relations(graph):
+            fitted["relation_prediction"] = _RELATION_PREDICTION
     return fitted
+
+
+def _has_single_relations(graph: KnowledgeGraph) -> bool:
+    """Tell whether most pairs of a head and a tail have one relation."""
+    heads, _, tails = np.asarray(graph.train, dtype=np.int64).T
+    pairs = len(np.unique(heads * graph.num_entities + tails))
+    return len(graph.train) <= _FACTS_PER_PAIR * pairs
+
+
+def _penalty(density: float, kind: str) -> float:
+    """Return the N3 penalty for so many facts per entity."""
+    if density <= _DENSE:
+        return 0.05 if density > _SPARSE else 0.1
+    return 0.01 if density > _VERY_DENSE else _DENSE_PENALTY[kind]
