@@ -77,10 +77,14 @@ class SoftmaxCrossEntropy:
 
     def __call__(self, scores: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss and the gradient of the scores."""
-        logits = scores + pad(weights.log(), (1, 0))
-        total = logits.logsumexp(1, keepdim=True)
-        d_scores = (logits - total).exp_()
-        loss, target = total - logits[:, :1], 1.0
+        logits = torch.zeros_like(scores)  # few passes: with a pool it has millions of numbers
+        torch.log(weights, out=logits[:, 1:])
+        highest = logits.add_(scores).amax(1, keepdim=True)
+        d_scores = logits.sub_(highest).exp_()
+        sums = d_scores.sum(1, keepdim=True)
+        d_scores.div_(sums)
+        total = highest + sums.log_()
+        loss, target = total - scores[:, :1], 1.0
         if self.smoothing:
             counts = pad(weights, (1, 0), value=1.0) * (scores > -torch.inf)
             spread = self.smoothing * counts / counts.sum(1, keepdim=True)

@@ -184,6 +184,12 @@ CASES = {
         None,
     ),
     "keep": lambda c: c.kept(),
+    "hardest": lambda c: (
+        c.floats(c.b, 2 + c.n),
+        c.below(2, c.b, c.n).float(),
+        torch.arange(c.n) + 7,
+        (c.n + 1) // 2,
+    ),
     "sample_rows": lambda c: c.sampled(),
     "draw_uniform": lambda c: (c.seed(), c.below(2, c.b).bool(), c.rows()[: c.b], None, c.n, c.k),
 }
@@ -202,6 +208,7 @@ EXACT = {
     "first_places",
     "offer",
     "keep",
+    "hardest",
     "sample_rows",
     "draw_uniform",
 }

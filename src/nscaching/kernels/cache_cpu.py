@@ -204,6 +204,40 @@ def offer(
     return offered
 
 
+@exact_parallel
+def _hardest(
+    scores: Array, weights: Array, first: int, pool: Array, ids: Array, values: Array
+) -> None:
+    size = ids.shape[1]
+    for question in prange(weights.shape[0]):
+        kept, found = values[question], ids[question]  # in descending order
+        kept[:] = -np.inf
+        found[:] = -1
+        lowest = kept[size - 1]
+        for place in range(weights.shape[1]):
+            score = scores[question, first + place]
+            if not score > lowest or weights[question, place] == 0:
+                continue
+            at = size - 1
+            while at > 0 and kept[at - 1] < score:
+                kept[at], found[at] = kept[at - 1], found[at - 1]
+                at -= 1
+            kept[at], found[at] = score, pool[place]
+            lowest = kept[size - 1]
+
+
+def hardest(scores: Tensor, weights: Tensor, pool: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Do what :func:`nscaching.sampling.nscaching.hardest` says, in one pass over the scores."""
+    ids = torch.empty(len(weights), size, dtype=torch.int64)
+    values = torch.empty(len(weights), size)
+    if size:
+        first = scores.shape[1] - weights.shape[1]
+        given, weighed, entities = arrays(scores, weights, pool)
+        with as_many_threads_as_pay(weights.numel()):
+            _hardest(given, weighed, first, entities, *arrays(ids, values))
+    return ids, values
+
+
 def first_places(rows: Tensor, stamps: Tensor, number: int) -> Tensor:
     """Do what :func:`nscaching.sampling.cache.first_places` says."""
     places = torch.empty_like(rows)

@@ -275,14 +275,11 @@ class NSCachingSampler(Sampler):
         """Add to candidates of their own the N1 hardest of the pool. Shapes: (q, k), (q, k)."""
         assert candidates.pool is not None
         assert candidates.pool_weights is not None
-        own = candidates.ids.shape[1]
-        shared = scores[:, own:].masked_fill(candidates.pool_weights == 0, -torch.inf)
         size = min(self.caches[Side.HEAD].size, len(candidates.pool))
-        hardest = shared.topk(size, dim=1)
-        ids = candidates.pool[hardest.indices].masked_fill(hardest.values == -torch.inf, PADDING)
+        ids, values = hardest(scores, candidates.pool_weights, candidates.pool, size)
         return (
             torch.cat([candidates.negatives, ids], dim=1),
-            torch.cat([scores[:, 1:own], hardest.values], dim=1),
+            torch.cat([scores[:, 1 : candidates.ids.shape[1]], values], dim=1),
         )
 
     def state(self) -> dict[str, Tensor]:
@@ -343,3 +340,19 @@ _sample_rows = register(
     cpu="cache_cpu:sample_rows",
     gpu="cache_gpu:sample_rows",
 )
+
+
+def _plain_hardest(
+    scores: Tensor, weights: Tensor, pool: Tensor, size: int
+) -> tuple[Tensor, Tensor]:
+    """Return the entities of a pool that score highest, in descending order, and their scores.
+
+    Those without weight are left out, -1 where too few are left. The scores of the pool are the
+    last ones of each question. Shapes: (q, . + p), (q, p), (p,) -> (q, size), (q, size).
+    """
+    shared = scores[:, -len(pool) :].masked_fill(weights == 0, -torch.inf)
+    values, places = shared.topk(size, dim=1)
+    return pool[places].masked_fill(values == -torch.inf, PADDING), values
+
+
+hardest = register("hardest", _plain_hardest, cpu="cache_cpu:hardest")
