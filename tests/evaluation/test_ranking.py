@@ -208,3 +208,18 @@ def test_ranking_leaves_the_model_as_it_was():
     before = [table.clone() for table in model.parameters()]
     rank_triples(model, GRAPH, GRAPH.test)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_a_question_that_several_triples_ask_is_scored_once():
+    graph = graph_of([(0, 0, 1), (2, 1, 3)], entities=6)
+    model, asked = GivenScores([0.1, 0.5, 0.2, 0.4, 0.3, 0.6]), []
+    score_all = model.score_all
+    model.score_all = lambda side, anchors, relations: (
+        asked.append((side, anchors.tolist(), relations.tolist()))
+        or score_all(side, anchors, relations)
+    )
+    triples = np.array([(1, 1, 4), (0, 0, 2), (3, 1, 4), (5, 0, 2), (1, 1, 5)])
+    ranks = rank_triples(model, graph, triples)
+    assert asked == [(Side.HEAD, [2, 4, 5], [0, 1, 1]), (Side.TAIL, [0, 5, 1, 3], [0, 0, 1, 1])]
+    assert ranks[Side.HEAD].rank.tolist() == [2, 5, 2, 1, 2]
+    assert ranks[Side.HEAD].among.tolist() == [5, 5, 5, 5, 6]

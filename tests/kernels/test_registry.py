@@ -52,11 +52,16 @@ class Case:
         return torch.arange(self.b) + self.b * self.below(2, self.b)
 
     def ranked(self):
-        """Return scores with ties, those of true entities, and what is known, the true one too."""
-        scores, true = self.below(5, self.b, self.n).float(), self.below(self.n, self.b)
-        known = self.below(3, self.b, self.n) == 0
-        known[torch.arange(self.b), true] = True
-        return scores, scores.gather(1, true.unsqueeze(1))[:, 0], *known.nonzero(as_tuple=True)
+        """Return scores with ties, rows of triples, their true scores, and what is known.
+
+        The first two triples ask the same question.
+        """
+        row, true = (torch.arange(self.b) - 1).clamp_min(0), self.below(self.n, self.b)
+        questions = max(min(self.b, 1), self.b - 1)
+        scores = self.below(5, questions, self.n).float()
+        known = self.below(3, questions, self.n) == 0
+        known[row, true] = True
+        return scores, row, scores[row, true], *known.nonzero(as_tuple=True)
 
     def bilinear(self):
         """ComplEx's terms, with reciprocal rows from 2 on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +22,31 @@ from nscaching.models import EmbeddingModel, Side
 Counts = tuple[Longs, Longs, Bools]
 
 
+class Asked(NamedTuple):
+    """The distinct questions of some triples: a question that several of them ask is asked once."""
+
+    anchors: Longs  #: (u,)
+    relations: Longs  #: (u,)
+    row: Longs  #: (b,): which question each triple asks
+    targets: Longs  #: (b,): its true entity
+
+    @classmethod
+    def of(cls, triples: Integers, side: Side) -> Asked:
+        """Return the questions for one side of triples (b, 3) that stand in their order."""
+        anchors, relations, targets = (
+            triples[:, column].astype(np.int64) for column in (side.other.column, 1, side.column)
+        )
+        first = np.ones(len(triples), dtype=bool)
+        first[1:] = (anchors[1:] != anchors[:-1]) | (relations[1:] != relations[:-1])
+        return cls(anchors[first], relations[first], np.cumsum(first) - 1, targets)
+
+    def on(self, device: torch.device) -> list[Tensor]:
+        """Return the four as tensors."""
+        return [torch.from_numpy(each).to(device) for each in self]
+
+
 #: Counts the entities that score above the true one, wherever they are: see :func:`count_better`.
-Count = Callable[[EmbeddingModel, Side, np.ndarray, Longs, Longs], Counts]
+Count = Callable[[EmbeddingModel, Side, Asked, Longs, Longs], Counts]
 
 
 class KnownAnswers:
@@ -90,17 +114,18 @@ def rank_triples(
     ranks = {}
     known = known_positives(graph, triples)
     for side in Side:
-        # Queries of one relation come together, so that they share the view of the entities.
-        order = np.argsort(triples[:, 1], kind="stable")
+        # Equal questions come together, and those of one relation, which share a view of entities.
+        order = np.lexsort((triples[:, side.other.column], triples[:, 1]))
         rank = np.empty(len(triples))
         among = np.empty(len(triples), dtype=np.int64)
         for start in range(0, len(triples), chunk):
             part = order[start : start + chunk]
-            some = triples[part]
-            question, entity = known[side].of(some[:, side.other.column], some[:, 1])
-            better, equal, unknown = (count or count_better)(model, side, some, question, entity)
+            asked = Asked.of(triples[part], side)
+            question, entity = known[side].of(asked.anchors, asked.relations)
+            better, equal, unknown = (count or count_better)(model, side, asked, question, entity)
             found = better + 1 + TIES[ties] * equal
-            among[part] = graph.num_entities - np.bincount(question, minlength=len(part)) + 1
+            answers = np.bincount(question, minlength=len(asked.anchors))
+            among[part] = graph.num_entities - answers[asked.row] + 1
             rank[part] = np.where(unknown, among[part], found)
             if progress is not None:
                 progress(len(part))
@@ -115,33 +140,35 @@ def chunk_rows(num_entities: int, memory_mb: int) -> int:
 
 @torch.no_grad()
 def count_better(
-    model: EmbeddingModel, side: Side, triples: np.ndarray, question: Longs, entity: Longs
+    model: EmbeddingModel, side: Side, asked: Asked, question: Longs, entity: Longs
 ) -> Counts:
-    """Count for triples (b, 3), without the entities that are listed with their question."""
-    heads, relations, tails = torch.as_tensor(triples, device=model.device).long().T
-    anchor, target = (tails, heads) if side is Side.HEAD else (heads, tails)
-    scores = model.score_all(side, anchor, relations)
-    true = scores.gather(1, target.unsqueeze(1)).squeeze(1)
-    return *count_scores(scores, true, question, entity), true.isnan().cpu().numpy()
+    """Count for each triple, without the entities that are listed with their question."""
+    anchors, relations, row, targets = asked.on(model.device)
+    scores = model.score_all(side, anchors, relations)
+    true = scores[row, targets]
+    return *count_scores(scores, row, true, question, entity), true.isnan().cpu().numpy()
 
 
 def count_scores(
-    scores: Tensor, true: Tensor, question: Longs, entity: Longs
+    scores: Tensor, row: Tensor, true: Tensor, question: Longs, entity: Longs
 ) -> tuple[Longs, Longs]:
     """Count the entities that score above the true one, and the same as it.
 
-    Those that are listed with their question do not count; the scores may be changed.
-    Shapes: (b, n), (b,), (m,), (m,) -> (b,) twice.
+    Those that are listed with their question do not count; the scores may be changed. A triple has
+    the scores of its row; rows ascend, and none is left out.
+    Shapes: (u, n), (b,), (b,), (m,), (m,) -> (b,) twice.
     """
     place = (torch.from_numpy(each).to(scores.device).long() for each in (question, entity))
-    better, equal = _count_better(scores, true, *place)
+    better, equal = _count_better(scores, row, true, *place)
     return better.cpu().numpy(), equal.cpu().numpy()
 
 
 def _plain_count(
-    scores: Tensor, true: Tensor, question: Tensor, entity: Tensor
+    scores: Tensor, row: Tensor, true: Tensor, question: Tensor, entity: Tensor
 ) -> tuple[Tensor, Tensor]:
     scores[question, entity] = torch.nan  # neither above nor equal to anything
+    if len(scores) < len(row):
+        scores = scores[row]
     above, same = (scores > true.unsqueeze(1)), (scores == true.unsqueeze(1))
     return above.count_nonzero(1), same.count_nonzero(1)
 

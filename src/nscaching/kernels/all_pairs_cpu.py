@@ -79,16 +79,23 @@ def _direction_sums(query: Array, views: Array, d_scores: Array, sums: Array) ->
 
 @exact_parallel
 def _count_better(
-    scores: Array, true: Array, starts: Array, known: Array, better: Array, equal: Array
+    scores: Array,
+    row: Array,
+    true: Array,
+    starts: Array,
+    known: Array,
+    better: Array,
+    equal: Array,
 ) -> None:
-    for i in prange(scores.shape[0]):
+    for i in prange(row.shape[0]):
+        of_question = scores[row[i]]
         above = 0
         same = 0
         for j in range(scores.shape[1]):
-            above += scores[i, j] > true[i]
-            same += scores[i, j] == true[i]
-        for place in range(starts[i], starts[i + 1]):
-            score = scores[i, known[place]]
+            above += of_question[j] > true[i]
+            same += of_question[j] == true[i]
+        for place in range(starts[row[i]], starts[row[i] + 1]):
+            score = of_question[known[place]]
             above -= score > true[i]
             same -= score == true[i]
         better[i] = above
@@ -127,14 +134,14 @@ def direction_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
 
 
 def count_better(
-    scores: Tensor, true: Tensor, question: Tensor, entity: Tensor
+    scores: Tensor, row: Tensor, true: Tensor, question: Tensor, entity: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Count the entities above the true one and equal to it, in one pass over the scores.
 
     Those that are listed with their question, ascending, do not count.
-    Shapes: (b, n), (b,), (m,), (m,) -> (b,) twice.
+    Shapes: (u, n), (b,), (b,), (m,), (m,) -> (b,) twice.
     """
     starts = torch.searchsorted(question, torch.arange(len(scores) + 1))
-    better, equal = torch.empty(2, len(scores), dtype=torch.int64)
-    _count_better(*arrays(scores, true, starts, entity, better, equal))
+    better, equal = torch.empty(2, len(row), dtype=torch.int64)
+    _count_better(*arrays(scores, row, true, starts, entity, better, equal))
     return better, equal
