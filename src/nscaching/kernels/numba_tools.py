@@ -17,6 +17,8 @@ inline: Any = njit(fastmath=True, cache=True, nogil=True, error_model="numpy")
 #: The same with strict arithmetic, for kernels that handle infinities or must repeat bit for bit.
 exact_parallel: Any = njit(parallel=True, cache=True, nogil=True, error_model="numpy")
 exact_inline: Any = njit(cache=True, nogil=True, error_model="numpy")
+#: A part of a loop over short rows: a call for each would take as long as the row.
+inside: Any = njit(fastmath=True, cache=True, nogil=True, error_model="numpy", forceinline=True)
 
 
 @exact_inline  # fast arithmetic may assume that there are no infinities

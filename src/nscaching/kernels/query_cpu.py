@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nscaching.kernels.llvm import fetch_row
 from nscaching.kernels.match_cpu import through_view, view_of
-from nscaching.kernels.numba_tools import Array, arrays, inline, parallel
+from nscaching.kernels.numba_tools import Array, arrays, inline, inside, parallel
 
 _NONE = np.empty(0, dtype=np.int64)
 #: The view of TransD, as :mod:`nscaching.models.match` counts them.
@@ -21,38 +21,64 @@ _AHEAD = 4
 
 
 @inline
-def _sum_products(out: Array, factors: Array, a: Array, b: Array, dim: int) -> None:
-    """Write the sum of ``factors[p, q]`` times part p of ``a`` times part q of ``b``.
+def _listed(terms: Array, dim: int) -> Any:
+    """Return the products that each part of an output is the sum of, and how many there are.
 
-    Two products per pass: most queries have no more. Shapes: (dim,), (P, Q), (P dim,), (Q dim,).
+    A product is where its part of either factor begins, and its sign: the loop over questions has
+    no time to look for them. Shapes: (2, O, P, Q) -> (2, O, P Q, 3), (2, O).
     """
-    f, x, y = np.float32(0), a[:dim], b[:dim]
-    waiting, begun = False, False
-    for p in range(factors.shape[0]):
-        for q in range(factors.shape[1]):
-            g = np.float32(factors[p, q])
-            if g == 0:
-                continue
-            u, v = a[p * dim : p * dim + dim], b[q * dim : q * dim + dim]
-            if not waiting:
-                f, x, y, waiting = g, u, v, True
-                continue
-            waiting = False
-            if begun:
+    parts, others = terms.shape[2:]
+    products = np.zeros((2, terms.shape[1], parts * others, 3), dtype=np.int64)
+    counts = np.zeros((2, terms.shape[1]), dtype=np.int64)
+    for side in range(2):
+        for o in range(terms.shape[1]):
+            for p in range(parts):
+                for q in range(others):
+                    n, sign = counts[side, o], terms[side, o, p, q]
+                    if sign != 0:
+                        products[side, o, n, 0] = p * dim
+                        products[side, o, n, 1] = q * dim
+                        products[side, o, n, 2] = sign
+                        counts[side, o] += 1
+    return products, counts
+
+
+@inside
+def _product(listed: Any, side: int, o: int, n: int, a: Array, b: Array, dim: int) -> Any:
+    """Return the sign of a product, and its parts of either factor."""
+    products, _ = listed
+    p, q = products[side, o, n, 0], products[side, o, n, 1]
+    return np.float32(products[side, o, n, 2]), a[p : p + dim], b[q : q + dim]
+
+
+@inside
+def _sum_products(outputs: Array, listed: Any, side: int, a: Array, b: Array, dim: int) -> None:
+    """Write sums of products of parts of ``a`` and of ``b``, two products per pass.
+
+    Parts are slices, since a loop over numbers from an offset on would not vectorise.
+    Shapes: (O dim,), those of :func:`_listed`, (P dim,), (Q dim,).
+    """
+    _, counts = listed
+    for o in range(counts.shape[1]):
+        out, count = outputs[o * dim : o * dim + dim], counts[side, o]
+        if count == 0:
+            out[:] = 0
+        for n in range(0, count, 2):
+            f, x, y = _product(listed, side, o, n, a, b, dim)
+            if n + 1 < count:
+                g, u, v = _product(listed, side, o, n + 1, a, b, dim)
+                if n == 0:
+                    for d in range(dim):
+                        out[d] = f * x[d] * y[d] + g * u[d] * v[d]
+                else:
+                    for d in range(dim):
+                        out[d] += f * x[d] * y[d] + g * u[d] * v[d]
+            elif n == 0:
                 for d in range(dim):
-                    out[d] += f * x[d] * y[d] + g * u[d] * v[d]
+                    out[d] = f * x[d] * y[d]
             else:
-                begun = True
                 for d in range(dim):
-                    out[d] = f * x[d] * y[d] + g * u[d] * v[d]
-    if waiting and begun:
-        for d in range(dim):
-            out[d] += f * x[d] * y[d]
-    elif waiting:
-        for d in range(dim):
-            out[d] = f * x[d] * y[d]
-    elif not begun:
-        out[:] = 0
+                    out[d] += f * x[d] * y[d]
 
 
 @inline
@@ -70,17 +96,15 @@ def _bilinear_forward(
     entity: Array, relation: Array, heads: Array, relations: Array, tails: Array, terms: Array,
     second_half: int, none: Array, queries: Array,
 ) -> None:  # fmt: skip
-    parts = terms.shape[2]
-    dim, last = entity.shape[1] // parts, queries.shape[0] - 1
+    dim, last = entity.shape[1] // terms.shape[2], queries.shape[0] - 1
+    listed = _listed(terms, dim)
     for place in prange(queries.shape[0]):
         i: Any = np.int64(place)  # prange counts unsigned, and unsigned plus signed is a float
         later, _, _ = _question(heads, tails, min(i + _AHEAD, last), none)
         fetch_row(entity, later)
         x, triple, side = _question(heads, tails, i, none)
         y = relations[triple] + (second_half if side == 0 else 0)
-        for o in range(parts):
-            out = queries[i, o * dim : o * dim + dim]
-            _sum_products(out, terms[side, o], entity[x], relation[y], dim)
+        _sum_products(queries[i], listed, side, entity[x], relation[y], dim)
 
 
 @parallel
@@ -89,10 +113,9 @@ def _bilinear_backward(
     terms: Array, second_half: int, asked: Array, d_query: Array, anchors: Array, d_entity: Array,
     rows: Array, d_relation: Array,
 ) -> None:  # fmt: skip
-    by_anchor = np.ascontiguousarray(terms.transpose(0, 2, 1, 3))
-    by_relation = np.ascontiguousarray(terms.transpose(0, 3, 1, 2))
-    parts, relation_parts = by_anchor.shape[1], by_relation.shape[1]
-    dim, last = entity.shape[1] // parts, d_query.shape[0] - 1
+    dim, last = entity.shape[1] // terms.shape[2], d_query.shape[0] - 1
+    by_anchor = _listed(terms.transpose(0, 2, 1, 3), dim)
+    by_relation = _listed(terms.transpose(0, 3, 1, 2), dim)
     for place in prange(d_query.shape[0]):
         i: Any = np.int64(place)
         later, _, _ = _question(heads, tails, min(i + _AHEAD, last), asked)
@@ -101,12 +124,8 @@ def _bilinear_backward(
         y = relations[triple] + (second_half if side == 0 else 0)
         anchors[i] = x
         rows[i] = y
-        for p in range(parts):
-            out = d_entity[i, p * dim : p * dim + dim]
-            _sum_products(out, by_anchor[side, p], d_query[i], relation[y], dim)
-        for q in range(relation_parts):
-            out = d_relation[i, q * dim : q * dim + dim]
-            _sum_products(out, by_relation[side, q], d_query[i], entity[x], dim)
+        _sum_products(d_entity[i], by_anchor, side, d_query[i], relation[y], dim)
+        _sum_products(d_relation[i], by_relation, side, d_query[i], entity[x], dim)
 
 
 @parallel

@@ -15,14 +15,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from torch import Tensor
 
 from nscaching.kernels.llvm import fetch_row
-from nscaching.kernels.numba_tools import Array, arrays, exact_inline
+from nscaching.kernels.numba_tools import Array, arrays, exact_inline, inside
 
-#: A part of the loop over rows: a call for each would take as long as a short row.
-_inside: Any = njit(fastmath=True, cache=True, nogil=True, error_model="numpy", forceinline=True)
 _NO_PLACES = np.empty(0, dtype=np.int64)
 
 
@@ -46,14 +43,14 @@ def chain_places(ids: Array, slot: Array, following: Array, rows: Array) -> int:
     return count
 
 
-@_inside
+@inside
 def places_of(gradient: Any) -> int:
     """Return how many places a gradient has."""
     first, second, slopes, _, _ = gradient
     return first.shape[0] + second.shape[0] + slopes.shape[0] * slopes.shape[1]
 
 
-@_inside
+@inside
 def _vector(gradient: Any, product: int) -> Any:
     """Return which vector a product is one of, and the slope."""
     _, _, slopes, _, places = gradient
@@ -63,7 +60,7 @@ def _vector(gradient: Any, product: int) -> Any:
     return (places[question] if places.shape[0] > 0 else question), slope
 
 
-@_inside
+@inside
 def fetch_place(gradient: Any, place: int) -> None:
     """Ask for what stands at a place."""
     first, second, _, vectors, _ = gradient
@@ -77,7 +74,7 @@ def fetch_place(gradient: Any, place: int) -> None:
         fetch_row(vectors, vector)
 
 
-@_inside
+@inside
 def sum_chain(gradient: Any, following: Array, place: int, total: Array) -> None:
     """Add up what stands at a place and at those that follow. Shape of the total: (width,)."""
     first, second, _, vectors, _ = gradient

@@ -79,6 +79,11 @@ class BatchQueries:
         query = self.queries.detach().at(slice(start, start + self.count))
         return query if places is None else query.at(places)
 
+    def vectors(self) -> tuple[Tensor, Tensor]:
+        """Return the queries for heads and those for tails, without gradient. Shape: (b, q)."""
+        head, tail = self.queries.vectors.detach().chunk(2)
+        return head, tail
+
     def score(self, side: Side, ids: Tensor, places: Tensor | None = None) -> Tensor:
         """Score candidates of the questions for one side, without gradient. Shape: (b, k)."""
         return self.model.score_ids(self.query(side, places), ids)

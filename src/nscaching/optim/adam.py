@@ -72,6 +72,11 @@ class Adam(Optimizer):
             }
             for _ in range(2)
         )
+        #: A gradient without rows, kept since a step has no time to make one.
+        nowhere = torch.empty(0, dtype=torch.int64, device=device)
+        self._none = {
+            name: RowGradients(nowhere, table[:0], table[:0]) for name, table in tables.items()
+        }
         self._deferred: dict[str, int] = {}
         self._arrays: dict[str, list[np.ndarray]] = {}  #: on the CPU, what the kernel works on
         self._fading = _fading(self._on_cpu)
@@ -101,12 +106,11 @@ class Adam(Optimizer):
             self._torch.step()
             self.refresh_copies()
             return
-        for name, table in self.tables.items():
+        for name in self.tables:
             if self._on_gpu:
                 self._step_on_gpu(name)
                 continue
-            nothing = RowGradients(torch.empty(0, dtype=torch.int64), table[:0])
-            parts = gradients.get(name, [nothing])  # a table without a gradient moves as well
+            parts = gradients.get(name, [self._none[name]])  # a table without one moves as well
             (self._step_on_cpu if self._on_cpu else self._lazy_step)(name, parts)
         if not self._on_cpu and not self._on_gpu:
             self.refresh_copies()
@@ -196,14 +200,14 @@ class Adam(Optimizer):
         from nscaching.kernels.row_sums_cpu import as_gradient
 
         period = 0 if self.lazy else self._deferred.get(name, 1)
-        table = self.tables[name]
+        table, none = self.tables[name], self._none[name]
         written = [part for part in parts if part.slopes is None]
-        products = joined_products([part for part in parts if part.slopes is not None], table)
-        ids = torch.cat([part.ids_in(table) for part in (*written, products)])
-        first, *others = [part.rows for part in written] or [table[:0]]
-        second = torch.cat(others) if len(others) > 1 else others[0] if others else table[:0]
+        products = joined_products([part for part in parts if part.slopes is not None] or [none])
         assert products.slopes is not None
+        first, *others = [part.rows for part in written] or [none.rows]
+        second = torch.cat(others) if len(others) > 1 else others[0] if others else none.rows
         gradient = as_gradient(first, second, products.slopes, products.rows, products.places)
+        ids = torch.cat([part.ids_in(table) for part in (*written, products)])
         self._move(name, ids, int(self.count) % max(period, 1), period, gradient)
 
     def _move(

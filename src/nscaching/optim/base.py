@@ -75,12 +75,10 @@ def joined(parts: list[RowGradients], table: Tensor) -> tuple[Tensor, Tensor]:
     return ids, torch.cat([part.rows for part in parts])
 
 
-def joined_products(parts: list[RowGradients], table: Tensor) -> RowGradients:
+def joined_products(parts: list[RowGradients]) -> RowGradients:
     """Return parts that have slopes as one; vectors that several of them have are there once."""
     if len(parts) == 1:
         return parts[0]
-    if not parts:
-        return RowGradients(torch.empty(0, dtype=torch.int64), table[:0], table[:0])
     vectors: list[Tensor] = []
     starts: dict[tuple[int, int], int] = {}
     slopes, places, count = [], [], 0

@@ -48,10 +48,11 @@ class Int8Update:
 
         head, tail = Side.HEAD, Side.TAIL  # written out: a step has no time to iterate over them
         heads, tails = self.caches[head], self.caches[tail]
+        of_heads, of_tails = queries.vectors()
         update_from_int8(
             (places[head].numpy(), places[tail].numpy()),
             (rows[head].numpy(), rows[tail].numpy()),
-            (queries.query(head).vectors.numpy(), queries.query(tail).vectors.numpy()),
+            (of_heads.numpy(), of_tails.numpy()),
             (heads.ids.numpy(), tails.ids.numpy()),
             (heads.scores.numpy().view(np.uint16), tails.scores.numpy().view(np.uint16)),
             self._offsets,
