@@ -21,6 +21,7 @@ from nscaching.training import Progress
 BERNOULLI = {"recipe": "paper", "scoring": "complex", "sampler": "bernoulli"}
 LONGER = {"epochs": 1000, "patience": 5, "valid_every": 10}
 SHOWN = ("recipe", "scoring", "sampler", "loss", "dim", "batch_size", "epochs", "n3", "l2", "lr")
+SHOWN += ("relation_prediction", "reciprocal", "optimizer", "patience")
 
 
 def measured(name: str, kind: str, seed: int, device: str, options: dict[str, Any]) -> dict:

@@ -227,3 +227,13 @@ def test_auto_takes_the_usual_loss_and_a_name_overrides_it(asked, usual):
 )
 def test_the_usual_penalty_goes_with_the_logistic_loss(options, penalty):
     assert LossOptions(**options).penalty(0.1, "logistic") == penalty
+
+
+def test_weights_that_all_questions_share_may_be_given_once():
+    scores = torch.randn(4, 6, generator=seeded(0))
+    shared = torch.tensor([[1.0, 3.0, 0.0, 2.0, 5.0]])
+    loss = SoftmaxCrossEntropy()
+    for found, expected in zip(
+        loss(scores, shared), loss(scores, shared.repeat(4, 1)), strict=True
+    ):
+        assert found.equal(expected)

@@ -78,7 +78,8 @@ class SoftmaxCrossEntropy:
     def __call__(self, scores: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss and the gradient of the scores."""
         logits = torch.zeros_like(scores)  # few passes: with a pool it has millions of numbers
-        torch.log(weights, out=logits[:, 1:])
+        of_others = logits[:, 1:]
+        torch.log(weights.expand_as(of_others), out=of_others)
         highest = logits.add_(scores).amax(1, keepdim=True)
         d_scores = logits.sub_(highest).exp_()
         sums = d_scores.sum(1, keepdim=True)

@@ -76,9 +76,9 @@ def test_a_processor_takes_the_widest_vectors_that_it_affords(monkeypatch):
 
 
 def graph_with_pairs(relations):
-    """Return a graph in which every pair of a head and a tail has so many relations."""
+    """Return a graph in which every pair of a head and a tail has so many relations, of two."""
     pairs = [(h, t) for h in range(12) for t in range(12) if h != t]
-    return graph_of([(h, r, t) for h, t in pairs for r in range(relations)])
+    return graph_of([(h, (h + r) % 2, t) for h, t in pairs for r in range(relations)])
 
 
 def test_relations_are_predicted_where_a_pair_has_one_and_the_score_is_bilinear():
@@ -87,8 +87,21 @@ def test_relations_are_predicted_where_a_pair_has_one_and_the_score_is_bilinear(
     assert recipes.with_recipe(given, graph_with_pairs(1))[0][weight] > 0
     assert weight not in recipes.with_recipe(given, graph_with_pairs(2))[0]
     assert weight not in recipes.with_recipe({**given, "scoring": "rotate"}, graph_with_pairs(1))[0]
-    cached = {**given, "recipe": "cached"}
-    assert weight not in recipes.with_recipe(cached, graph_with_pairs(1))[0]
+    for other in ({"recipe": "cached"}, {"sampler": "bernoulli", "loss": "logistic"}):
+        assert weight not in recipes.with_recipe({**given, **other}, graph_with_pairs(1))[0]
+
+
+@pytest.mark.parametrize("relations", [1, 4])
+def test_relations_are_not_predicted_where_there_is_one_or_nearly_as_many_as_entities(relations):
+    facts = [(h, (h + t) % relations, t) for h in range(12) for t in range(12) if h != t]
+    given = {"recipe": "all-entities", "device": "cpu"}
+    assert "relation_prediction" not in recipes.with_recipe(given, graph_of(facts))[0]
+
+
+def test_distances_and_long_runs_have_narrow_vectors():
+    given, graph = {"recipe": "all-entities", "device": "cpu"}, random_graph()
+    assert recipes.with_recipe({**given, "scoring": "transe"}, graph)[0]["dim"] == 64
+    assert recipes.with_recipe({**given, "epochs": 10**9}, graph)[0]["dim"] == 64
 
 
 @pytest.mark.parametrize("scoring", ["transe", "rotate", "quate"])

@@ -15,12 +15,15 @@ from torch import Tensor
 
 from nscaching.kernels.hashing import GOLDEN, MIX_1, MIX_2, unsigned
 from nscaching.kernels.numba_tools import Array, arrays, exact_inline, exact_parallel
+from nscaching.kernels.registry import KERNELS
 from nscaching.kernels.threads import as_many_threads_as_pay
 
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(GOLDEN), np.uint64(MIX_1), np.uint64(MIX_2)
 #: Up to so many answers of a row are compared with all that is offered, which vectorises; where
 #: there are more, each offered entity is looked up.
 _FEW_ANSWERS = 200
+#: Up to so many of the hardest are inserted one by one; of more a sort is faster.
+_MOST_HARDEST = 64
 
 
 @exact_inline
@@ -228,6 +231,8 @@ def _hardest(
 
 def hardest(scores: Tensor, weights: Tensor, pool: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Do what :func:`nscaching.sampling.nscaching.hardest` says, in one pass over the scores."""
+    if size > _MOST_HARDEST:
+        return KERNELS["hardest"].plain(scores, weights, pool, size)
     ids = torch.empty(len(weights), size, dtype=torch.int64)
     values = torch.empty(len(weights), size)
     if size:

@@ -350,7 +350,8 @@ def _plain_hardest(
     Those without weight are left out, -1 where too few are left. The scores of the pool are the
     last ones of each question. Shapes: (q, . + p), (q, p), (p,) -> (q, size), (q, size).
     """
-    shared = scores[:, -len(pool) :].masked_fill(weights == 0, -torch.inf)
+    first = scores.shape[1] - len(pool)
+    shared = scores[:, first:].masked_fill(weights == 0, -torch.inf)
     values, places = shared.topk(size, dim=1)
     return pool[places].masked_fill(values == -torch.inf, PADDING), values
 

@@ -196,6 +196,10 @@ def _batch_bytes(graph: KnowledgeGraph, config: TrainConfig, scoring: ScoringFun
     both_sides = config.asks_both_sides()
     questions = 2 * batch if both_sides else batch
     queries = 10 * batch * width  # rows, queries of both sides, and their gradients
+    if config.relation_prediction:  # logits of two blocks; the gradient of all relations, in halves
+        relations = 4 * graph.num_relations * scoring.relation_width
+        queries += 2 * min(LOGIT_BYTES, 4 * batch * graph.num_relations) + 6 * batch * width
+        queries += (4 if config.reciprocal else 1) * relations
     if config.sampler == "all":
         logits = min(LOGIT_BYTES, 4 * questions * entities)
         squared = isinstance(scoring.match, Distance) and scoring.norm == 2

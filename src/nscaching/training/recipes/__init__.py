@@ -2,7 +2,8 @@
 
 ``nscaching train graph`` without a word on the method takes the recipe that fits the graph's size
 and density and the device; whatever is asked for besides wins. Chosen by validation on ``world``,
-WN18RR, FB15K-237 and DEBIAN; ``docs/recipes.md`` has the numbers.
+WN18, WN18RR, FB15K-237, DEBIAN and, for small graphs, UMLS, Kinships, Nations and the dishes of the
+examples; ``docs/recipes.md`` has the numbers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import yaml
 from nscaching.errors import UserError, nearest_names
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import SCORING
+from nscaching.models.matches import Dot
 from nscaching.training.devices import pick_device
 
 #: Names the recipe that is taken where none is asked for.
@@ -50,6 +52,9 @@ _STEPS, _MORE_STEPS, _SMALL = 4000, 10_000, 20_000
 #: Weight of predicting relations where a processor scores all entities, and facts per pair of
 #: entities up to which it does: where pairs have several relations, there is no one to predict.
 _RELATION_PREDICTION, _FACTS_PER_PAIR = 0.2, 1.25
+#: Relations per entity up to which that costs little beside scoring entities, and facts up to which
+#: pairs are counted.
+_RELATIONS_PER_ENTITY, _COUNTED = 0.25, 2_000_000
 
 
 def names() -> list[str]:
@@ -86,10 +91,8 @@ def with_recipe(
             name, sentence = choose(graph, str(given.get("device") or "auto"))
     options = read(name)
     if name in (ALL_ENTITIES, CACHED):
-        options |= _fitted(options, graph, str(given.get("device") or "auto"))
-        scoring = SCORING[given.get("scoring") or options["scoring"]]
-        if scoring(1).terms is None:
-            options.pop("relation_prediction", None)
+        told = {option: value for option, value in given.items() if value is not None}
+        options |= _fitted(options, told, graph)
     return {**options, **given, "recipe": name}, sentence
 
 
@@ -119,23 +122,28 @@ def _epoch_work(graph: KnowledgeGraph, dim: int) -> float:
     return 12.0 * len(graph.train) * graph.num_entities * 2 * dim
 
 
-def _fitted(options: dict[str, Any], graph: KnowledgeGraph, device: str) -> dict[str, Any]:
+def _fitted(
+    options: dict[str, Any], given: Mapping[str, Any], graph: KnowledgeGraph
+) -> dict[str, Any]:
     """Return what follows from the graph and the device: width, batch, epochs and penalties."""
-    kind = _kind(device)
+    kind = _kind(str(given.get("device") or "auto"))
     triples, entities = len(graph.train), graph.num_entities
     on_gpu, batch = kind == "cuda", 64
     while batch < 1024 and 2 * batch * (256 if on_gpu else 128) <= triples:
         batch *= 2
-    least, steps = 30 if on_gpu else 20, _MORE_STEPS if triples <= _SMALL else _STEPS
+    small = triples <= _SMALL
+    least, steps = 30 if on_gpu else 20, _MORE_STEPS if small else _STEPS
     epochs = min(300, max(least, round(steps * batch / max(1, triples))))
     many = entities > _MANY_ENTITIES
     fitted: dict[str, Any] = {
         "dim": 256 if many and on_gpu else _DIM[kind],
         "batch_size": batch,
         "epochs": epochs,
-        "valid_every": max(1, epochs // 15),
+        "valid_every": max(1, epochs // (30 if small else 15)),
         "n3": _penalty(triples / max(1, entities), kind),
     }
+    if small:  # as many epochs as with half of the validations
+        fitted["patience"] = 2 * options["patience"]
     if options["sampler"] == "nscaching":
         size = 100 if many and on_gpu else 50 if on_gpu else 20
         pool = 2000 if many and on_gpu else 1000
@@ -143,15 +151,27 @@ def _fitted(options: dict[str, Any], graph: KnowledgeGraph, device: str) -> dict
         if not on_gpu and triples <= _FEW_FACTS:
             fitted["dim"] = 2 * _DIM[kind]
     elif not on_gpu:
-        affordable = (dim for dim in _WIDER if epochs * _epoch_work(graph, dim) <= _RUN_WORK)
-        fitted["dim"] = next(affordable, _DIM[kind])
-        if _has_single_relations(graph):
-            fitted["relation_prediction"] = _RELATION_PREDICTION
+        fitted |= _of_all_entities({**options, **fitted, **given}, graph)
     return fitted
 
 
+def _of_all_entities(method: Mapping[str, Any], graph: KnowledgeGraph) -> dict[str, Any]:
+    """Return what a processor affords where all entities are scored by a matrix product."""
+    scoring = SCORING[method["scoring"]](1)
+    if method["sampler"] != "all" or not isinstance(scoring.match, Dot):
+        return {}
+    work = method["epochs"] * _epoch_work(graph, 1)
+    found: dict[str, Any] = {"dim": next((d for d in _WIDER if d * work <= _RUN_WORK), _DIM["cpu"])}
+    few = 1 < graph.num_relations <= _RELATIONS_PER_ENTITY * graph.num_entities
+    if scoring.terms is not None and few and _has_single_relations(graph):
+        found["relation_prediction"] = _RELATION_PREDICTION
+    return found
+
+
 def _has_single_relations(graph: KnowledgeGraph) -> bool:
-    """Tell whether most pairs of a head and a tail have one relation."""
+    """Tell whether most pairs of a head and a tail have one relation; not of very many facts."""
+    if len(graph.train) > _COUNTED:
+        return False
     heads, _, tails = np.asarray(graph.train, dtype=np.int64).T
     pairs = len(np.unique(heads * graph.num_entities + tails))
     return len(graph.train) <= _FACTS_PER_PAIR * pairs
