@@ -1,7 +1,6 @@
 """Valid MRR by options, on any graphs: how the rules of recipes were chosen. Test is not ranked.
 
-    python benchmarks/options_on_valid.py --graphs world --seeds 0 1 --set recipe=all-entities \\
-        --set relation_prediction=0,0.2,0.5 --out benchmarks/results/options-on-valid-2-cores.jsonl
+    python benchmarks/options_on_valid.py --graphs world --set n3=0.05,0.1 --seeds 0 1 --out FILE
 
 Every combination of the values given is trained. A line per run; runs that the file holds already
 are not repeated.
