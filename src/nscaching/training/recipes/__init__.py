@@ -50,7 +50,7 @@ _FEW_FACTS = 500_000
 #: Steps that a run takes at least, where epochs are short; on graphs of few facts, more.
 _STEPS, _MORE_STEPS, _SMALL = 4000, 10_000, 20_000
 #: Weight of predicting relations where a processor scores all entities, and facts per pair of
-#: entities up to which it does: where pairs have several relations, there is no one to predict.
+#: entities up to which it does: where pairs have several, there is no single one to predict.
 _RELATION_PREDICTION, _FACTS_PER_PAIR = 0.2, 1.25
 #: Relations per entity up to which that costs little beside scoring entities, and facts up to which
 #: pairs are counted.
