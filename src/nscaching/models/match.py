@@ -11,16 +11,19 @@ the ``context`` of the query (b, q).
 
 from __future__ import annotations
 
+import functools
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.registry import register
 
 #: Views: the row itself; normalised; normalised, then projected onto the hyperplane with the
@@ -30,6 +33,10 @@ NO_VIEW, UNIT, HYPERPLANE, PROJECTION = 0, 1, 2, 3
 #: Floats that a plain comparison with all entities may hold at once.
 _BLOCK_FLOATS = {"cpu": 1 << 20}
 _BLOCK_FLOATS_DEVICE = 1 << 27
+
+
+#: Not all of its attributes are known to type checkers.
+_MKLDNN: Any = torch.backends.mkldnn
 
 
 class Query(NamedTuple):
@@ -219,16 +226,52 @@ def plain_backward(
 
 @contextmanager
 def fast_products(device: torch.device) -> Iterator[None]:
-    """Let matrix products of a GPU round their inputs to TF32; they add up in float32."""
-    if device.type != "cuda":
+    """Let matrix products round their inputs; they add up in float32.
+
+    A GPU rounds to TF32; with ``NSCACHING_PRODUCTS=bfloat16`` a processor that multiplies bfloat16
+    rounds to that. Not for evaluation.
+    """
+    if device.type == "cpu" and not multiplies_bfloat16():
         yield
         return
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
+    products: Any = torch.backends.cuda.matmul
+    name: str = "allow_tf32"
+    fast: bool | str = True
+    if device.type == "cpu":
+        products, name, fast = _MKLDNN.matmul, "fp32_precision", "bf16"
+    before = getattr(products, name)
+    setattr(products, name, fast)
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        setattr(products, name, before)
+
+
+@functools.cache
+def multiplies_bfloat16() -> bool:
+    """Tell whether products on this processor are to be of bfloat16, and faster so.
+
+    False with ``NSCACHING_PLAIN=1``, and with a torch that rounds no inputs by itself.
+    """
+    if os.environ.get("NSCACHING_PRODUCTS") != "bfloat16":
+        return False
+    here = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    rounds = hasattr(getattr(_MKLDNN, "matmul", None), "fp32_precision")
+    return HAVE_NUMBA and rounds and bool(here.get("avx512_bf16") or here.get("amx_bf16"))
+
+
+def rounded(*factors: Tensor) -> list[Tensor]:
+    """Return the factors of gradients, where :func:`fast_products` holds on a CPU, as bfloat16.
+
+    Their products are bfloat16, too: gradients of three digits.
+    """
+    fast = (
+        factors[0].device.type == "cpu"
+        and factors[0].dtype == torch.float32
+        and multiplies_bfloat16()
+        and _MKLDNN.matmul.fp32_precision == "bf16"
+    )
+    return [factor.to(torch.bfloat16) if fast else factor for factor in factors]
 
 
 def _same_context(context: Tensor) -> list[Tensor]:

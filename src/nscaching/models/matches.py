@@ -17,6 +17,7 @@ from nscaching.models.match import (
     block_floats,
     plain_backward,
     plain_forward,
+    rounded,
     rows_of,
 )
 
@@ -63,7 +64,9 @@ class Dot(Match):
 
     def backward_all(self, query: Query, table: Tensor, d_scores: Tensor) -> MatchGradients:
         """Two matrix products."""
-        return MatchGradients(d_scores @ table, None, d_scores.T @ query.gathered().vectors)
+        d_scores, rows, vectors = rounded(d_scores, table, query.gathered().vectors)
+        d_query, d_rows = d_scores @ rows, d_scores.T @ vectors
+        return MatchGradients(d_query.to(table.dtype), None, d_rows.to(table.dtype))
 
     def compare_all(self, query: Tensor, views: Tensor) -> Tensor:
         """One matrix product."""
