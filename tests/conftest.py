@@ -7,6 +7,9 @@ import signal
 import sys
 from importlib import import_module
 
+# Scores and gradients are held equal to those of slow twins; the tests of bfloat16 products, which
+# few processors have, take the variable away.
+os.environ.setdefault("NSCACHING_PRODUCTS", "float32")
 # Numba reads this when it is first imported, and no change of it is allowed later. Two threads,
 # also where there is one core, are for the tests that compare one with more.
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
@@ -26,6 +29,7 @@ from nscaching import kernels
 from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.registry import CPU, GPU, PLAIN, forced
 from nscaching.models import SCORING, EmbeddingModel
+from nscaching.models.match import multiplies_bfloat16
 
 #: A statistical test with a fixed seed fails below this: a broken sampler is far below it.
 UNLIKELY = 1e-4
@@ -96,6 +100,18 @@ def path(request):
     """Run a test with the compiled kernels of the CPU, and again with plain torch."""
     with forced(CPU if request.param == "kernel" else PLAIN):
         yield request.param
+
+
+@pytest.fixture
+def bfloat16_products(monkeypatch):
+    """Have matrix products round to bfloat16, as runs do where the processor multiplies that."""
+    monkeypatch.setenv("NSCACHING_PRODUCTS", "bfloat16")
+    multiplies_bfloat16.cache_clear()
+    if not multiplies_bfloat16():
+        pytest.skip("this processor does not multiply bfloat16")
+    yield
+    monkeypatch.undo()
+    multiplies_bfloat16.cache_clear()
 
 
 on_both_paths = pytest.mark.usefixtures("path")

@@ -27,6 +27,16 @@ COMPARED = ("transe", "complex", "cached", "all")
 
 @pytest.mark.slow
 def test_the_number_of_processes_changes_no_bit():
+    assert_number_changes_nothing()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bfloat16_products")
+def test_the_number_of_processes_changes_no_bit_with_products_of_bfloat16():
+    assert_number_changes_nothing()
+
+
+def assert_number_changes_nothing():
     alone = all_kinds(COMPARED)
     for count, found in in_processes(4, all_kinds, COMPARED, groups=(4, 2)).items():
         for kind in COMPARED:

@@ -219,7 +219,10 @@ def _check_lines(found: FolderCheck, file: Path) -> None:
 #: Versions worth knowing when something is reported.
 _PACKAGES = ("torch", "numpy", "numba", "triton", "pyarrow", "scikit-learn")
 #: Variables that change how fast things go.
-_VARIABLES = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NSCACHING_PLAIN")
+_VARIABLES = (
+    *("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR"),
+    *("NSCACHING_PLAIN", "NSCACHING_PRODUCTS"),
+)
 
 
 @dataclass(frozen=True)

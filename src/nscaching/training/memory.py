@@ -17,7 +17,7 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.registry import CPU, PLAIN, compiled_for
 from nscaching.losses import LOGIT_BYTES
 from nscaching.models import ScoringFunction
-from nscaching.models.match import NO_VIEW, block_floats
+from nscaching.models.match import NO_VIEW, block_floats, multiplies_bfloat16
 from nscaching.models.matches import Distance, Dot
 from nscaching.optim.adagrad import LARGE
 from nscaching.sampling import SAMPLERS
@@ -204,6 +204,8 @@ def _batch_bytes(graph: KnowledgeGraph, config: TrainConfig, scoring: ScoringFun
         logits = min(LOGIT_BYTES, 4 * questions * entities)
         squared = isinstance(scoring.match, Distance) and scoring.norm == 2
         live = 4 if squared else 3 if on_gpu else 2  # those of two blocks, or of one and its slopes
+        if not on_gpu and multiplies_bfloat16():  # slopes, rows and gradients of 16 bits
+            return queries + live * logits + logits // 2 + 3 * entities * width
         return queries + live * logits + 2 * entities * width
     negatives = config.negatives or SAMPLERS[config.sampler].usual_negatives
     if both_sides and config.sampler == "nscaching":
