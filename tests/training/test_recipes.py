@@ -75,6 +75,22 @@ def test_a_processor_takes_the_widest_vectors_that_it_affords(monkeypatch):
         assert recipes.with_recipe(given, graph)[0]["dim"] == dim
 
 
+def test_a_processor_with_a_cache_takes_the_widest_vectors_that_it_affords(monkeypatch):
+    given, graph = {"recipe": "cached", "device": "cpu", "epochs": 1}, random_graph(train=400)
+    for most, dim, penalty in (
+        (512, 512, 0.035),
+        (300, 256, 0.035),
+        (128, 128, 0.025),
+        (9, 64, 0.025),
+    ):
+        monkeypatch.setattr(recipes, "_CACHED_WORK", most * len(graph.train))
+        found = recipes.with_recipe(given, graph)[0]
+        assert (found["dim"], found["n3"]) == (dim, penalty)
+    monkeypatch.setattr(recipes, "_CACHED_WORK", 1e9)
+    assert recipes.with_recipe({**given, "scoring": "transe"}, graph)[0]["dim"] == 128
+    assert recipes.with_recipe({**given, "dim": 64}, graph)[0]["n3"] == 0.025
+
+
 def graph_with_pairs(relations):
     """Return a graph in which every pair of a head and a tail has so many relations, of two."""
     pairs = [(h, t) for h in range(12) for t in range(12) if h != t]

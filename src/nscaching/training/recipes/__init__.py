@@ -43,10 +43,11 @@ _DIM = {"cpu": 64, "cuda": 1000}
 _WIDER, _RUN_WORK = (256, 128), 1e13
 #: Facts per entity up to which a graph is sparse, and from which on it is dense, or very dense.
 _SPARSE, _DENSE, _VERY_DENSE = 3, 10, 30
-#: N3 penalty on a dense graph, by device: the wider vectors of a GPU take more.
-_DENSE_PENALTY = {"cpu": 0.025, "cuda": 0.035}
-#: Facts up to which a processor affords wider vectors with a cache.
-_FEW_FACTS = 500_000
+#: N3 penalty on a dense graph, and where vectors are wide, of 256 dimensions or more.
+_DENSE_PENALTY, _WIDE_PENALTY, _WIDE = 0.025, 0.035, 256
+#: Dimensions that a processor takes with a cache, where facts times epochs times dimensions are at
+#: most so many, about five minutes of two cores; distances have no fast products.
+_WITH_CACHE, _CACHED_WORK, _DISTANCES = (512, 256, 128), 3e9, 128
 #: Steps that a run takes at least, where epochs are short; on graphs of few facts, more.
 _STEPS, _MORE_STEPS, _SMALL = 4000, 10_000, 20_000
 #: Weight of predicting relations where a processor scores all entities, and facts per pair of
@@ -140,7 +141,6 @@ def _fitted(
         "batch_size": batch,
         "epochs": epochs,
         "valid_every": max(1, epochs // (30 if small else 15)),
-        "n3": _penalty(triples / max(1, entities), kind),
     }
     if small:  # as many epochs as with half of the validations
         fitted["patience"] = 2 * options["patience"]
@@ -148,11 +148,20 @@ def _fitted(
         size = 100 if many and on_gpu else 50 if on_gpu else 20
         pool = 2000 if many and on_gpu else 1000
         fitted |= {"cache_size": min(size, max(1, entities // 4)), "pool": min(pool, entities)}
-        if not on_gpu and triples <= _FEW_FACTS:
-            fitted["dim"] = 2 * _DIM[kind]
+        if not on_gpu:
+            fitted["dim"] = _dim_with_cache({**options, **fitted, **given}, triples)
     elif not on_gpu:
         fitted |= _of_all_entities({**options, **fitted, **given}, graph)
-    return fitted
+    wide = on_gpu or (options["sampler"] == "nscaching" and {**fitted, **given}["dim"] >= _WIDE)
+    return {**fitted, "n3": _penalty(triples / max(1, entities), wide)}
+
+
+def _dim_with_cache(method: Mapping[str, Any], triples: int) -> int:
+    """Return the dimension that a processor affords with cached candidates."""
+    most = _CACHED_WORK / (triples * method["epochs"])
+    if not isinstance(SCORING[method["scoring"]](1).match, Dot):
+        most = min(most, _DISTANCES)
+    return next((dim for dim in _WITH_CACHE if dim <= most), _DIM["cpu"])
 
 
 def _of_all_entities(method: Mapping[str, Any], graph: KnowledgeGraph) -> dict[str, Any]:
@@ -177,8 +186,10 @@ def _has_single_relations(graph: KnowledgeGraph) -> bool:
     return len(graph.train) <= _FACTS_PER_PAIR * pairs
 
 
-def _penalty(density: float, kind: str) -> float:
-    """Return the N3 penalty for so many facts per entity."""
+def _penalty(density: float, wide: bool) -> float:
+    """Return the N3 penalty for so many facts per entity, and for wide vectors or not."""
     if density <= _DENSE:
         return 0.05 if density > _SPARSE else 0.1
-    return 0.01 if density > _VERY_DENSE else _DENSE_PENALTY[kind]
+    if density > _VERY_DENSE:
+        return 0.01
+    return _WIDE_PENALTY if wide else _DENSE_PENALTY
