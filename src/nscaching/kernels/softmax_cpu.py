@@ -13,8 +13,7 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-from nscaching.kernels.llvm import float_of
-from nscaching.kernels.numba_tools import Array, arrays
+from nscaching.kernels.numba_tools import Array, arrays, float_of
 from nscaching.kernels.threads import as_many_threads_as_pay
 
 #: Sums may be taken in any order, so that loops vectorise; infinities count.

@@ -13,11 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from nscaching.kernels.constants import TRIES
 from nscaching.kernels.hashing import hashed_bits, to_entities
 from nscaching.kernels.registry import register
-
-#: Draws for a candidate before it is given up.
-TRIES = 17
 
 
 class Completions(Protocol):
