@@ -320,7 +320,7 @@ def _plain_first_places(rows: Tensor, stamps: Tensor, number: int) -> Tensor:
     return first.scatter_reduce_(0, inverse, places, "amin").sort().values
 
 
-_hashed_entities = register("hashed_entities", hashed_entities, gpu="cache_gpu:hashed_entities")
-_first_places = register("first_places", _plain_first_places, cpu="cache_cpu:first_places")
-_offer = register("offer", _plain_offer, cpu="cache_cpu:offer", gpu="cache_gpu:offer")
-_keep = register("keep", _plain_keep, cpu="keep_cpu:keep", gpu="cache_gpu:keep")
+_hashed_entities = register("hashed_entities", hashed_entities, gpu="cache_gpu")
+_first_places = register("first_places", _plain_first_places, cpu="cache_cpu")
+_offer = register("offer", _plain_offer, cpu="cache_cpu", gpu="cache_gpu")
+_keep = register("keep", _plain_keep, cpu="keep_cpu", gpu="cache_gpu")

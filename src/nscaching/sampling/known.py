@@ -87,9 +87,4 @@ def _plain_draw_uniform(
     return found.view(questions, count)
 
 
-draw_uniform = register(
-    "draw_uniform",
-    _plain_draw_uniform,
-    cpu="uniform_cpu:draw_uniform",
-    gpu="uniform_gpu:draw_uniform",
-)
+draw_uniform = register("draw_uniform", _plain_draw_uniform, cpu="uniform_cpu", gpu="uniform_gpu")
