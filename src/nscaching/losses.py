@@ -239,13 +239,13 @@ def _plain_softmax_gradient(
 
 
 _softmax_gradient = register(
-    "softmax_gradient", _plain_softmax_gradient, cpu="softmax_cpu", gpu="softmax_gpu"
+    "softmax_gradient", _plain_softmax_gradient, cpu="all_pairs_cpu", gpu="all_pairs_gpu"
 )
 _logsumexp = register(
     "logsumexp",
     lambda logits: logits.logsumexp(1, keepdim=True),
-    cpu="softmax_cpu",
-    gpu="softmax_gpu",
+    cpu="all_pairs_cpu",
+    gpu="all_pairs_gpu",
 )
 
 

@@ -32,11 +32,10 @@ from nscaching.sampling.base import (
     answered,
     even_weights,
 )
-from nscaching.sampling.cache import PADDING, Cache, repeats
+from nscaching.sampling.cache import PADDING, Cache, VarianceCache, repeats
 from nscaching.sampling.int8_update import Int8Update
 from nscaching.sampling.options import CacheOptions, SamplerOptions
 from nscaching.sampling.softmax import log_weights
-from nscaching.sampling.variance import VarianceCache
 
 
 class NSCachingSampler(Sampler):
