@@ -239,16 +239,13 @@ def _plain_softmax_gradient(
 
 
 _softmax_gradient = register(
-    "softmax_gradient",
-    _plain_softmax_gradient,
-    cpu="softmax_cpu:softmax_gradient",
-    gpu="softmax_gpu:softmax_gradient",
+    "softmax_gradient", _plain_softmax_gradient, cpu="all_pairs_cpu", gpu="all_pairs_gpu"
 )
 _logsumexp = register(
     "logsumexp",
     lambda logits: logits.logsumexp(1, keepdim=True),
-    cpu="softmax_cpu:logsumexp",
-    gpu="softmax_gpu:logsumexp",
+    cpu="all_pairs_cpu",
+    gpu="all_pairs_gpu",
 )
 
 

@@ -12,7 +12,6 @@ from nscaching.kernels import (
     cache_gpu,
     match_gpu,
     query_gpu,
-    softmax_gpu,
     uniform_gpu,
 )
 
@@ -133,8 +132,8 @@ def compile_steps():
         kinds = dict.fromkeys(("table", "square"), "*bf16" if half else "*fp32")
         usual = {"width": DIM, "ROUND": half, "BLOCK_J": 8, "BLOCK": 8}
         compile_kernel(adagrad_gpu._adagrad_large, {**kinds, "count": "i32"}, **usual)
-    compile_kernel(softmax_gpu._logsumexp, {"count": "i32"}, BLOCK=1024)
-    compile_kernel(softmax_gpu._gradient, {"count": "i32"}, BLOCK=1024)
+    compile_kernel(all_pairs_gpu._logsumexp, {"count": "i32"}, BLOCK=1024)
+    compile_kernel(all_pairs_gpu._gradient, {"count": "i32"}, BLOCK=1024)
 
 
 def assert_none_is_left_out():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nscaching.errors import UserError
-from nscaching.sampling.generators import FullGenerator, Pairs, TransEGenerator
+from nscaching.sampling.adversarial import FullGenerator, Pairs, TransEGenerator
 from tests.conftest import assert_follows, graph_of, random_graph, random_model, seeded
 from tests.sampling.helpers import CPU, TableScorer, batch_of, learn, sampler_of
 

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from nscaching.errors import UserError
-from nscaching.sampling.cache import PADDING
-from nscaching.sampling.variance import VarianceCache
+from nscaching.sampling.cache import PADDING, VarianceCache
 from tests.conftest import assert_follows, random_graph, seeded
 from tests.sampling.helpers import (
     CPU,

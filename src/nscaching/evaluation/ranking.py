@@ -173,4 +173,4 @@ def _plain_count(
     return above.count_nonzero(1), same.count_nonzero(1)
 
 
-_count_better = register("count_better", _plain_count, cpu="all_pairs_cpu:count_better")
+_count_better = register("count_better", _plain_count, cpu="all_pairs_cpu")

@@ -1,4 +1,4 @@
-"""Adagrad on the CPU, as Numba loops."""
+"""Adagrad on the CPU, as Numba loops; the gradients of a row are added up while it is moved."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ import numpy as np
 from numba import njit, prange
 
 from nscaching.kernels.int8_cpu import TINY_BITS, larger_bits, write_row
-from nscaching.kernels.llvm import fetch_row, float_of
-from nscaching.kernels.numba_tools import Array
+from nscaching.kernels.numba_tools import Array, fetch_row, float_of
 from nscaching.kernels.row_sums_cpu import fetch_place, places_of, sum_chain
 
 #: Rows that catch up together.

@@ -16,8 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nscaching.kernels.constants import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE
 from nscaching.kernels.hashing import GOLDEN, MIX_1, MIX_2, NOISE_STREAM
-from nscaching.kernels.sigma import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE
 
 _GOLDEN = tl.constexpr(GOLDEN)
 _MIX_1 = tl.constexpr(MIX_1)

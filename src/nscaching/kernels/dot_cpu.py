@@ -13,12 +13,12 @@ from numba import prange
 from torch import Tensor
 
 from nscaching.kernels.int8_cpu import AHEAD, dot_rows
-from nscaching.kernels.llvm import fetch_row
 from nscaching.kernels.match_cpu import QUERIES_AHEAD, fetch_later, scores_of
 from nscaching.kernels.numba_tools import (
     Array,
     arrays,
     exact_inline,
+    fetch_row,
     inline,
     parallel,
     unless_padding,

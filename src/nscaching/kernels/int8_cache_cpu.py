@@ -14,8 +14,7 @@ from numba import prange
 from nscaching.kernels.cache_cpu import offer_row, stream_of
 from nscaching.kernels.int8_cpu import dot_rows, fetch_rows
 from nscaching.kernels.keep_cpu import BLOCK, keep_row, working_memory
-from nscaching.kernels.llvm import fetch_row
-from nscaching.kernels.numba_tools import Array, exact_inline, exact_parallel
+from nscaching.kernels.numba_tools import Array, exact_inline, exact_parallel, fetch_row
 
 
 @exact_inline

@@ -9,9 +9,18 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-from nscaching.kernels.int8 import LARGEST, TINY
-from nscaching.kernels.llvm import LINE_BYTES, bits_of, float_of, prefetch
-from nscaching.kernels.numba_tools import Array, arrays, inline, parallel, unless_padding
+from nscaching.kernels.constants import LARGEST, TINY
+from nscaching.kernels.numba_tools import (
+    LINE_BYTES,
+    Array,
+    arrays,
+    bits_of,
+    float_of,
+    inline,
+    parallel,
+    prefetch,
+    unless_padding,
+)
 
 #: Rows that are on their way from memory while others are compared.
 AHEAD = 16

@@ -15,10 +15,17 @@ from numba import njit, prange
 from torch import Tensor
 
 from nscaching.kernels.cache_cpu import mix, stream_of
+from nscaching.kernels.constants import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE
 from nscaching.kernels.hashing import GOLDEN, NOISE_STREAM, unsigned
-from nscaching.kernels.llvm import bits_of, float_of, to_half
-from nscaching.kernels.numba_tools import Array, arrays, exact_inline, exact_parallel
-from nscaching.kernels.sigma import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE
+from nscaching.kernels.numba_tools import (
+    Array,
+    arrays,
+    bits_of,
+    exact_inline,
+    exact_parallel,
+    float_of,
+    to_half,
+)
 
 _GOLDEN, _NOISE_STREAM = np.uint64(GOLDEN), np.uint64(NOISE_STREAM)
 #: Times that a bound is guessed before floats are halved.

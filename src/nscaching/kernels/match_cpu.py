@@ -15,8 +15,14 @@ from numba import prange
 from torch import Tensor
 
 from nscaching.kernels.int8_cpu import AHEAD, fetch_rows
-from nscaching.kernels.llvm import fetch_row
-from nscaching.kernels.numba_tools import Array, arrays, inline, parallel, unless_padding
+from nscaching.kernels.numba_tools import (
+    Array,
+    arrays,
+    fetch_row,
+    inline,
+    parallel,
+    unless_padding,
+)
 
 #: What a norm is at least when something is divided by it, as in ``torch.nn.functional.normalize``.
 _TINY = np.float32(1e-12)

@@ -9,9 +9,8 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from nscaching.kernels.llvm import fetch_row
 from nscaching.kernels.match_cpu import through_view, view_of
-from nscaching.kernels.numba_tools import Array, arrays, inline, inside, parallel
+from nscaching.kernels.numba_tools import Array, arrays, fetch_row, inline, inside, parallel
 
 _NONE = np.empty(0, dtype=np.int64)
 #: The view of TransD, as :mod:`nscaching.models.match` counts them.

@@ -26,7 +26,10 @@ _forced: list[str] = []
 
 
 class Kernel:
-    """One operation in all its forms; ``cpu`` and ``gpu`` are ``"module:function"``."""
+    """One operation in all its forms; ``cpu`` and ``gpu`` are ``"module:function"``.
+
+    A function of the kernel's own name need not be named.
+    """
 
     def __init__(
         self, name: str, plain: Callable[..., Any], cpu: str | None, gpu: str | None
@@ -45,8 +48,9 @@ class Kernel:
             place = self.places[kind]
             if place is None:
                 return self.plain
-            module, function = place.split(":")
-            self._forms[kind] = getattr(import_module(f"nscaching.kernels.{module}"), function)
+            module, _, function = place.partition(":")
+            compiled = import_module(f"nscaching.kernels.{module}")
+            self._forms[kind] = getattr(compiled, function or self.name)
         return self._forms[kind]
 
 

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from nscaching.kernels.llvm import fetch_row
-from nscaching.kernels.numba_tools import Array, arrays, exact_inline, inside
+from nscaching.kernels.numba_tools import Array, arrays, exact_inline, fetch_row, inside
 
 _NO_PLACES = np.empty(0, dtype=np.int64)
 

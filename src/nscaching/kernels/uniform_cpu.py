@@ -10,12 +10,11 @@ from numba import prange
 from torch import Tensor
 
 from nscaching.kernels.cache_cpu import hashed, holds, stream_of
+from nscaching.kernels.constants import TRIES
 from nscaching.kernels.hashing import unsigned
 from nscaching.kernels.numba_tools import Array, arrays, exact_parallel
 from nscaching.kernels.threads import as_many_threads_as_pay
 
-#: Draws for a candidate before it is given up; ``sampling/known.py`` has the same.
-_TRIES = 17
 #: Numbers handled for one drawn entity, roughly.
 _WORK = 8
 
@@ -40,7 +39,7 @@ def _draw(
         for j in range(k):
             stream = stream_of(seed, i * k + j)
             entities[i, j] = -1
-            for draw in range(_TRIES):
+            for draw in range(TRIES):
                 bits = hashed(stream, draw) >> np.uint64(33)
                 entity = int((bits * np.uint64(num_entities)) >> np.uint64(31))
                 if not holds(answers, start, stop, entity):

@@ -13,10 +13,9 @@ import triton.language as tl
 from torch import Tensor
 
 from nscaching.kernels.cache_gpu import hashed, stream_of
+from nscaching.kernels.constants import TRIES
 
 _BLOCK = 128
-#: Draws for a candidate before it is given up; ``sampling/known.py`` has the same.
-_TRIES = 17
 
 
 @triton.jit
@@ -102,7 +101,7 @@ def draw_uniform(
             entities.numel(),
             count,
             num_entities,
-            _TRIES,
+            TRIES,
             known is not None,
             *steps,
             _BLOCK,

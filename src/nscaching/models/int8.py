@@ -13,7 +13,7 @@ from copy import copy
 import torch
 from torch import Tensor
 
-from nscaching.kernels.int8 import LARGEST, TINY
+from nscaching.kernels.constants import LARGEST, TINY
 from nscaching.kernels.registry import register
 from nscaching.models.match import Query, plain_forward
 from nscaching.models.matches import Dot

@@ -286,7 +286,7 @@ def _same_context(context: Tensor) -> list[Tensor]:
 #: Rows of a matrix by their places. The loop of the CPU keeps torch's threads out of a step: they
 #: would wait for more work on the cores that the kernels need.
 take_rows = register(
-    "take_rows", lambda rows, places: rows.index_select(0, places), cpu="query_cpu:take_rows"
+    "take_rows", lambda rows, places: rows.index_select(0, places), cpu="query_cpu"
 )
 
 

@@ -265,64 +265,39 @@ _dot_forward = register(
     lambda query, table, ids, places: plain_forward(
         Dot(), Query(query, places=places).gathered(), table, ids
     ),
-    cpu="dot_cpu:dot_forward",
-    gpu="match_gpu:dot_forward",
+    cpu="dot_cpu",
+    gpu="match_gpu",
 )
-_dot_backward = register(
-    "dot_backward",
-    _plain_dot_backward,
-    cpu="dot_cpu:dot_backward",
-    gpu="match_gpu:dot_backward",
-)
-_dot_query_sums = register("dot_query_sums", _plain_dot_query_sums, cpu="dot_cpu:dot_query_sums")
+_dot_backward = register("dot_backward", _plain_dot_backward, cpu="dot_cpu", gpu="match_gpu")
+_dot_query_sums = register("dot_query_sums", _plain_dot_query_sums, cpu="dot_cpu")
 _dot_backward_summed = register(
-    "dot_backward_summed",
-    _plain_dot_backward_summed,
-    cpu="dot_cpu:dot_backward_summed",
-    gpu="match_gpu:dot_backward_summed",
+    "dot_backward_summed", _plain_dot_backward_summed, cpu="dot_cpu", gpu="match_gpu"
 )
 _distance_forward = register(
-    "distance_forward",
-    _plain_distance_forward,
-    cpu="match_cpu:distance_forward",
-    gpu="match_gpu:distance_forward",
+    "distance_forward", _plain_distance_forward, cpu="match_cpu", gpu="match_gpu"
 )
 _distance_backward = register(
-    "distance_backward",
-    _plain_distance_backward,
-    cpu="match_cpu:distance_backward",
-    gpu="match_gpu:distance_backward",
+    "distance_backward", _plain_distance_backward, cpu="match_cpu", gpu="match_gpu"
 )
 _modulus_forward = register(
     "modulus_forward",
     lambda query, table, ids: plain_forward(Modulus(), Query(query), table, ids),
-    cpu="match_cpu:modulus_forward",
-    gpu="match_gpu:modulus_forward",
+    cpu="match_cpu",
+    gpu="match_gpu",
 )
 _modulus_backward = register(
-    "modulus_backward",
-    _plain_modulus_backward,
-    cpu="match_cpu:modulus_backward",
-    gpu="match_gpu:modulus_backward",
+    "modulus_backward", _plain_modulus_backward, cpu="match_cpu", gpu="match_gpu"
 )
-_sign_sums = register(
-    "sign_sums", _plain_sign_sums, cpu="all_pairs_cpu:sign_sums", gpu="all_pairs_gpu:sign_sums"
-)
+_sign_sums = register("sign_sums", _plain_sign_sums, cpu="all_pairs_cpu", gpu="all_pairs_gpu")
 _direction_sums = register(
-    "direction_sums",
-    _plain_direction_sums,
-    cpu="all_pairs_cpu:direction_sums",
-    gpu="all_pairs_gpu:direction_sums",
+    "direction_sums", _plain_direction_sums, cpu="all_pairs_cpu", gpu="all_pairs_gpu"
 )
 _all_distances = register(
-    "all_distances",
-    _plain_all_distances,
-    cpu="all_pairs_cpu:all_distances",
-    gpu="all_pairs_gpu:all_distances",
+    "all_distances", _plain_all_distances, cpu="all_pairs_cpu", gpu="all_pairs_gpu"
 )
 _all_moduli = register(
     "all_moduli",
     lambda query, views: Match.compare_all(Modulus(), query, views),
-    cpu="all_pairs_cpu:all_moduli",
-    gpu="all_pairs_gpu:all_moduli",
+    cpu="all_pairs_cpu",
+    gpu="all_pairs_gpu",
 )

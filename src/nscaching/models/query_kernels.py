@@ -102,26 +102,14 @@ def _plain_translation_backward(
 
 
 bilinear_forward = register(
-    "bilinear_forward",
-    _plain_bilinear_forward,
-    cpu="query_cpu:bilinear_forward",
-    gpu="query_gpu:bilinear_forward",
+    "bilinear_forward", _plain_bilinear_forward, cpu="query_cpu", gpu="query_gpu"
 )
 bilinear_backward = register(
-    "bilinear_backward",
-    _plain_bilinear_backward,
-    cpu="query_cpu:bilinear_backward",
-    gpu="query_gpu:bilinear_backward",
+    "bilinear_backward", _plain_bilinear_backward, cpu="query_cpu", gpu="query_gpu"
 )
 translation_forward = register(
-    "translation_forward",
-    _plain_translation_forward,
-    cpu="query_cpu:translation_forward",
-    gpu="query_gpu:translation_forward",
+    "translation_forward", _plain_translation_forward, cpu="query_cpu", gpu="query_gpu"
 )
 translation_backward = register(
-    "translation_backward",
-    _plain_translation_backward,
-    cpu="query_cpu:translation_backward",
-    gpu="query_gpu:translation_backward",
+    "translation_backward", _plain_translation_backward, cpu="query_cpu", gpu="query_gpu"
 )

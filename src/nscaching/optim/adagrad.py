@@ -193,11 +193,6 @@ def rounded_at_random(values: Tensor, dtype: torch.dtype, bits: Tensor) -> Tenso
     return ((values.view(torch.int32) + noise) & -0x10000).view(torch.float32).to(dtype)
 
 
-_adagrad_large = register("adagrad_large", _plain_large, gpu="adagrad_gpu:adagrad_large")
-_adagrad_rows = register("adagrad_rows", _plain_rows, cpu="adagrad_cpu:adagrad_rows")
-_adagrad_dense = register(
-    "adagrad_dense",
-    _plain_dense,
-    cpu="adagrad_cpu:adagrad_dense",
-    gpu="adagrad_gpu:adagrad_dense",
-)
+_adagrad_large = register("adagrad_large", _plain_large, gpu="adagrad_gpu")
+_adagrad_rows = register("adagrad_rows", _plain_rows, cpu="adagrad_cpu")
+_adagrad_dense = register("adagrad_dense", _plain_dense, cpu="adagrad_cpu", gpu="adagrad_gpu")

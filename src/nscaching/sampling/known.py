@@ -13,11 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from nscaching.kernels.constants import TRIES
 from nscaching.kernels.hashing import hashed_bits, to_entities
 from nscaching.kernels.registry import register
-
-#: Draws for a candidate before it is given up.
-TRIES = 17
 
 
 class Completions(Protocol):
@@ -89,9 +87,4 @@ def _plain_draw_uniform(
     return found.view(questions, count)
 
 
-draw_uniform = register(
-    "draw_uniform",
-    _plain_draw_uniform,
-    cpu="uniform_cpu:draw_uniform",
-    gpu="uniform_gpu:draw_uniform",
-)
+draw_uniform = register("draw_uniform", _plain_draw_uniform, cpu="uniform_cpu", gpu="uniform_gpu")

@@ -32,11 +32,10 @@ from nscaching.sampling.base import (
     answered,
     even_weights,
 )
-from nscaching.sampling.cache import PADDING, Cache, repeats
+from nscaching.sampling.cache import PADDING, Cache, VarianceCache, repeats
 from nscaching.sampling.int8_update import Int8Update
 from nscaching.sampling.options import CacheOptions, SamplerOptions
 from nscaching.sampling.softmax import log_weights
-from nscaching.sampling.variance import VarianceCache
 
 
 class NSCachingSampler(Sampler):
@@ -334,12 +333,7 @@ def _plain_sample_rows(
     return replaces_head, torch.cat([true, found], dim=1), (found >= 0).float()
 
 
-_sample_rows = register(
-    "sample_rows",
-    _plain_sample_rows,
-    cpu="cache_cpu:sample_rows",
-    gpu="cache_gpu:sample_rows",
-)
+_sample_rows = register("sample_rows", _plain_sample_rows, cpu="cache_cpu", gpu="cache_gpu")
 
 
 def _plain_hardest(
@@ -356,4 +350,4 @@ def _plain_hardest(
     return pool[places].masked_fill(values == -torch.inf, PADDING), values
 
 
-hardest = register("hardest", _plain_hardest, cpu="cache_cpu:hardest")
+hardest = register("hardest", _plain_hardest, cpu="cache_cpu")

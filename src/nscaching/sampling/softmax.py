@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from nscaching.kernels.sigma import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE
+from nscaching.kernels.constants import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE
 
 __all__ = ["LARGEST_SCORE", "draw_at", "keep_without_replacement", "log_weights", "rescale"]
 
