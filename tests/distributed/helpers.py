@@ -95,7 +95,8 @@ def ended(trainer):
         for group, tensors in part.items():
             found |= {f"{number}/{group}/{name}": t for name, t in tensors.items()}
     ranks = trainer.validation.rank(trainer.model, "valid")
-    found["ranks"] = torch.tensor(ranks.overall()["mrr"], dtype=torch.float64)
+    mrr = [ranks.mrr, ranks.without_loops.mrr]
+    found["ranks"] = torch.tensor(mrr, dtype=torch.float64)
     found["loss"] = torch.tensor(trainer.placement.total(trainer.executor.loss()))
     return {name: tensor.clone() for name, tensor in found.items()}
 

@@ -18,17 +18,22 @@ def tied_model(entities, relations, dim=3, seed=0):
     return EmbeddingModel(DistMult(dim), *tables)
 
 
-def competitors(graph, side, h, r, t):
-    """Return the entities that the true one is ranked among, itself left out."""
+def competitors(graph, side, h, r, t, loops=True):
+    """Return the entities that the true one is ranked among, itself left out.
+
+    Without loops so is the anchor, where no training fact of the relation is a loop.
+    """
     triples = (tuple(x) for s in ("train", "valid", "test") for x in graph.split(s).tolist())
     if side is Side.HEAD:
         known = {x[0] for x in triples if x[1:] == (r, t)} | {h}
     else:
         known = {x[2] for x in triples if x[:2] == (h, r)} | {t}
+    if not loops and not any(x[0] == x[2] for x in graph.train.tolist() if x[1] == r):
+        known |= {t if side is Side.HEAD else h}
     return [entity for entity in range(graph.num_entities) if entity not in known]
 
 
-def slow_ranks(model, graph, triples, side, ties):
+def slow_ranks(model, graph, triples, side, ties, loops=True):
     """Rank by Python loops over float64 scores; returns ranks and how many they are among."""
     twin = TwinModel(model)
     ranks, among = [], []
@@ -36,7 +41,7 @@ def slow_ranks(model, graph, triples, side, ties):
         true = twin.score(h, r, t)
         others = [
             twin.score(e, r, t) if side is Side.HEAD else twin.score(h, r, e)
-            for e in competitors(graph, side, h, r, t)
+            for e in competitors(graph, side, h, r, t, loops)
         ]
         better = sum(score > true for score in others)
         equal = sum(score == true for score in others)

@@ -161,7 +161,7 @@ def test_report_goes_to_json_and_back():
 
 
 def test_better_ranks_give_better_metrics(graph):
-    perfect = {side: Ranks(np.ones(7), np.full(7, 20)) for side in Side}
+    perfect = {side: Ranks(np.ones(7), np.full(7, 20), np.ones(7)) for side in Side}
     report = RankingReport.build(graph, graph.test, perfect, split="test", seconds=0.0)
     assert (report.mrr, report.mr, report.amri, report.hits_at_1) == (1, 1, 1, 1)
 
@@ -316,3 +316,17 @@ def test_a_graph_without_overlap_says_nothing():
     assert find_leakage(graph).remark is None
     assert find_leakage(graph_of([(0, 0, 1)], entities=2)).remark is None
     assert find_leakage(random_graph()).leaked == len(slow_leaks(random_graph()))
+
+
+def test_loops_are_remarked_on_where_they_stand_above_the_answers():
+    graph = graph_of([(0, 0, 1), (1, 0, 2), (2, 0, 3)], test=[(3, 0, 0), (1, 0, 3)], entities=4)
+
+    def report(rank, loop_free):
+        ranks = Ranks(np.full(2, rank), np.full(2, 4), np.full(2, loop_free))
+        both = dict.fromkeys(Side, ranks)
+        return RankingReport.build(graph, graph.test, both, split="test", seconds=0)
+
+    assert report(2.0, 2.0).loop_remark is None
+    remark = report(2.0, 1.0).loop_remark
+    assert "MRR is 1.0000 and Hits@1 1.0000" in remark
+    assert report(2.0, 1.0).as_dict()["without_loops"]["mrr"] == 1

@@ -37,6 +37,8 @@ def assert_ranks(model, graph, triples, ties="mean", **options):
         rank, among = slow_ranks(model, graph, triples, side, ties)
         assert ranks[side].rank.tolist() == rank
         assert ranks[side].among.tolist() == among
+        loop_free = slow_ranks(model, graph, triples, side, ties, loops=False)[0]
+        assert ranks[side].without_loops.tolist() == loop_free
 
 
 @pytest.mark.parametrize("name", sorted(set(TWINS) & set(SCORING)))
@@ -196,6 +198,31 @@ def test_a_model_that_diverged_does_not_look_good(name):
     ranks = rank_triples(broken, GRAPH, GRAPH.test, ties="optimistic")
     for side in Side:
         assert ranks[side].rank.tolist() == ranks[side].among.tolist()
+
+
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("name", ["distmult", "transe", "tied"])
+def test_ranks_without_loops_where_training_has_none(name, ties):
+    loops = GRAPH.train[:, 0] == GRAPH.train[:, 2]
+    train = GRAPH.train[~loops | (GRAPH.train[:, 1] == 1)]
+    held_out = {
+        split: GRAPH.split(split)[GRAPH.split(split)[:, 0] != GRAPH.split(split)[:, 2]]
+        for split in ("valid", "test")
+    }
+    graph = graph_of(train, **held_out, **SIZES)
+    assert graph.irreflexive.tolist() == [True, False, True]
+    model = tied_model(18, 3) if name == "tied" else random_model(name, **SIZES)
+    assert_ranks(model, graph, graph.test, ties)
+    ranks = rank_triples(model, graph, graph.test, ties=ties)
+    assert any((ranks[side].without_loops < ranks[side].rank).any() for side in Side)
+
+
+def test_a_loop_that_is_known_or_true_is_not_taken_out_twice():
+    graph = graph_of([(0, 0, 1)], valid=[(2, 0, 2)], test=[(2, 0, 3), (4, 0, 4)], entities=6)
+    scores = [0.0, 1.0, 9.0, 5.0, 8.0, 6.0]
+    ranks = rank_triples(GivenScores(scores), graph, graph.test)[Side.TAIL]
+    assert ranks.rank.tolist() == [3, 2]
+    assert ranks.without_loops.tolist() == [3, 6]  # a true loop ranks last
 
 
 def test_unknown_ties_are_refused():

@@ -60,10 +60,11 @@ def evaluate_command(
     intervals = ", ".join(
         f"{_COLUMNS[key]} {low:.4f} to {high:.4f}" for key, (low, high) in report.intervals.items()
     )
+    remarks = (report.loop_remark, leakage.remark if leakage is not None else None)
     shown: Iterable[Part] = (
         metrics_table(f"{split} of {loaded.graph.name}, {report.seconds:.1f} s", sides),
         f"95 % intervals over facts: {intervals}.",
-        *([leakage.remark] if leakage is not None and leakage.remark else []),
+        *filter(None, remarks),
         metrics_table("\nBy cardinality", values["per_cardinality"]),
         metrics_table("\nBy relation", values["per_relation"]),
     )

@@ -36,12 +36,12 @@ class StrataRanking:
             model.match.forward_all(query, model.entity[shards.rows(number)])
             for number in shards.own
         ]
-        places = self._places[targets]
+        places = self._places[torch.stack([targets, anchors[row]])]
         local = (
             _at(each, row, shards.local(places, number)) for each, number in self._pairs(scores)
         )
-        nothing = torch.zeros(len(targets), device=model.device)
-        true = exchange.gather(sum(local, nothing).unsqueeze(0)).sum(0)
+        nothing = torch.zeros(places.shape, device=model.device)
+        true, loop = exchange.gather(sum(local, nothing).unsqueeze(0)).sum(0)
         known = self._shards.strata.places[entity]
         counts = np.zeros((2, len(targets)), dtype=np.int64)
         for each, number in self._pairs(scores):
@@ -50,12 +50,12 @@ class StrataRanking:
             counts += count_scores(each, row, true, question[here], rows[here])
         summed = exchange.gather(torch.from_numpy(counts).unsqueeze(0).to(model.device)).sum(0)
         better, equal = summed.cpu().numpy()
-        return better, equal, true.isnan().cpu().numpy()
+        return Counts.of(better, equal, true, loop)
 
     def _pairs(self, scores: list[Tensor]) -> zip[tuple[Tensor, int]]:
         return zip(scores, self._shards.own, strict=True)
 
 
 def _at(scores: Tensor, row: Tensor, places: Tensor) -> Tensor:
-    """Return the score at each triple's place, 0 where that is negative. (u, n), (b,), (b,)."""
+    """Return the score at places, 0 where they are negative. (u, n), (b,), (2, b) -> (2, b)."""
     return scores[row, places.clamp_min(0)].masked_fill(places < 0, 0.0)

@@ -18,8 +18,21 @@ from nscaching.kernels.registry import register
 from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import EmbeddingModel, Side
 
-#: Entities above the true one and equal to it, per question, and whether its score is no number.
-Counts = tuple[Longs, Longs, Bools]
+
+class Counts(NamedTuple):
+    """What stands above the true entity of each triple; shape (b,) each."""
+
+    better: Longs  #: entities that score above the true one
+    equal: Longs  #: entities that score the same
+    unknown: Bools  #: whether the score of the true one is no number
+    loop_better: Bools  #: whether the anchor itself scores above the true one
+    loop_equal: Bools  #: whether the anchor itself scores the same
+
+    @classmethod
+    def of(cls, better: Longs, equal: Longs, true: Tensor, loop: Tensor) -> Counts:
+        """Return counts with the scores of the true entities and of the anchors themselves."""
+        told = (each.cpu().numpy() for each in (true.isnan(), loop > true, loop == true))
+        return cls(better, equal, *told)
 
 
 class Asked(NamedTuple):
@@ -77,6 +90,9 @@ class Ranks:
 
     rank: np.ndarray  #: float64 (n,)
     among: np.ndarray  #: int64 (n,) entities left after filtering, the true one included
+    #: float64 (n,) the rank without the anchor itself, where the relation is irreflexive in
+    #: training; a true answer that is the anchor itself ranks last there.
+    without_loops: np.ndarray
 
 
 def known_answers(graph: KnowledgeGraph, others: Integers) -> dict[Side, KnownAnswers]:
@@ -116,20 +132,26 @@ def rank_triples(
     for side in Side:
         # Equal questions come together, and those of one relation, which share a view of entities.
         order = np.lexsort((triples[:, side.other.column], triples[:, 1]))
-        rank = np.empty(len(triples))
+        rank, without_loops = np.empty((2, len(triples)))
         among = np.empty(len(triples), dtype=np.int64)
         for start in range(0, len(triples), chunk):
             part = order[start : start + chunk]
             asked = Asked.of(triples[part], side)
             question, entity = known[side].of(asked.anchors, asked.relations)
-            better, equal, unknown = (count or count_better)(model, side, asked, question, entity)
-            found = better + 1 + TIES[ties] * equal
+            counts = (count or count_better)(model, side, asked, question, entity)
+            found = counts.better + 1 + TIES[ties] * counts.equal
             answers = np.bincount(question, minlength=len(asked.anchors))
             among[part] = graph.num_entities - answers[asked.row] + 1
-            rank[part] = np.where(unknown, among[part], found)
+            rank[part] = np.where(counts.unknown, among[part], found)
+            left_out = graph.irreflexive[asked.relations]
+            true_loop = left_out[asked.row] & (asked.targets == asked.anchors[asked.row])
+            left_out[question[entity == asked.anchors[question]]] = False  # filtered already
+            loop = counts.loop_better + TIES[ties] * counts.loop_equal
+            found = found - left_out[asked.row] * loop
+            without_loops[part] = np.where(true_loop | counts.unknown, among[part], found)
             if progress is not None:
                 progress(len(part))
-        ranks[side] = Ranks(rank, among)
+        ranks[side] = Ranks(rank, among, without_loops)
     return ranks
 
 
@@ -145,8 +167,8 @@ def count_better(
     """Count for each triple, without the entities that are listed with their question."""
     anchors, relations, row, targets = asked.on(model.device)
     scores = model.score_all(side, anchors, relations)
-    true = scores[row, targets]
-    return *count_scores(scores, row, true, question, entity), true.isnan().cpu().numpy()
+    true, loop = scores[row, targets], scores[row, anchors[row]]
+    return Counts.of(*count_scores(scores, row, true, question, entity), true, loop)
 
 
 def count_scores(

@@ -12,7 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nscaching.errors import UserError, nearest_names, plural, shown
-from nscaching.graph.names import SPLITS, Ids, NamedTriples, checked_id, checked_names, encode
+from nscaching.graph.names import (
+    SPLITS,
+    Bools,
+    Ids,
+    NamedTriples,
+    checked_id,
+    checked_names,
+    encode,
+)
 from nscaching.graph.pairs import (
     PairRows,
     RelationStatistics,
@@ -301,6 +309,13 @@ class KnowledgeGraph:
         splits = [self.split(name) for name in SPLITS]
         loops = [triples[triples[:, 0] == triples[:, 2], 1] for triples in splits]
         return frozenset(np.concatenate(loops).tolist())
+
+    @cached_property
+    def irreflexive(self) -> Bools:
+        """Which relations never hold between an entity and itself in training; (relations,)."""
+        marks = np.ones(self.num_relations, dtype=bool)
+        marks[self.train[self.train[:, 0] == self.train[:, 2], 1]] = False
+        return marks
 
     @cached_property
     def fingerprint(self) -> str:
