@@ -13,8 +13,12 @@ from ..conftest import device_of, kernel_forms, seeded
 COUNT, ENTITIES, RELATIONS = 7, 9, 3
 
 
-def model_of(name, dim, reciprocal):
-    scoring = SCORING[name](dim)
+#: Every scoring function, and those that differ where nothing is normalised: (name, normalize).
+FUNCTIONS = [*((name, True) for name in SCORING), ("transe", False), ("quate", False)]
+
+
+def model_of(name, dim, reciprocal, normalize=True):
+    scoring = SCORING[name](dim, normalize=normalize)
     random = seeded(dim)
     entity = torch.randn(ENTITIES, scoring.entity_width, generator=random)
     rows = RELATIONS * (2 if reciprocal else 1)
@@ -57,12 +61,12 @@ def results(model, replaces_head, device="cpu"):
 @pytest.mark.parametrize("both_sides", [False, True])
 @pytest.mark.parametrize("reciprocal", [False, True])
 @pytest.mark.parametrize("dim", [1, 5, 130])
-@pytest.mark.parametrize("name", SCORING)
+@pytest.mark.parametrize(("name", "normalize"), FUNCTIONS)
 @pytest.mark.parametrize("form", kernel_forms())
 def test_queries_and_gradients_are_those_of_autograd_in_double(
-    name, dim, reciprocal, both_sides, form
+    name, normalize, dim, reciprocal, both_sides, form
 ):
-    model = model_of(name, dim, reciprocal)
+    model = model_of(name, dim, reciprocal, normalize)
     replaces_head = torch.tensor([True] * COUNT + [False] * COUNT)
     if not both_sides:
         replaces_head = torch.rand(COUNT, generator=seeded(1)) < 0.5
@@ -74,8 +78,8 @@ def test_queries_and_gradients_are_those_of_autograd_in_double(
 
 
 def test_queries_answer_as_the_scoring_function_says():
-    for name in SCORING:
-        model = in_double(model_of(name, 4, False))
+    for name, normalize in FUNCTIONS:
+        model = in_double(model_of(name, 4, False, normalize))
         heads, relations, tails = batch()
         queries = make_queries(model, heads, relations, tails)
         expected = model.score(heads, relations, tails)
@@ -86,12 +90,12 @@ def test_queries_answer_as_the_scoring_function_says():
 
 def test_which_scoring_functions_have_kernels_for_their_queries():
     with forced("cpu"):
-        fast = {
-            name: type(make_queries(model_of(name, 4, False), *batch())) is not BatchQueries
-            for name in SCORING
+        made = {
+            (name, normalize): type(make_queries(model_of(name, 4, False, normalize), *batch()))
+            for name, normalize in FUNCTIONS
         }
-    slow = {name for name, has_kernel in fast.items() if not has_kernel}
-    assert slow == {"rotate", "quate"}
+    slow = {function for function, kind in made.items() if kind is BatchQueries}
+    assert slow == {("rotate", True), ("quate", True)}
     with forced(PLAIN):
         for name in SCORING:
             assert type(make_queries(model_of(name, 4, False), *batch())) is BatchQueries

@@ -177,6 +177,18 @@ def test_length_of_a_relation_does_not_change_quate():
     torch.testing.assert_close(model.score(h, r, t), before)
 
 
+@pytest.mark.parametrize(("name", "table"), [("transe", "entity"), ("quate", "relation")])
+def test_without_normalising_the_length_counts(name, table):
+    model = model_of(name)
+    model.scoring = type(model.scoring)(model.scoring.dim, normalize=False)
+    h, r, t = random_ids(20)
+    before = model.score(h, r, t)
+    getattr(model, table).mul_(3)
+    assert not torch.allclose(model.score(h, r, t), before)
+    if name == "quate":  # bilinear: three times the relation is three times the score
+        torch.testing.assert_close(model.score(h, r, t), 3 * before)
+
+
 # Gradients of the queries ------------------------------------------------------------------------
 
 

@@ -373,7 +373,9 @@ def test_hostile_names_are_only_text(browser, hostile, hostile_page):
 
 
 @pytest.mark.parametrize("scoring", sorted(SCORING))
-@pytest.mark.parametrize("options", [{"norm": 1}, {"norm": 2}, {"reciprocal": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"norm": 1}, {"norm": 2}, {"reciprocal": True}, {"normalize": False}], ids=str
+)
 def test_the_page_scores_as_the_model_does(browser, tmp_path, scoring, options):
     assert scoring in SCORED_IN_PAGE
     run = train(ring(), scoring=scoring, epochs=3, dim=12, **options)

@@ -90,8 +90,8 @@ def test_a_pool_replaces_candidates_with_other_losses_too_but_not_negatives_of_a
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"normalize": False}, "--no-normalize has no effect with the scoring function simple"),
-        ({"normalize": True, "scoring": "transh"}, "--normalize has no effect with the scoring"),
+        ({"normalize": False}, "--no-normalize has no effect with simple: it is for transe"),
+        ({"normalize": True, "scoring": "transh"}, "--normalize has no effect with transh"),
         (
             {"int8": True, "scoring": "transe"},
             "--int8 has no effect with the scoring",
@@ -115,6 +115,7 @@ def test_options_that_others_switch_off(given, sentence):
     "given",
     [
         {"normalize": False, "scoring": "transe"},
+        {"normalize": False, "scoring": "quate"},
         {"int8": False},
         {"importance": True, "alpha1": 0.5},
         {"rescale": "none", "alpha3": 0.0, "alpha2": 1.0},

@@ -8,8 +8,6 @@ from nscaching.models.base import ScoringFunction
 from nscaching.models.complex import ComplEx
 from nscaching.models.distmult import DistMult
 from nscaching.models.int8 import HalfTable, Int8Table
-from nscaching.models.match import NO_VIEW, UNIT
-from nscaching.models.matches import Distance
 from nscaching.models.model import EmbeddingModel, Side
 from nscaching.models.quate import QuatE
 from nscaching.models.queries import BatchQueries
@@ -37,7 +35,8 @@ class ScoringOptions(Options):
     norm: int = _model(1, "The p of the distance in TransE, TransH and TransD.", low=1, high=2)
     normalize: bool = _model(
         True,
-        "Normalise entity vectors in TransE; turn it off with the softmax loss and with Self-Adv.",
+        "Normalise entity vectors in TransE and relations in QuatE; turn it off in TransE with the "
+        "softmax loss and with Self-Adv, in QuatE where relations should have a length.",
     )
     reciprocal: bool = _model(
         False, "Reciprocal relations: a second row per relation answers the questions for heads."
@@ -45,10 +44,7 @@ class ScoringOptions(Options):
 
     def build_scoring(self) -> ScoringFunction:
         """Return the scoring function these options describe."""
-        scoring = SCORING[self.scoring](self.dim, self.norm)
-        if not self.normalize and scoring.match.view_kind == UNIT:
-            scoring.match = Distance(self.norm, NO_VIEW)
-        return scoring
+        return SCORING[self.scoring](self.dim, self.norm, self.normalize)
 
     def table_shapes(self, num_entities: int, num_relations: int) -> dict[str, tuple[int, int]]:
         """Return the shapes of the tables of a model."""

@@ -36,15 +36,14 @@ class ScoringFunction(ABC):
     #: Parts of a row that make up one number, of whose modulus penalties are: 2 for complex
     #: numbers, 4 for quaternions.
     number_parts: ClassVar[int] = 1
-    #: Whether the length of a relation's numbers has no effect: penalties leave them out.
-    unit_relations: ClassVar[bool] = False
     #: Whether a query is the view of the anchor plus the first ``dim`` numbers of the relation's
     #: row, minus them for heads: kernels then make it.
     is_translation: ClassVar[bool] = False
 
-    def __init__(self, dim: int, norm: int = 1) -> None:
+    def __init__(self, dim: int, norm: int = 1, normalize: bool = True) -> None:
         self.dim = dim
         self.norm = norm
+        self.normalize = normalize
         self.match = self.build_match()
 
     @abstractmethod
@@ -62,6 +61,11 @@ class ScoringFunction(ABC):
     def context(self, r: Tensor) -> Tensor | None:
         """Return what the view of an entity takes from the relation. Shape: (..., relation)."""
         return None
+
+    @property
+    def unit_relations(self) -> bool:
+        """Whether the length of a relation's numbers has no effect: penalties leave them out."""
+        return False
 
     @property
     def entity_width(self) -> int:

@@ -1,4 +1,7 @@
-"""QuatE: ``<h x r / |r|, t>``, the Hamilton product of quaternions with a unit relation."""
+"""QuatE: ``<h x r / |r|, t>``, the Hamilton product of quaternions with a unit relation.
+
+Without ``normalize`` relations keep their length: the score is bilinear, and ComplEx a part of it.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,28 @@ class QuatE(Semantic):
     entity_parts = 4
     relation_parts = 4
     number_parts = 4
-    unit_relations = True
 
     def tail_query(self, h: Tensor, r: Tensor) -> Tensor:
         """Return the head, rotated by the relation."""
-        return _hamilton(h, _unit(r))
+        return _hamilton(h, self._parts(r))
 
     def head_query(self, r: Tensor, t: Tensor) -> Tensor:
         """Return the tail, rotated back: ``<h q, t> = <h, t conj(q)>``."""
-        a, b, c, d = _unit(r)
+        a, b, c, d = self._parts(r)
         return _hamilton(t, (a, -b, -c, -d))
 
+    @property
+    def unit_relations(self) -> bool:
+        """Relations are rotations, unless they keep their length."""
+        return self.normalize
 
-def _unit(r: Tensor) -> tuple[Tensor, ...]:
-    """Return the parts of the normalised quaternions."""
-    parts = r.chunk(4, dim=-1)
-    norm = torch.stack(parts).square().sum(0).clamp_min(1e-24).sqrt()
-    return tuple(part / norm for part in parts)
+    def _parts(self, r: Tensor) -> tuple[Tensor, ...]:
+        """Return the four parts of the relation's quaternions, normalised or not."""
+        parts = r.chunk(4, dim=-1)
+        if not self.normalize:
+            return parts
+        norm = torch.stack(parts).square().sum(0).clamp_min(1e-24).sqrt()
+        return tuple(part / norm for part in parts)
 
 
 def _hamilton(x: Tensor, by: tuple[Tensor, ...]) -> Tensor:

@@ -276,7 +276,7 @@ def bilinear_terms(scoring: ScoringFunction) -> Tensor | None:
     part o of the query; side 0 is that for heads. Found by asking the scoring function with unit
     vectors, and checked with random ones.
     """
-    small = type(scoring)(1, scoring.norm)
+    small = type(scoring)(1, scoring.norm, scoring.normalize)
     parts, relation_parts = scoring.entity_parts, scoring.relation_parts
     anchor = torch.eye(parts, dtype=torch.float64).repeat_interleave(relation_parts, dim=0)
     relation = torch.eye(relation_parts, dtype=torch.float64).repeat(parts, 1)

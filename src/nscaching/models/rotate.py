@@ -19,7 +19,11 @@ class RotatE(ScoringFunction):
     usual_loss = "margin"
     entity_parts = 2
     number_parts = 2
-    unit_relations = True
+
+    @property
+    def unit_relations(self) -> bool:
+        """A phase has no length."""
+        return True
 
     def build_match(self) -> Match:
         """Return the sum of moduli of complex differences."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from nscaching.models.base import ScoringFunction
-from nscaching.models.match import UNIT, Match
+from nscaching.models.match import NO_VIEW, UNIT, Match
 from nscaching.models.matches import Distance
 
 
@@ -22,7 +22,8 @@ class TransE(ScoringFunction):
 
     def build_match(self) -> Match:
         """Return the p-norm of the difference of views."""
-        return Distance(self.norm, self.view)
+        as_it_is = self.view == UNIT and not self.normalize
+        return Distance(self.norm, NO_VIEW if as_it_is else self.view)
 
     def tail_query(self, h: Tensor, r: Tensor) -> Tensor:
         """Return ``view(h) + r``."""

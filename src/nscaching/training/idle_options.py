@@ -40,11 +40,12 @@ def _reasons(config: TrainConfig) -> Iterator[tuple[Collection[str], str]]:
         trains_generator = name == "margin" and config.warm_start(1) is not None
         if loss != needed and not trains_generator:
             yield [name], f"with the {loss} loss"
-    match = scoring(config.dim, config.norm).match
+    function = scoring(config.dim, config.norm)
+    match = function.match
     if not isinstance(match, Distance):
         yield ["norm"], f"with the scoring function {config.scoring}"
-    if match.view_kind != UNIT:
-        yield ["normalize"], f"with the scoring function {config.scoring}: it is for transe"
+    if match.view_kind != UNIT and config.scoring != "quate":
+        yield ["normalize"], f"with {config.scoring}: it is for transe and quate"
     of_others = {name for each in SAMPLERS.values() for name in each.own_options}
     yield of_others - sampler.own_options, f"with the sampler {config.sampler}"
     yield from _reasons_of_candidates(config, loss, isinstance(match, Dot))

@@ -7,7 +7,7 @@ from pykeen.datasets import Nations
 from pykeen.triples import CoreTriplesFactory
 
 from nscaching import KnowledgeGraph, Run, TrainConfig, UserError
-from nscaching.models import Side
+from nscaching.models import EmbeddingModel, Side
 
 from ...conftest import random_graph, random_model
 from ...training.helpers import ring
@@ -57,6 +57,18 @@ def test_scores_of_a_converted_run_are_equal(scoring, norm):
     again = model.entity_representations[0](None).detach().clone()
     model.post_parameter_update()  # constraints of the model must not move what was converted
     assert torch.allclose(model.entity_representations[0](None), again, atol=1e-6)
+
+
+@torch.no_grad()
+def test_transe_whose_entities_are_not_normalised_keeps_their_lengths():
+    graph, normalised = random_graph(), random_model("transe")
+    config = TrainConfig(scoring="transe", dim=5, normalize=False)
+    tables = (normalised.entity, normalised.relation)
+    run = Run(config, graph, EmbeddingModel(config.build_scoring(), *tables))
+    model = run.to_pykeen()
+    model.post_parameter_update()
+    theirs = model.predict_hrt(torch.from_numpy(graph.train).long()).squeeze(1).numpy()
+    assert np.abs(theirs - run.score(graph.train)).max() < 1e-5
 
 
 @pytest.mark.parametrize("scoring", ["rotate", "transd"])

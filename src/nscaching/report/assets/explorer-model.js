@@ -13,7 +13,8 @@ const asShorts = (text) => new Uint16Array(bytes(text).buffer);
 
 class Model {
   constructor(packed) {
-    Object.assign(this, { scoring: packed.scoring, dim: packed.dim, norm: packed.norm, reciprocal: packed.reciprocal });
+    Object.assign(this, { scoring: packed.scoring, dim: packed.dim, norm: packed.norm });
+    Object.assign(this, { normalize: packed.normalize, reciprocal: packed.reciprocal });
     this.values = asBytes(packed.values);
     this.scale = asFloats(packed.scale);
     this.relations = asFloats(packed.relation);
@@ -47,7 +48,7 @@ class Model {
       case "simple":
         return this.dots(tail ? swapped(e.map((x, k) => x * r[k])) : swapped(e).map((x, k) => x * r[k]));
       case "quate":
-        return this.dots(hamilton(e, unitQuaternions(r), !tail));
+        return this.dots(hamilton(e, this.normalize ? unitQuaternions(r) : r, !tail));
       case "rotate":
         return this.moduli(complexProduct(e, rotation(r), !tail));
       default:
@@ -104,7 +105,7 @@ class Model {
       const length = Math.max(Math.hypot(...x), 1e-12);
       return x.map((value) => value / length);
     };
-    if (scoring === "transe") return (row) => unit(row.subarray(0, dim));
+    if (scoring === "transe") return this.normalize ? unit : (row) => row;
     const w = r.subarray(dim, 2 * dim),
       normal = scoring === "transh" ? unit(w) : w;
     return (row) => {
@@ -152,7 +153,7 @@ function complexProduct(a, b, conjugate) {
   return made;
 }
 
-// Quaternions as [a, b, c, d], the four parts side by side; a relation is normalised first.
+// Quaternions as [a, b, c, d], the four parts side by side, normalised.
 function unitQuaternions(r) {
   const dim = r.length / 4;
   return r.map((x, k) => x / Math.max(Math.hypot(...[0, 1, 2, 3].map((part) => r[part * dim + (k % dim)])), 1e-12));
