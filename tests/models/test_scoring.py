@@ -52,8 +52,9 @@ def twin_candidates(model, side, anchor, relation, candidates):
     return TwinModel(model).scores(h, relation, t, side)
 
 
-def assert_close(ours, theirs):
-    np.testing.assert_allclose(ours.cpu().numpy(), np.asarray(theirs), rtol=1e-5, atol=1e-5)
+def assert_close(ours, theirs, tolerance=1e-5):
+    given = {"rtol": tolerance, "atol": tolerance}
+    np.testing.assert_allclose(ours.cpu().numpy(), np.asarray(theirs), **given)
 
 
 def everyone(count):
@@ -89,7 +90,8 @@ def test_candidates_all_entities_and_pools_are_scored_as_the_table_says(
     found = model.score_candidates(side, anchor, r, own.to(device))
     assert_close(found, np.take_along_axis(expected, own.numpy(), axis=1))
     pooled = model.score_pool(model.query(side, anchor, r), pool.to(device))
-    assert_close(pooled, expected[:, pool.numpy()])
+    rounded = 2e-2 if pooled.is_cuda else 1e-5  # TF32: factors of three digits
+    assert_close(pooled, expected[:, pool.numpy()], rounded)
 
 
 @each_function

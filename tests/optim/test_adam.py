@@ -10,7 +10,6 @@ from nscaching.optim import Adam, RowGradients
 from ..conftest import device_of, seeded
 from .helpers import ROWS, WIDTH, TorchTwin, step, steps_of, table_of
 
-every_form = pytest.mark.usefixtures("form")
 each_decay = pytest.mark.parametrize("decay", [0.0, 0.1])
 
 
@@ -139,9 +138,8 @@ def test_rows_without_a_gradient_for_long_move_as_torchs(kind):
             theirs.assert_same(table, 2e-5)
 
 
-@every_form
-def test_a_step_leaves_no_gradient_to_the_next():
-    ours = Adam({"x": table_of()}, 0.01, 0.0)
+def test_a_step_leaves_no_gradient_to_the_next(form):
+    ours = Adam({"x": table_of().to(device_of(form))}, 0.01, 0.0)
     for ids, rows in steps_of(2):
         step(ours, ids, rows)
         if not ours._torch:

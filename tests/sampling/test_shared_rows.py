@@ -85,7 +85,7 @@ def test_a_shared_row_holds_no_known_positive_of_its_pairs():
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"alpha1": 1.0, "alpha2": 1.0}, {"loss": "softmax"}])
 def test_a_run_trains_resumes_and_evaluates_with_shared_rows(tmp_path, options):
-    given = {**SMALL, "dim": 8, "progress": "none", "recipe": "paper", **options}
+    given = {**SMALL, "dim": 8, "progress": "none", "recipe": "paper", "device": "cpu", **options}
     run = ns.train(GRAPH, out=tmp_path / "whole", epochs=2, **given)
     assert all(np.isfinite(run.embeddings()).ravel())
     ns.train(GRAPH, out=tmp_path / "parts", epochs=1, **given)

@@ -5,6 +5,7 @@ import torch
 from nscaching.kernels.registry import forced
 from tests.conftest import (
     assert_follows,
+    device_of,
     graph_of,
     kernel_forms,
     on_both_paths,
@@ -51,6 +52,8 @@ def test_a_pair_that_all_entities_answer_has_none():
 def test_both_paths_draw_the_same():
     found = []
     for kind in kernel_forms():
+        if device_of(kind) != "cpu":
+            continue  # a generator of a GPU draws another seed
         with forced(kind):
             found.append([drawn(swap, copies=40) for swap in (False, True)])
     for other in found[1:]:

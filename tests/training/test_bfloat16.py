@@ -11,7 +11,7 @@ from nscaching.models import SCORING, Side
 from nscaching.training import Progress, TrainConfig, Trainer, memory
 from nscaching.training.memory import plan_memory
 
-from ..conftest import HAVE_GPU_FORMS, random_graph
+from ..conftest import HAVE_GPU_FORMS, device_of, random_graph
 from .helpers import SOFTMAX_STATE, bits, go_on, kept_bits, ring, train
 
 COMPACT = {"table": "bfloat16", "optimizer": "adagrad", "lr": 0.1, "device": "cpu"}
@@ -69,15 +69,16 @@ def test_scores_and_queries_are_those_of_the_same_numbers_in_float64(name):
 )
 def test_a_step_with_the_kernels_of_a_gpu_is_that_of_plain_torch(name, sampler):
     tables = {}
+    given = {"scoring": name, "sampler": sampler, "loss": "logistic", "n3": 0.1, "seed": 3}
     for form in (PLAIN, GPU):
         with forced(form):
-            trainer = trainer_of(scoring=name, sampler=sampler, loss="logistic", n3=0.1, seed=3)
+            trainer = trainer_of(**given, device=device_of(GPU))
             trainer.sampler.prepare(trainer.model, trainer.generator)
-            order = torch.arange(len(GRAPH.train))
+            order = torch.arange(len(GRAPH.train), device=trainer.device)
             trainer.executor.begin_epoch(order, 0)
             trainer.executor.step()
             tables[form] = torch.cat([trainer.model.entity, trainer.optimizer.square["entity"]])
-    one, two = (table.double() for table in tables.values())
+    one, two = (table.cpu().double() for table in tables.values())
     assert (one != two).double().mean() < 0.02  # sums in another order, at the edge of a rounding
     torch.testing.assert_close(one, two, rtol=0.02, atol=0.02)
 

@@ -97,14 +97,31 @@ def graph_with_pairs(relations):
     return graph_of([(h, (h + r) % 2, t) for h, t in pairs for r in range(relations)])
 
 
-def test_relations_are_predicted_where_a_pair_has_one_and_the_score_is_bilinear():
-    given = {"recipe": "all-entities", "device": "cpu"}
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_relations_are_predicted_where_a_pair_has_one_and_the_score_is_bilinear(
+    monkeypatch, device
+):
+    monkeypatch.setattr(recipes, "pick_device", lambda name: torch.device(name))
+    given = {"recipe": "all-entities", "device": device}
     weight = "relation_prediction"
     assert recipes.with_recipe(given, graph_with_pairs(1))[0][weight] > 0
     assert weight not in recipes.with_recipe(given, graph_with_pairs(2))[0]
     assert weight not in recipes.with_recipe({**given, "scoring": "rotate"}, graph_with_pairs(1))[0]
     for other in ({"recipe": "cached"}, {"sampler": "bernoulli", "loss": "logistic"}):
         assert weight not in recipes.with_recipe({**given, **other}, graph_with_pairs(1))[0]
+
+
+def test_quate_keeps_the_length_of_its_relations_unless_it_is_asked_for():
+    given = {"recipe": "all-entities", "scoring": "quate", "device": "cpu"}
+    free = recipes.with_recipe(given, graph_with_pairs(1))[0]
+    assert free["normalize"] is False
+    assert free["relation_prediction"] > 0
+    unit = recipes.with_recipe({**given, "normalize": True}, graph_with_pairs(1))[0]
+    assert unit["normalize"] is True
+    assert "relation_prediction" not in unit
+    assert (
+        "normalize" not in recipes.with_recipe({**given, "scoring": "complex"}, random_graph())[0]
+    )
 
 
 @pytest.mark.parametrize("relations", [1, 4])

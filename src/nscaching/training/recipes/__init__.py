@@ -50,8 +50,8 @@ _DENSE_PENALTY, _WIDE_PENALTY, _WIDE = 0.025, 0.035, 256
 _WITH_CACHE, _CACHED_WORK, _DISTANCES = (512, 256, 128), 3e9, 128
 #: Steps that a run takes at least, where epochs are short; on graphs of few facts, more.
 _STEPS, _MORE_STEPS, _SMALL = 4000, 10_000, 20_000
-#: Weight of predicting relations where a processor scores all entities, and facts per pair of
-#: entities up to which it does: where pairs have several, there is no single one to predict.
+#: Weight of predicting relations where all entities are scored, and facts per pair of entities up
+#: to which that is done: where pairs have several, there is no single one to predict.
 _RELATION_PREDICTION, _FACTS_PER_PAIR = 0.2, 1.25
 #: Relations per entity up to which that costs little beside scoring entities, and facts up to which
 #: pairs are counted.
@@ -150,8 +150,8 @@ def _fitted(
         fitted |= {"cache_size": min(size, max(1, entities // 4)), "pool": min(pool, entities)}
         if not on_gpu:
             fitted["dim"] = _dim_with_cache({**options, **fitted, **given}, triples)
-    elif not on_gpu:
-        fitted |= _of_all_entities({**options, **fitted, **given}, graph)
+    else:
+        fitted |= _of_all_entities({**options, **fitted, **given}, graph, on_gpu)
     wide = on_gpu or (options["sampler"] == "nscaching" and {**fitted, **given}["dim"] >= _WIDE)
     return {**fitted, "n3": _penalty(triples / max(1, entities), wide)}
 
@@ -164,13 +164,21 @@ def _dim_with_cache(method: Mapping[str, Any], triples: int) -> int:
     return next((dim for dim in _WITH_CACHE if dim <= most), _DIM["cpu"])
 
 
-def _of_all_entities(method: Mapping[str, Any], graph: KnowledgeGraph) -> dict[str, Any]:
-    """Return what a processor affords where all entities are scored by a matrix product."""
-    scoring = SCORING[method["scoring"]](1)
-    if method["sampler"] != "all" or not isinstance(scoring.match, Dot):
+def _of_all_entities(
+    method: Mapping[str, Any], graph: KnowledgeGraph, on_gpu: bool
+) -> dict[str, Any]:
+    """Return what is affordable where all entities are scored by a matrix product."""
+    function = SCORING[method["scoring"]]
+    free = function(1, normalize=False)
+    if method["sampler"] != "all" or not isinstance(free.match, Dot):
         return {}
-    work = method["epochs"] * _epoch_work(graph, 1)
-    found: dict[str, Any] = {"dim": next((d for d in _WIDER if d * work <= _RUN_WORK), _DIM["cpu"])}
+    found: dict[str, Any] = {}
+    if function(1).unit_relations and not free.unit_relations:
+        found["normalize"] = False  # QuatE: relations with a length rank better
+    if not on_gpu:
+        work = method["epochs"] * _epoch_work(graph, 1)
+        found["dim"] = next((d for d in _WIDER if d * work <= _RUN_WORK), _DIM["cpu"])
+    scoring = function(1, normalize={**found, **method}.get("normalize", True))
     few = 1 < graph.num_relations <= _RELATIONS_PER_ENTITY * graph.num_entities
     if scoring.terms is not None and few and _has_single_relations(graph):
         found["relation_prediction"] = _RELATION_PREDICTION
