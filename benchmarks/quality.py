@@ -1,7 +1,7 @@
 """MRR by options, on any graphs: how recipes were chosen on valid, and what they reach on test.
 
     python benchmarks/quality.py --graphs world --set n3=0.05,0.1 --seeds 0 1 --out FILE
-    python benchmarks/quality.py --runs benchmarks/quality-h200.yaml --only valid --out FILE
+    python benchmarks/quality.py --runs benchmarks/quality.yaml --only valid --out FILE
 
 ``--set`` trains every combination of the values given. ``--runs`` is a list of runs with a name, a
 graph, seeds, options, and whether the test split is ranked: that happens only where settings were
@@ -15,6 +15,7 @@ import argparse
 import itertools
 import json
 import multiprocessing
+import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -42,7 +43,8 @@ def trained(run: Run, threads: int, until: float) -> Run | None:
         torch.set_num_threads(threads)
     start = time.perf_counter()
     given = {"seed": run["seed"], "progress": Progress("none"), **run["options"]}
-    trainer = make_trainer(ns.load_graph(run["graph"]), out=None, **given)
+    graph = ns.load_graph(os.path.expandvars(run["graph"]))
+    trainer = make_trainer(graph, out=None, **given)
     trainer.run(resume=False)
     counters, config = trainer.counters, trainer.config
     best = counters.best_valid or {}
