@@ -2,12 +2,17 @@
 
     python benchmarks/large/end_to_end.py --entities 100000 --facts 1000000 --work W --out W/lines
 
+The options of the graph are those of ``generate.py``; ``--sharing`` instead of ``--relations``
+makes graphs of several sizes equally hard, save that the true entity has more others beside it.
+
 Each stage is a process of its own and appends a line of JSON: its seconds, processor seconds and
 peak memory, on a GPU also the most that was allocated there beside the plan of ``--dry-run``, and
-the tail MRR beside the best that is possible on this graph. ``--stages`` runs some of them, so that
-the first two, which need no GPU, can go before. ``--options`` is a JSON object of options of
-``nscaching train``. A stage that fails, or takes more than ``--limit`` seconds, leaves a line with
-what it had told so far; the stages after it are tried all the same.
+the tail MRR beside the best that is possible on this graph. ``--stages`` runs some of them, on what
+earlier ones left in ``--work``, so that the first two, which need no GPU, can go before.
+``--options`` is a JSON object of options of ``nscaching train``; with ``valid_every`` the line of
+training has the MRR on valid, of both sides, by epoch. A stage that fails, or takes more than
+``--limit`` seconds, leaves a line with what it had told so far; the stages after it are tried all
+the same.
 """
 
 from __future__ import annotations
@@ -18,10 +23,11 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from generate import Generated, best_filtered, write_parts
+from generate import add_options, best_filtered, generated, write_parts
 from ingest import watched
 
 STAGES = ("generate", "ingest", "plan", "train", "evaluate", "predict")
@@ -45,7 +51,7 @@ QUESTIONS = 50
 
 
 def generate(given: argparse.Namespace) -> dict[str, Any]:
-    made = Generated(given.facts, given.entities)
+    made = generated(given)
     write_parts(made, given.work / "facts", given.threads)
     written = sum(file.stat().st_size for file in (given.work / "facts").iterdir())
     return {"bytes": written, "best_mrr": made.best_mrr}
@@ -107,7 +113,10 @@ def train(given: argparse.Namespace) -> dict[str, Any]:
     trainer.run(resume=False)
     files = sum(file.stat().st_size for file in (given.work / "run").rglob("*") if file.is_file())
     after = time.perf_counter() - trained[-1]
-    return {**figures(), "after_last_epoch_seconds": after, "run_bytes": files}
+    lines = map(json.loads, (given.work / "run" / "metrics.jsonl").read_text().splitlines())
+    valid = {line["epoch"]: line["mrr"] for line in lines if line["event"] == "evaluation"}
+    told = {"after_last_epoch_seconds": after, "run_bytes": files, "valid_mrr": valid}
+    return {**figures(), **told}
 
 
 def evaluate(given: argparse.Namespace) -> dict[str, Any]:
@@ -122,7 +131,7 @@ def evaluate(given: argparse.Namespace) -> dict[str, Any]:
     told = {"load_seconds": loaded - begin, "rank_seconds": end - loaded, "mrr": sides}
     told |= {"ranked": 2 * len(run.graph.test), **_on_device(given)}
     _tell(given, told)
-    best = best_filtered(Generated(given.facts, given.entities), given.work / "store")
+    best = best_filtered(generated(given), given.work / "store")
     return {**told, "tail_mrr_of_best": sides["tail"] / best, "best_filtered_tail_mrr": best}
 
 
@@ -170,8 +179,7 @@ def _on_device(given: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--facts", type=int, default=1_000_000)
-    parser.add_argument("--entities", type=int, default=100_000)
+    add_options(parser, 1_000_000, 100_000)
     parser.add_argument("--held-out", type=int, default=5000, help="facts of valid, and of test")
     parser.add_argument("--work", type=Path, required=True, help="folder for all files, kept")
     parser.add_argument("--out", type=Path, required=True, help="file of JSON lines")
@@ -199,7 +207,7 @@ def main() -> None:
         code, seconds = watched([sys.executable, *sys.argv, "--child", stage], given.limit)
         file = given.work / "told.json"
         told = json.loads(file.read_text()) if file.exists() else {}
-        line = {"stage": stage, "facts": given.facts, "entities": given.entities, **seconds, **told}
+        line = {"stage": stage, **asdict(generated(given)), **seconds, **told}
         if code:
             line, failed = {**line, "failed": code}, True
         with given.out.open("a") as file:

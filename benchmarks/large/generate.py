@@ -12,6 +12,10 @@ test triples of a store by their ``k``.
 
     python benchmarks/large/generate.py graph.parquet --facts 10000000 --entities 2000000
     python benchmarks/large/generate.py graphs/ingested --best --entities 2000000
+
+How hard a graph is does not depend on its size as long as facts per entity, ``angles``,
+``per_cluster`` and ``sharing`` stay: so many clusters have a relation in common. Without
+``sharing`` there are ``relations`` of them, shared by the more clusters the larger the graph.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +58,10 @@ class Generated:
     def clusters(self) -> int:
         """Permuted by every relation."""
         return max(1, self.entities // self.angles)
+
+    def shared_by(self, clusters: int) -> Generated:
+        """Return it with as many relations as each being of so many clusters takes."""
+        return replace(self, relations=max(1, self.clusters * self.per_cluster // clusters))
 
     @property
     def used(self) -> int:
@@ -185,23 +193,36 @@ def _numbers(stored: Any) -> np.ndarray:
     return digits @ 10 ** np.arange(digits.shape[1])[::-1]
 
 
+def add_options(parser: argparse.ArgumentParser, facts: int, entities: int) -> None:
+    """Add the options of a graph, which ``generated`` reads."""
+    parser.add_argument("--facts", type=int, default=facts)
+    parser.add_argument("--entities", type=int, default=entities)
+    number = parser.add_mutually_exclusive_group()
+    number.add_argument("--relations", type=int, default=Generated.relations)
+    number.add_argument("--sharing", type=int, help="clusters per relation, for --relations")
+    parser.add_argument("--per-cluster", type=int, default=Generated.per_cluster)
+    parser.add_argument("--angles", type=int, default=Generated.angles)
+    parser.add_argument("--spread", type=float, default=Generated.spread)
+    parser.add_argument("--seed", type=int, default=Generated.seed)
+
+
+def generated(given: argparse.Namespace) -> Generated:
+    """Return the graph that was asked for."""
+    told = {field.name: getattr(given, field.name, field.default) for field in fields(Generated)}
+    made = Generated(**told)
+    return made.shared_by(given.sharing) if given.sharing else made
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help=".parquet, .tsv or .csv; or with --best a graph")
-    parser.add_argument("--facts", type=int, default=10_000_000)
-    parser.add_argument("--entities", type=int, default=2_000_000)
-    parser.add_argument("--relations", type=int, default=1000)
-    parser.add_argument("--per-cluster", type=int, default=10)
-    parser.add_argument("--angles", type=int, default=1000)
-    parser.add_argument("--spread", type=float, default=4.0)
-    parser.add_argument("--seed", type=int, default=0)
+    add_options(parser, 10_000_000, 2_000_000)
     parser.add_argument(
         "--best", action="store_true", help="OUT is an ingested graph: print its best MRR"
     )
-    given = vars(parser.parse_args())
-    out, best = given.pop("out"), given.pop("best")
-    made = Generated(**given)
-    if best:
+    given = parser.parse_args()
+    out, made = given.out, generated(given)
+    if given.best:
         filtered = {split: best_filtered(made, out, split) for split in ("valid", "test")}
         print(json.dumps({"best_mrr": made.best_mrr, "best_filtered_tail_mrr": filtered}))
         return
