@@ -250,7 +250,8 @@ class CompareSweep(Sweep[Entry]):
         self._took.setdefault(entry.variant.label, result.seconds)
         return asdict(result)
 
-    def _train(self, entry: Entry) -> Record:
+    def run(self, entry: Entry) -> Record:
+        """Train a run, or resume it."""
         started = time.monotonic()
         how: dict[str, Any] = {"resume": self.resume, "overwrite": self.overwrite}
         folder = self._folder(entry.identity)

@@ -12,7 +12,7 @@ import pytest
 import nscaching as ns
 from nscaching import UserError
 from nscaching.experiments.tune import group
-from nscaching.experiments.tune.search import TrialPlace, Work, train_trial
+from nscaching.experiments.tune.search import TrialPlace, Work
 from nscaching.experiments.tune.trials import Proposal, SearchFolder
 from nscaching.training import RunFolder
 
@@ -30,7 +30,7 @@ def alone(graph, tmp_path_factory):
 
 @pytest.fixture
 def place(alone):
-    return TrialPlace(str(alone.folder.path), alone.objective, threads=1, processes=2)
+    return TrialPlace(str(alone.folder.path), alone.objective, processes=2)
 
 
 @pytest.mark.slow
@@ -51,16 +51,16 @@ def test_two_processes_train_the_trials_of_one(alone, graph, tmp_path):
 def test_a_trial_is_resumed_by_a_group(alone, place):
     number = alone.best.number
     work = Work(Proposal(number, {}, epochs=5), alone.best.config)
-    result = train_trial(place, work)
+    result = place.train(work)
     assert (result.epochs, result.anew, result.error) == (5, False, None)
 
 
 @pytest.mark.slow
 def test_what_fails_in_a_group_is_a_failed_trial(alone, place):
-    failed = train_trial(place, Work(Proposal(7, {}, epochs=2), {"lr": 1e30}))
+    failed = place.train(Work(Proposal(7, {}, epochs=2), {"lr": 1e30}))
     assert failed.status == "failed"
     assert "lr" in failed.error
-    wrong = train_trial(place, Work(Proposal(8, {}, epochs=2), {"lr": -1.0}))
+    wrong = place.train(Work(Proposal(8, {}, epochs=2), {"lr": -1.0}))
     assert wrong.fatal
     assert "lr" in wrong.error
 

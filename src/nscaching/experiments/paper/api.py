@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import statistics
 import time
@@ -51,8 +50,8 @@ from nscaching.experiments.paper.tries import (
     tried,
     try_row,
 )
-from nscaching.experiments.runner import DONE, Sweep, attempt, run_all
-from nscaching.experiments.workers import processes, share_of_machine
+from nscaching.experiments.runner import DONE, Sweep, run_all
+from nscaching.experiments.workers import processes
 from nscaching.training import Progress
 from nscaching.training.benchmarking import describe_machine
 from nscaching.training.devices import pick_device
@@ -142,13 +141,10 @@ def reproduce(
     _announce(made, shown)
     with _locked(request.out):
         results = Results(request.out)  # another command may have added to them
-        place = CellPlace(request, hardware, shown.style)
-        if request.workers > 1:
-            share = max(1, (os.cpu_count() or 1) // request.workers)
-            place = replace(place, style="none", threads=share)
+        place = CellPlace(request, hardware, shown.style if request.workers == 1 else "none")
         sweep = CellSweep(name, planned, place, results, shown)
-        with processes(place, request.workers) as executor:
-            run_all(sweep, executor)
+        with processes(place.make, request.workers) as crew:
+            run_all(sweep, crew)
         rows = sweep.rows()
         pictures = tuple(draw(wanted, cells, rows, made.out))
     made = replace(made, rows=rows, file=sweep.file, pictures=pictures, seconds=sweep.seconds())
@@ -190,24 +186,12 @@ class CellPlace:
     request: Request
     hardware: dict[str, Any]
     style: str  #: how progress is shown
-    threads: int = 0
-    own_stream: bool = False
-
-    def run(self, planned: Planned) -> Row:
-        """Make a row on a worker; whatever goes wrong is the row, but for a disk that is full."""
-        with share_of_machine(self):
-            return attempt(lambda: self.make(planned), lambda reason: self.lost(planned, reason))
-
-    def lost(self, planned: Planned, error: str) -> Row:
-        """Return the row of a failure."""
-        missing = planned.state == MISSING
-        return self._blank(planned) | {"error": error, "missing": missing}
 
     def make(self, planned: Planned) -> Row:
         """Make a row."""
         started = time.monotonic()
         found = self._found(planned)
-        return self._blank(planned) | found | {"wall": time.monotonic() - started}
+        return self.blank(planned) | found | {"wall": time.monotonic() - started}
 
     def _found(self, planned: Planned) -> Row:
         cell, settings, sources = planned.cell, planned.settings, _sources(self.request.on)
@@ -239,7 +223,8 @@ class CellPlace:
             kept["ranks"] = None if smoke else rank_file(self.request.out, cell)
         return best | train_row(cell, settings, graph, folder, progress, **kept)
 
-    def _blank(self, planned: Planned) -> Row:
+    def blank(self, planned: Planned) -> Row:
+        """Return what a row has of a cell whatever comes of it."""
         row = blank_row(planned.cell, planned.settings)
         row |= {"on": self.request.on, "budget": self.request.budget, "missing": False}
         row |= {"expected_seconds": planned.model_seconds, "workers": self.request.workers}
@@ -331,11 +316,13 @@ class CellSweep(Sweep[Planned]):
         ]
         return max(1.0, statistics.median(took)) if took else 1.0
 
-    def _train(self, planned: Planned) -> Row:
+    def run(self, planned: Planned) -> Row:
+        """Make a row."""
         return self.place.make(planned)
 
     def _failed(self, planned: Planned, reason: str) -> Row:
-        return self.place.lost(planned, reason)
+        missing = planned.state == MISSING
+        return self.place.blank(planned) | {"error": reason, "missing": missing}
 
     def _seconds(self, planned: Planned) -> float | None:
         if not planned.seconds:

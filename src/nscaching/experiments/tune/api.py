@@ -122,8 +122,8 @@ def tune(
         if resume:
             search.resume()
         device = search.objective.device(search.base)  # type: ignore[arg-type]
-        with crew.executor(search.place, device) as executor, search.showing():
-            run_all(search, executor)
+        with crew.crew(search.place.train, device) as at_work, search.showing():
+            run_all(search, at_work)
         search.end()
         return _result(search, settings, time.monotonic() - started)
 

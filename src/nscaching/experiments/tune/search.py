@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from nscaching.experiments.tune.trials import (
     Trial,
     TrialResult,
 )
-from nscaching.experiments.workers import share_of_machine
+from nscaching.experiments.workers import Share, share_of_machine
 from nscaching.training import Progress
 from nscaching.training.progress import duration
 
@@ -50,49 +50,32 @@ class Work:
 
 @dataclass(frozen=True)
 class TrialPlace:
-    """Where trials are kept, and how a worker trains them; small, so that it travels."""
+    """Where trials are kept, and who trains one; small, so that it travels to workers."""
 
     folder: str  #: of the search
     objective: Objective
-    threads: int = 0  #: CPU threads a trial may use; 0 is what torch was given
-    own_stream: bool = False  #: several trials share the GPU from one process
     processes: int = 1  #: of this machine that train a trial together
 
-    def run(self, work: Work) -> TrialResult:
-        """Train a trial."""
-        return train_trial(self, work)
+    def train(self, work: Work) -> TrialResult:
+        """Train a trial up to some epochs, or resume it.
 
-    def train(
-        self, base: Path, out: Path, options: Mapping[str, Any], seconds: float | None
-    ) -> TrialResult:
-        """Train a trial here, or in a group of processes."""
-        if self.processes == 1:
-            return self.objective.train(base, out, options, seconds)
-        return train_in_group(self.processes, self.threads, base, out, options, seconds)
-
-    def lost(self, work: Work, error: str) -> TrialResult:
-        """Return the result of a trial whose worker died."""
-        return TrialResult(FAILED, error=error)
-
-
-def train_trial(place: TrialPlace, work: Work) -> TrialResult:
-    """Train a trial up to some epochs, or resume it.
-
-    A run that diverges or does not fit into memory is a failed trial; a user's mistake would spoil
-    every trial, and ends the search.
-    """
-    started = time.monotonic()
-    folder = SearchFolder(place.folder)
-    out = folder.trial(work.proposal.trial)
-    options = {**work.options, "epochs": work.proposal.epochs}
-    try:
-        with share_of_machine(place):
-            result = place.train(folder.base, out, options, work.seconds)
-    except Exception as error:
-        fatal = isinstance(error, UserError)
-        result = TrialResult(FAILED, error=failure(error), fatal=fatal)
-    epochs = result.epochs or place.objective.epochs_done(out)
-    return replace(result, epochs=epochs, seconds=time.monotonic() - started)
+        A run that diverges or does not fit into memory is a failed trial; a user's mistake would
+        spoil every trial, and ends the search.
+        """
+        started = time.monotonic()
+        folder = SearchFolder(self.folder)
+        out = folder.trial(work.proposal.trial)
+        how = folder.base, out, {**work.options, "epochs": work.proposal.epochs}, work.seconds
+        try:
+            if self.processes == 1:
+                result = self.objective.train(*how)
+            else:
+                result = train_in_group(self.processes, *how)
+        except Exception as error:
+            fatal = isinstance(error, UserError)
+            result = TrialResult(FAILED, error=failure(error), fatal=fatal)
+        epochs = result.epochs or self.objective.epochs_done(out)
+        return replace(result, epochs=epochs, seconds=time.monotonic() - started)
 
 
 class Search(Experiment[Work, TrialResult]):
@@ -165,7 +148,7 @@ class Search(Experiment[Work, TrialResult]):
     # What the engine asks -------------------------------------------------------------------------
 
     @property
-    def finished(self) -> int:
+    def finished(self) -> int:  # type: ignore[override]
         """Trials with a result."""
         return sum(trial.status != RUNNING for trial in self.trials.values())
 
@@ -190,7 +173,12 @@ class Search(Experiment[Work, TrialResult]):
 
     def run(self, work: Work) -> TrialResult:
         """Train a trial in this process."""
-        return train_trial(self.place, work)
+        with share_of_machine(Share()):
+            return self.place.train(work)
+
+    def failed(self, work: Work, reason: str) -> TrialResult:
+        """Return the result of a trial whose worker died."""
+        return TrialResult(FAILED, error=reason)
 
     def take_in(self, work: Work, result: TrialResult) -> None:
         """Write a result down, tell the optimiser, keep ``best.yaml`` up to date."""
