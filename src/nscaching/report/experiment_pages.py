@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from nscaching.experiments.comparison import Comparison
     from nscaching.experiments.tune import SearchResult
 
-METRICS = {"mrr": "MRR on valid", "hits@10": "Hits@10 on valid"}
+METRICS = {"mrr": "MRR on valid", "hits_at_10": "Hits@10 on valid"}
 AXES = {"seconds": "seconds of training", "epochs": "epochs"}
 _COLUMNS = (
     Column("sampler", "text"),
@@ -63,14 +62,9 @@ _MOST_TRIALS = 60
 # A comparison ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Validations of one run in order, each array of shape (n,)."""
-
-    epochs: np.ndarray
-    seconds: np.ndarray  #: of training until then, validations not counted
-    mrr: np.ndarray
-    hits_at_10: np.ndarray
+#: Validations in order by ``epochs``, ``seconds`` of training until then (validations not counted),
+#: ``mrr`` and ``hits_at_10``; shapes: (n,), or (runs, n) where several runs stand together.
+Curve = dict[str, np.ndarray]
 
 
 def read_curve(lines: Iterable[Mapping[str, Any]]) -> Curve:
@@ -81,50 +75,28 @@ def read_curve(lines: Iterable[Mapping[str, Any]]) -> Curve:
         for line in lines
         if line.get("event") == "evaluation" and line.get("split") == "valid"
     ]
-    return Curve(*np.array(points, dtype=np.float64).reshape(-1, 4).T)
+    columns = np.array(points, dtype=np.float64).reshape(-1, 4).T
+    return dict(zip(("epochs", "seconds", "mrr", "hits_at_10"), columns, strict=True))
 
 
-@dataclass(frozen=True)
-class Band:
-    """Several runs as one line: the mean, and the lowest and highest. Shapes: (n,)."""
-
-    label: str
-    epochs: np.ndarray
-    seconds: np.ndarray
-    mean: dict[str, np.ndarray]  #: by metric, ``mrr`` and ``hits@10``
-    low: dict[str, np.ndarray]
-    high: dict[str, np.ndarray]
-
-    def series(self, axis: str, metric: str) -> Series:
-        """Return the line of a metric over seconds or epochs."""
-        parts = (getattr(self, axis), self.mean[metric], self.low[metric], self.high[metric])
-        return Series(self.label, *(part.tolist() for part in parts))
-
-
-def band(label: str, curves: Sequence[Curve]) -> Band | None:
+def together(curves: Sequence[Curve]) -> Curve | None:
     """Bring the runs of several seeds together, at the epochs that all of them validated."""
-    curves = [curve for curve in curves if len(curve.epochs)]
-    common = [set(curve.epochs.tolist()) for curve in curves]
+    curves = [curve for curve in curves if len(curve["epochs"])]
+    common = [set(curve["epochs"].tolist()) for curve in curves]
     if not common or not (shared := sorted(set.intersection(*common))):
         return None
-    stacked = {
-        name: np.stack([getattr(each, field)[np.isin(each.epochs, shared)] for each in curves])
-        for name, field in {"mrr": "mrr", "hits@10": "hits_at_10", "seconds": "seconds"}.items()
+    return {
+        name: np.stack([curve[name][np.isin(curve["epochs"], shared)] for curve in curves])
+        for name in curves[0]
     }
-    seconds = stacked.pop("seconds").mean(0)
-    mean, low, high = (
-        {name: over(values, axis=0) for name, values in stacked.items()}
-        for over in (np.mean, np.min, np.max)
-    )
-    return Band(label, np.array(shared), seconds, mean, low, high)
 
 
-def comparison_charts(bands: Sequence[Band]) -> list[Chart]:
-    """Return each metric against seconds and against epochs."""
+def comparison_charts(curves: Mapping[str, Curve]) -> list[Chart]:
+    """Return each metric against seconds and against epochs: means, lowest and highest of runs."""
     return [
         Chart(
             f"{name}, against {axis_name}",
-            [band.series(axis, metric) for band in bands],
+            [_band(label, runs[axis], runs[metric]) for label, runs in curves.items()],
             x_name=axis_name,
             whole=axis == "epochs",
         )
@@ -133,17 +105,21 @@ def comparison_charts(bands: Sequence[Band]) -> list[Chart]:
     ]
 
 
-def write_comparison_page(comparison: Comparison, bands: Sequence[Band]) -> Path:
+def _band(label: str, x: np.ndarray, y: np.ndarray) -> Series:
+    return Series(label, *(part.tolist() for part in (x.mean(0), y.mean(0), y.min(0), y.max(0))))
+
+
+def write_comparison_page(comparison: Comparison, shown: Mapping[str, Curve]) -> Path:
     """Write the page into the folder of a comparison."""
-    return write_text(comparison.out / FILE_NAME, comparison_page(comparison, bands))
+    return write_text(comparison.out / FILE_NAME, comparison_page(comparison, shown))
 
 
-def comparison_page(comparison: Comparison, bands: Sequence[Band]) -> str:
-    """Return the page of a comparison as HTML; ``bands`` are the validations of its runs."""
+def comparison_page(comparison: Comparison, shown: Mapping[str, Curve]) -> str:
+    """Return the page of a comparison as HTML; ``shown`` are validations by sampler."""
     rows = sorted(comparison.rows, key=lambda each: -(each["mrr"] or 0.0))
     curves = paragraph("No run validated, so there are no curves.")
-    if bands:
-        curves = tag("div", row(comparison_charts(bands)), class_="large")
+    if shown:
+        curves = tag("div", row(comparison_charts(shown)), class_="large")
     given = {name: value for name, value in comparison.options.items() if value is not None}
     own = {"data": comparison.data or "–", "scoring": comparison.scoring}
     options = [(name.replace("_", " "), short(value)) for name, value in {**own, **given}.items()]

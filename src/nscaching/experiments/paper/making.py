@@ -93,7 +93,7 @@ def series(run: RunFolder) -> Row:
     lines = run.read_metrics()
     curve = read_curve(lines)
     losses = [[x["epoch"], x["loss"]] for x in lines if x.get("event") == "epoch"]
-    found: Row = {"curve": {name: values.tolist() for name, values in vars(curve).items()}}
+    found: Row = {"curve": {name: values.tolist() for name, values in curve.items()}}
     found["losses"] = thinned(losses, POINTS)
     trace = run.read_trace()
     counted = [{name: x[name] for name in _COUNTERS} for x in trace if x["event"] == "epoch"]
