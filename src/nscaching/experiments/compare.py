@@ -336,7 +336,7 @@ def _earlier(out: Path) -> Comparison | None:
     log = TrialLog(file.with_name("trials.jsonl"))
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-        before = Comparison(out, *(values[name] for name in GIVEN), [])
+        before = Comparison(out=out, runs=[], **{name: values[name] for name in GIVEN})
         read = values["runs"] if not log.path.exists() else log.read()  # the first had no log
         before.runs = list({run.run: run for run in map(RunResult.from_mapping, read)}.values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

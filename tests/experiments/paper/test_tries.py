@@ -8,7 +8,6 @@ import pytest
 from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.experiments.paper import api, definition, reproduce
 from nscaching.experiments.paper.definitions import LONGER, TRY, TUNED, packaged
-from nscaching.experiments.paper.making import Sources
 from nscaching.experiments.paper.plan import Request, epochs_share, plan, waiting
 from nscaching.experiments.paper.results import Results, cell_of
 from nscaching.experiments.paper.tries import (
@@ -201,7 +200,7 @@ def test_the_time_said_before_follows_a_timed_step_and_what_stops_early(tmp_path
     asked = Request(out=tmp_path, **{**SMALL, "budget": None, "samplers": ["bernoulli"]})
     cells = list(expanded(definition("table-7"), definition("table-7").cells(**asked.filters), 2))
     said = []
-    planned = plan(cells, asked, Results(tmp_path), Sources(asked.on), said.append)
+    planned = plan(cells, asked, Results(tmp_path), said.append)
     assert said == ["Timing SimplE, bernoulli, WN18RR"]  # once for all of its tries
     for each in planned:
         assert 0 < each.seconds <= each.at_most

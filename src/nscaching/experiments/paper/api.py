@@ -8,7 +8,6 @@ import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,10 @@ from nscaching.experiments.paper.definitions import (
 from nscaching.experiments.paper.figures import draw
 from nscaching.experiments.paper.gains import rank_file
 from nscaching.experiments.paper.making import (
-    Sources,
+    graph_of,
+    loaded,
     node_row,
+    nodes_of,
     search_row,
     train_row,
     variance_row,
@@ -123,9 +124,9 @@ def reproduce(
     cells = wanted.cells(**request.filters, seeds=request.seeds)
     if request.tries is not None:
         cells = list(expanded(wanted, cells, request.tries))
-    _sources.cache_clear()
-    results, sources = Results(request.out), _sources(request.on)
-    planned = plan(cells, request, results, sources, None if finished else shown.say)
+    loaded.cache_clear()
+    results = Results(request.out)
+    planned = plan(cells, request, results, None if finished else shown.say)
     if finished:
         planned = [each for each in planned if each.state == DONE and each.cell.kind not in TRIES]
         done = {each.cell.identity for each in planned}
@@ -194,7 +195,7 @@ class CellPlace:
         return self.blank(planned) | found | {"wall": time.monotonic() - started}
 
     def _found(self, planned: Planned) -> Row:
-        cell, settings, sources = planned.cell, planned.settings, _sources(self.request.on)
+        cell, settings, on = planned.cell, planned.settings, self.request.on
         best: Row = {}
         if cell.kind in (LONGER, TUNED):
             settings = chosen_settings(cell, planned.tries, self.request.budget)
@@ -202,13 +203,13 @@ class CellPlace:
             best |= {"tried": tried(cell, planned.tries)} if cell.kind == TUNED else {}
         progress = Progress(self.style)
         if cell.scoring is None:
-            nodes = sources.nodes(cell.dataset)
+            nodes = nodes_of(cell.dataset, on)
             if cell.kind == TRY:
                 return node_try_row(cell, settings, nodes)
             settings = {name: value for name, value in settings.items() if name != "seed"}
             return best | node_row(cell, settings, nodes, progress)
         settings = {**settings, "device": self.request.device}
-        graph, folder = sources.graph(cell.dataset), run_folder(self.request, cell)
+        graph, folder = graph_of(cell.dataset, on), run_folder(self.request, cell)
         if cell.kind in TRIES:
             kept_in = folder if planned.seconds > LONG else None
             return best | try_row(settings, graph, kept_in, progress)
@@ -216,10 +217,10 @@ class CellPlace:
             return variance_row(settings, graph, progress)
         if cell.kind == "search":
             return search_row(cell, settings, graph, folder, progress)
-        kept: dict[str, Any] = {"standing_in": self.request.on is not None}
+        kept: dict[str, Any] = {"standing_in": on is not None}
         if cell.kind == TUNED:
             folder = folder / f"of-{settings_name(settings)}"
-            smoke = self.request.on is not None or self.request.budget is not None
+            smoke = on is not None or self.request.budget is not None
             kept["ranks"] = None if smoke else rank_file(self.request.out, cell)
         return best | train_row(cell, settings, graph, folder, progress, **kept)
 
@@ -229,12 +230,6 @@ class CellPlace:
         row |= {"on": self.request.on, "budget": self.request.budget, "missing": False}
         row |= {"expected_seconds": planned.model_seconds, "workers": self.request.workers}
         return row | {"version": __version__, "hardware": self.hardware}
-
-
-@cache
-def _sources(on: str | None) -> Sources:
-    """Load every graph once in a process."""
-    return Sources(on)
 
 
 class CellSweep(Sweep[Planned]):
@@ -327,10 +322,10 @@ class CellSweep(Sweep[Planned]):
     def _seconds(self, planned: Planned) -> float | None:
         if not planned.seconds:
             return 0.0
-        here = self.place.hardware, self.request.on, self.request.workers
-        factor = slowness(self.results.rows, *here) or 1.0
-        corrected = planned.model_seconds * factor * planned.seconds / (planned.at_most or 1.0)
-        return (planned.seconds if self.request.tries else corrected) / self.request.workers
+        if not self.request.tries:
+            here = self.place.hardware, self.request.on, self.request.workers
+            planned = replace(planned, slower=slowness(self.results.rows, *here) or 1.0)
+        return planned.seconds / self.request.workers
 
     def take_in(self, planned: Planned, record: Row) -> None:
         """Write a record down; say what a try or a tuned cell has found."""

@@ -10,10 +10,10 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nscaching.experiments.paper.definitions import TRIES, TRY, Cell, packaged, settings_of
-from nscaching.experiments.paper.making import Sources
+from nscaching.experiments.paper.making import graph_of, has_data, scale_of
 from nscaching.experiments.paper.results import Results, Row
 from nscaching.experiments.paper.tries import known_by, lengths, try_settings
 from nscaching.experiments.runner import DONE, state_of
@@ -68,9 +68,19 @@ class Planned:
     settings: dict[str, Any]
     state: str
     model_seconds: float  #: by the stored costs
-    seconds: float  #: corrected by what was timed on this machine; 0 for what is done
-    at_most: float = 0.0  #: the same without early stopping
+    slower: float = 0.0  #: than that it is here, by what was timed; 0 for what is done
+    share: float = 1.0  #: of the epochs that early stopping leaves
     tries: tuple[Row, ...] = ()  #: what a tuned cell is chosen from, when it starts
+
+    @property
+    def at_most(self) -> float:
+        """The seconds without early stopping."""
+        return self.model_seconds * self.slower
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that are expected."""
+        return self.at_most * self.share
 
     @property
     def identity(self) -> str:
@@ -103,7 +113,6 @@ def plan(
     cells: Sequence[Cell],
     request: Request,
     results: Results,
-    sources: Sources,
     say: Callable[[str], None] | None = None,
 ) -> list[Planned]:
     """Return the cells once each, with their settings, state and expected time.
@@ -113,33 +122,33 @@ def plan(
     """
     device = pick_device(request.device).type
     hardware = describe_machine(device)
+    here = results.rows, hardware, request.on, request.workers
+    scale = scale_of(request.on) or 1
     planned: dict[tuple[str, ...], Planned] = {}
     timed: dict[tuple[Any, ...], float] = {}
     for cell in cells:
         settings = cell_settings(cell, request)
         known = _trained_like(cell, settings, request)
-        sizes = Sizes.of("world" if request.on == "world" else cell.dataset, sources.scale or 1)
+        sizes = sizes_of("world" if request.on == "world" else cell.dataset, scale)
         seconds = expected_seconds(cell, known, sizes, device)
         row = results.find(cell, settings, request.on)
         state = state_of(row, run_folder(request, cell).exists())
-        if state != DONE and not sources.has_data(cell.dataset):
-            state = MISSING
-        at_most = share = 0.0
-        if state not in (DONE, MISSING):
+        made = Planned(cell, settings, state, seconds)
+        if state != DONE and not has_data(cell.dataset, request.on):
+            made = replace(made, state=MISSING)
+        elif state != DONE:
             like = cell.dataset, cell.scoring, cell.sampler
             if like not in timed:
-                here = results.rows, hardware, request.on, request.workers
                 factor = slowness(*here, like) or slowness(*here)
                 if factor is None:
                     factor = waiting(request.workers, device)
                     if say and request.tries and cell.scoring and not costs_of(hardware):
-                        name = SCORING[cell.scoring].__name__
-                        say(f"Timing {name}, {cell.sampler}, {cell.dataset}")
-                        factor *= timed_now(cell, known, sizes, sources.graph(cell.dataset), device)
+                        say(f"Timing {SCORING[cell.scoring].__name__}, {cell.sampler}, {like[0]}")
+                        graph = graph_of(cell.dataset, request.on)
+                        factor *= timed_now(cell, known, sizes, graph, device)
                 timed[like] = factor
-            at_most = seconds * timed[like]
             share = epochs_share(results.rows, cell, known)
-        made = Planned(cell, settings, state, seconds, at_most * share, at_most)
+            made = replace(made, slower=timed[like], share=share)
         planned.setdefault(cell.identity, made)
     return list(planned.values())
 
@@ -179,20 +188,20 @@ def run_folder(request: Request, cell: Cell) -> Path:
 # How long a cell takes: the stored costs, corrected by what was timed on this machine ------------
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """What the time depends on."""
 
     train: int
     valid: int
     entities: int
 
-    @classmethod
-    def of(cls, dataset: str, scale: int = 1) -> Sizes | None:
-        """Return the sizes of a named data set, or of a shape that is so much smaller."""
-        info = known_dataset(dataset)
-        sizes = (info.train, info.valid, info.entities) if info else None
-        return cls(*(size // scale for size in sizes)) if sizes else None
+
+def sizes_of(dataset: str, scale: int = 1) -> Sizes | None:
+    """Return the sizes of a named data set, or of a shape that is so much smaller."""
+    info = known_dataset(dataset)
+    if info is None:
+        return None
+    return Sizes(*(size // scale for size in (info.train, info.valid, info.entities)))
 
 
 def expected_seconds(

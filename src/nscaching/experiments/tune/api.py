@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import importlib.util
-import io
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nscaching.artefacts.files import write_text
+from nscaching.artefacts.showing import write_table
 from nscaching.distributed.cost import strata_for
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.evaluation.metrics import (
@@ -99,12 +99,15 @@ def tune(
     refuse_both(resume, overwrite)
     started = time.monotonic()
     shown = progress if isinstance(progress, Progress) else Progress(progress)
-    with contextlib.ExitStack() as held:
-        if resume and graph is not None and not _is_begun(graph, out):
+    folder = _folder(out, str(graph) if _is_name(graph) else getattr(graph, "name", ""))
+    if resume and graph is not None:
+        folder.recover()
+        if not folder.exists():  # what a killed start left is nothing
             shown.say("There is no search to resume yet, so one is begun.")
             resume = False
+    with contextlib.ExitStack() as held:
         if resume:
-            folder = _existing(out, graph, base, labels)
+            _refuse_another(folder, out, graph, {"base": base, "labels": labels})
             held.enter_context(folder.writing())
             settings = _resumed(folder, given, options, crew.processes)
         else:
@@ -113,7 +116,7 @@ def tune(
             plan = objective.plan(graph, base, options)
             if crew.processes > 1:
                 plan["strata"] = _strata(settings, plan.get("strata", 1), crew.processes)
-            folder = SearchFolder(out if out is not None else _default_out(plan["data"]))
+            folder = _folder(out, plan["data"])
             held.enter_context(folder.writing())
             folder.refuse_occupied(overwrite)
             loaded: Any = objective.open(graph, plan, labels)
@@ -126,6 +129,15 @@ def tune(
             run_all(search, at_work)
         search.end()
         return _result(search, settings, time.monotonic() - started)
+
+
+def _is_name(graph: Any) -> bool:
+    return isinstance(graph, str | Path)
+
+
+def _folder(out: str | Path | None, data: str) -> SearchFolder:
+    """Return the folder of a search, named after the data where no other is named."""
+    return SearchFolder(out or Path("runs") / f"{Path(data).name.split('.')[0] or 'graph'}-tune")
 
 
 def _strata(settings: AnyOptions, stored: int, processes: int) -> int:
@@ -159,7 +171,7 @@ def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResul
         base=search.base,
         trials=trials,
         best=best,
-        curve=search.curve.points,
+        curve=search.curve,
         importance=None if isinstance(found, str) else found,
         importance_note=found if isinstance(found, str) else None,
         gain=Gain.measure(search.objective, best, trials),
@@ -275,21 +287,20 @@ class SearchResult:
     def write(self) -> None:
         """Write ``best.yaml``, ``trials.csv`` and ``result.json``."""
         write_text(self.folder.best, self.config.as_yaml())
-        write_text(self.folder.table, self._table())
+        rows = [
+            {
+                "trial": trial.number,
+                "status": trial.status,
+                f"valid_{self.metric.key}": trial.score,
+                "best_epoch": trial.best_epoch,
+                "epochs": trial.epochs,
+                "seconds": round(trial.seconds, 2),
+                **{name: trial.config.get(name) for name in self.searched},
+            }
+            for trial in self.trials
+        ]
+        write_table(self.folder.table, rows, list(rows[0]))
         write_text(self.folder.result, json.dumps(self.as_dict(), indent=1) + "\n")
-
-    def _table(self) -> str:
-        names = self.searched
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        score_name = f"valid_{self.metric.key}"
-        writer.writerow(["trial", "status", score_name, "best_epoch", "epochs", "seconds", *names])
-        for trial in self.trials:
-            score = "" if trial.score is None else trial.score
-            numbers = [trial.best_epoch, trial.epochs, round(trial.seconds, 2)]
-            settings = [trial.config.get(name, "") for name in names]
-            writer.writerow([trial.number, trial.status, score, *numbers, *settings])
-        return text.getvalue()
 
 
 # Beginning and resuming --------------------------------------------------------------------------
@@ -318,41 +329,27 @@ def _begin(
     return settings
 
 
-def _is_begun(graph: Any, out: str | Path | None) -> bool:
-    """Tell whether the folder of a search holds something; what a killed start left is nothing."""
-    name = str(graph) if isinstance(graph, str | Path) else getattr(graph, "name", "")
-    folder = SearchFolder(out if out is not None else _default_out(name))
-    folder.recover()
-    return folder.exists()
-
-
-def _existing(
-    out: str | Path | None,
-    graph: Any,
-    base: Config | str | Path | None,
-    labels: str | Path | None,
-) -> SearchFolder:
-    """Return the folder of the search to resume, which must be the one that is meant."""
+def _refuse_another(
+    folder: SearchFolder, out: object, graph: Any, drop: Mapping[str, object]
+) -> None:
+    """Refuse to resume a search that is not the one that is meant; ``drop`` may not be given."""
     if out is None and graph is None:
         raise UserError("Name the search to resume with --out.")
-    by_name = isinstance(graph, str | Path)
-    name = str(graph) if by_name else getattr(graph, "name", "")
-    folder = SearchFolder(out if out is not None else _default_out(name))
     settings, _, _ = folder.read()  # complains when there is none
     objective = objective_of(settings)
     stored = objective.read_config(folder.base)
-    for what, given in (("base", base), ("labels", labels)):
+    for what, given in drop.items():
         if given is not None:
             raise UserError(
                 f"A search is resumed with the {what} it was begun with; drop --{what}."
             )
-    same = name == stored.data if by_name else graph is None or objective.is_of(folder.base, graph)
-    if not same:
+    if graph is None:
+        return
+    if str(graph) != stored.data if _is_name(graph) else not objective.is_of(folder.base, graph):
         raise UserError(
             f"{folder.path} searches on {stored.data}, not on this graph. Drop the data to "
             f"resume it, or {CHOOSE_ANOTHER}"
         )
-    return folder
 
 
 def _resumed(
@@ -377,8 +374,3 @@ def _resumed(
             f"to resume it, or {CHOOSE_ANOTHER}"
         )
     return settings
-
-
-def _default_out(data: str) -> Path:
-    """Return the folder a search goes to when none is named."""
-    return Path("runs") / f"{Path(data).name.split('.')[0] or 'graph'}-tune"

@@ -21,8 +21,8 @@ from nscaching.experiments.tune.space import PAPERS_FIRST, AnyOptions, SearchSpa
 from nscaching.experiments.tune.trials import (
     FAILED,
     RUNNING,
+    CurvePoint,
     Proposal,
-    SearchCurve,
     SearchFolder,
     Trial,
     TrialResult,
@@ -109,7 +109,8 @@ class Search(Experiment[Work, TrialResult]):
         )
         self.place = TrialPlace(str(folder.path.resolve()), self.objective, processes=processes)
         self.trials: dict[int, Trial] = {}
-        self.curve = SearchCurve()
+        self.curve: list[CurvePoint] = []
+        self._epochs, self._trained = 0, 0.0  #: trained in all, and the seconds of it
         self.out_of_time = False
         self._seconds, self._started = settings.seconds, time.monotonic()
         self._resumed: list[Proposal] = []  #: those that a stopped search was training
@@ -227,8 +228,10 @@ class Search(Experiment[Work, TrialResult]):
         return self.trials[number]
 
     def _add(self, proposal: Proposal, result: TrialResult) -> None:
-        trained = self._trial(proposal).add(proposal, result)
-        self.curve.add(proposal, result, trained)
+        self._epochs += self._trial(proposal).add(proposal, result)
+        self._trained += result.seconds
+        point = CurvePoint.of(self.trials.values(), self._epochs, self._trained)
+        self.curve += [] if point is None else [point]
 
     @property
     def best(self) -> Trial | None:
