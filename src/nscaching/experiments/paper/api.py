@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import statistics
 import time
 from collections.abc import Iterator
@@ -53,6 +52,7 @@ from nscaching.experiments.paper.tries import (
 )
 from nscaching.experiments.runner import DONE, Sweep, run_all
 from nscaching.experiments.workers import processes
+from nscaching.report.markup import command_line
 from nscaching.training import Progress
 from nscaching.training.benchmarking import describe_machine
 from nscaching.training.devices import pick_device
@@ -361,14 +361,6 @@ def _chosen_for(planned: Planned) -> tuple[str, ...]:
 
 def _command(name: str, request: Request) -> str:
     """Return the command that asks for the same again."""
-    asked: list[tuple[str, Any]] = [
-        (name.rstrip("s"), each) for name, names in request.filters.items() for each in names
-    ]
-    asked.append(("seeds", ",".join(map(str, request.seeds))))
-    others = ("budget", "trials", "tries", "seconds", "on", "device", "out")
-    asked += [(name, getattr(request, name)) for name in others]
-    asked += [("workers", request.workers)] if request.workers > 1 else []
-    flags = [
-        word for flag, value in asked if value is not None for word in (f"--{flag}", str(value))
-    ]
-    return shlex.join(["nscaching", "reproduce", name, *flags])
+    given, own = request.as_dict(), {"seeds": ",".join(map(str, request.seeds))}
+    del given["seeds"]
+    return command_line(f"reproduce {name}", given, [Request], own)

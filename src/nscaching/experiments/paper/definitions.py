@@ -26,6 +26,8 @@ LENGTHS = ("epochs", "valid_every", "trace_every", "pretrain_epochs", "generator
 #: Kinds of cells that ``--tries`` adds: short tries, the best of them for longer, and the best.
 TRY, LONGER, TUNED = "try", "longer", "tuned"
 TRIES = (TRY, LONGER)
+#: What cells differ in, and may be asked for by.
+AXES = ("dataset", "scoring", "sampler", "mode")
 #: Samplers whose cells are run even where the paper prints no number.
 _ALWAYS = ("bernoulli", "nscaching")
 
@@ -103,19 +105,10 @@ class Definition:
             "cells": len(self.cells()),
         }
 
-    def cells(
-        self,
-        *,
-        datasets: Sequence[str] = (),
-        scoring: Sequence[str] = (),
-        samplers: Sequence[str] = (),
-        modes: Sequence[str] = (),
-        seeds: Sequence[int] = (0,),
-    ) -> list[Cell]:
+    def cells(self, *, seeds: Sequence[int] = (0,), **filters: Sequence[str]) -> list[Cell]:
         """Return the runs it needs, those that the filters leave; an unknown name is refused."""
         every = [cell for group in self.groups for cell in _cells(group)]
-        asked = {"dataset": datasets, "scoring": scoring, "sampler": samplers, "mode": modes}
-        for axis, names in asked.items():
+        for axis, names in filters.items():
             there = dict.fromkeys(str(getattr(cell, axis)) for cell in every)
             for name in names:
                 if name not in there:

@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nscaching.experiments.paper.definitions import TRIES, TRY, Cell, packaged, settings_of
+from nscaching.experiments.paper.definitions import (
+    AXES,
+    TRIES,
+    TRY,
+    Cell,
+    packaged,
+    settings_of,
+)
 from nscaching.experiments.paper.making import graph_of, has_data, scale_of
 from nscaching.experiments.paper.results import Results, Row
 from nscaching.experiments.paper.tries import known_by, lengths, try_settings
@@ -20,6 +27,7 @@ from nscaching.experiments.runner import DONE, state_of
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.datasets import known_dataset
 from nscaching.models import SCORING
+from nscaching.options import OptionGroup, Options
 from nscaching.runs.api import recipe_config
 from nscaching.training import Progress
 from nscaching.training.benchmarking import describe_machine, time_run
@@ -35,29 +43,47 @@ USUAL_TRIALS = 50
 MISSING = "no data"
 
 
+_which = OptionGroup("Reproduction")
+
+
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(Options):
     """What is asked for, besides the name of the table or figure."""
 
-    out: Path
-    datasets: Sequence[str] = ()
-    scoring: Sequence[str] = ()
-    samplers: Sequence[str] = ()
-    modes: Sequence[str] = ()
-    seeds: Sequence[int] = (0,)
-    budget: int | None = None  #: epochs at most, for a smoke run
-    trials: int | None = None  #: of a search
-    tries: int | None = None  #: equal care: settings that every cell tries before its seeds
-    workers: int = 1  #: processes that train cells, each one at a time
-    seconds: float | None = None  #: nothing starts that is expected to end later
-    device: str = "auto"
-    on: str | None = None  #: a graph that stands in for the data sets
+    dataset: tuple[str, ...] = _which((), "Only this data set; repeatable.")
+    scoring: tuple[str, ...] = _which((), "Only this scoring function; repeatable.")
+    sampler: tuple[str, ...] = _which((), "Only this sampler; repeatable.")
+    mode: tuple[str, ...] = _which((), "Only scratch, pretrain, pretrained or auto; repeatable.")
+    seeds: tuple[int, ...] = _which((0,), "Seeds.")
+    tries: int | None = _which(
+        None,
+        "Equal care: every cell tries so many settings of the paper's grid, whatever its "
+        "sampler, compared on valid by the measure of the table, the best two again for "
+        "longer; the best is run with every seed. By default cells have the settings of the "
+        "package.",
+        low=1,
+    )
+    workers: int = _which(1, "Processes that train cells, on a GPU best under CUDA MPS.", low=1)
+    seconds: float | None = _which(
+        None, "Start nothing that is expected to end later; the same command resumes.", low=1
+    )
+    out: Path = _which(  # noqa: RUF009 - nobody changes a path
+        Path("runs/paper"),
+        "Folder of the results, the runs go to runs/ in it; with --report the page.",
+    )
+    budget: int | None = _which(None, "Epochs of a run at most, for a smoke run.", low=1)
+    trials: int | None = _which(None, "Trials of a search; by default 50.", low=1)
+    on: str | None = _which(
+        None,
+        "Use this graph in place of the data sets: world, a folder, or shape/100 for a "
+        "random graph of a hundredth of their size.",
+    )
+    device: str = _which("auto", "auto, cpu, cuda or mps.")
 
     @property
     def filters(self) -> dict[str, Sequence[str]]:
         """Which cells are asked for, by what they differ in; an empty list is all of them."""
-        names = ("datasets", "scoring", "samplers", "modes")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in AXES}
 
 
 @dataclass(frozen=True)
