@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from nscaching.errors import TrainingInterrupted, UserError
-from nscaching.experiments.paper import api, definition, reproduce
+from nscaching.experiments.paper import api, definition, making, reproduce
 from nscaching.experiments.paper.definitions import Cell
 from nscaching.experiments.paper.making import search_row, shape_of
 from nscaching.experiments.paper.plan import (
@@ -33,13 +33,13 @@ def run(out, name="table-7", **asked):
 def made_runs(monkeypatch):
     """List the folders that are trained."""
     calls = []
-    itself = api.train_row
+    itself = making.train_row
 
     def counted(cell, settings, graph, folder, *args, **options):
         calls.append(folder.name)
         return itself(cell, settings, graph, folder, *args, **options)
 
-    monkeypatch.setattr(api, "train_row", counted)
+    monkeypatch.setattr(making, "train_row", counted)
     return calls
 
 
@@ -222,7 +222,7 @@ def test_a_whole_search_counts_for_a_shorter_one(tmp_path):
 
 def test_a_cell_that_failed_is_tried_again(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(api, "train_row", lambda *args, **options: 1 / 0)
+        patched.setattr(making, "train_row", lambda *args, **options: 1 / 0)
         first = run(tmp_path, sampler=["bernoulli"])
     assert first.rows[0]["error"] == "ZeroDivisionError: division by zero"
     again = run(tmp_path, sampler=["bernoulli"])

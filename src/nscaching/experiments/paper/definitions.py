@@ -60,6 +60,16 @@ class Cell:
     panel: str = ""  #: part of the figure
 
     @property
+    def is_try(self) -> bool:
+        """Whether it is one of those that a tuned cell is chosen from."""
+        return self.kind in TRIES
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether its settings are chosen from tries."""
+        return self.kind in (LONGER, TUNED)
+
+    @property
     def identity(self) -> tuple[str, ...]:
         """What a result belongs to; two figures may share one."""
         own = json.dumps(dict(self.options), sort_keys=True)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from nscaching.experiments.paper.definitions import (
     AXES,
-    TRIES,
     TRY,
+    TUNED,
     Cell,
     packaged,
     settings_of,
@@ -109,6 +109,11 @@ class Planned:
         return self.at_most * self.share
 
     @property
+    def tuned(self) -> tuple[str, ...]:
+        """What the tries of a cell and the cell with each of its seeds have in common."""
+        return replace(self.cell, kind=TUNED, seed=0).identity
+
+    @property
     def identity(self) -> str:
         """What its row is known by within a reproduction."""
         return "/".join(self.cell.identity)
@@ -117,7 +122,7 @@ class Planned:
     def title(self) -> str:
         """How it is called on the screen."""
         place = f"{self.cell.dataset} {self.cell.scoring or ''}".strip()
-        if self.cell.kind in TRIES:
+        if self.cell.is_try:
             return f"{place}: {self.cell.label}, {self.cell.kind} {self.cell.seed + 1}"
         return f"{place}: {self.cell.label}, seed {self.cell.seed}"
 
