@@ -18,7 +18,7 @@ from nscaching.cli.command import (
 from nscaching.errors import UserError
 from nscaching.experiments.paper import Reproduction, definitions, reproduce
 from nscaching.experiments.paper.plan import MISSING, Request
-from nscaching.experiments.paper.results import Beside, beside, cell_of, same_cell
+from nscaching.experiments.paper.results import Beside, cell_of, compared
 from nscaching.experiments.runner import DONE
 from nscaching.training import Progress
 from nscaching.training.progress import duration
@@ -86,16 +86,13 @@ def _planned(made: Reproduction) -> list[Part]:
 
 
 def _reproduced(made: Reproduction) -> list[Part]:
-    draw = made.definition.draw
-    compared = [(group[0], beside(draw, group)) for group in same_cell(made.rows)]
-    names = list(dict.fromkeys(each.measure for _, found in compared for each in found))
+    names, groups = compared(made.definition.draw, made.rows)
     rows = []
-    for row, found in compared:
-        by_name = {each.measure: each for each in found}
+    for (row, *_), found in groups:
         where = " ".join(filter(None, (row["dataset"], row["scoring"], cell_of(row).label)))
         if row["error"] and not found:
             where += ": no data" if row["missing"] else ": failed"
-        rows.append((where, *(_cell(by_name.get(name)) for name in names)))
+        rows.append((where, *(_cell(found.get(name)) for name in names)))
     title = f"{made.definition.name}: {made.definition.title} (the paper's in brackets)"
     listed = table(title, ("cell", *names), rows)
     for column in listed.columns[1:]:  # many metrics: rather two lines per number than no name

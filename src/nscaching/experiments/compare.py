@@ -42,11 +42,11 @@ from nscaching.graph.datasets import known_dataset
 from nscaching.report.experiment_pages import (
     Curve,
     comparison_charts,
+    comparison_page,
     read_curve,
     together,
-    write_comparison_page,
 )
-from nscaching.report.markup import try_to_write
+from nscaching.report.markup import FILE_NAME, try_to_write
 from nscaching.report.pictures import write_svg
 from nscaching.runs.api import load_run, make_config, merged_options, refuse_both, resumed_config
 from nscaching.sampling import SAMPLERS
@@ -291,7 +291,10 @@ class CompareSweep(Sweep[Entry]):
             made.picture = "compare.svg"
             title = f"{data_name(self.configurations[0].settings.data)}, {made.scoring}"
             write_svg(made.out / made.picture, comparison_charts(curves), title=title)
-        page = try_to_write(lambda: write_comparison_page(made, curves), self.progress.say)
+        page = try_to_write(
+            lambda: write_text(made.out / FILE_NAME, comparison_page(made, curves)),
+            self.progress.say,
+        )
         made.report = None if page is None else page.name
         self._write(made.out)
         return made

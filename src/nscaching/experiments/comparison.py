@@ -153,7 +153,8 @@ class Comparison:
         done = [result for result in mine if result.error is None]
         row: dict[str, Any] = {"sampler": label, "runs": len(done)}
         for name in MEASURES:
-            values = [v for result in done if (v := result.metric(name)) is not None]
+            found = [{**vars(result), **(result.test or {})}.get(name) for result in done]
+            values = [value for value in found if value is not None]
             row[name] = statistics.fmean(values) if values else None
             row[f"{name}_spread"] = statistics.stdev(values) if len(values) > 1 else None
         row["mrr_interval"] = row["hits@10_interval"] = row["difference"] = None

@@ -289,13 +289,6 @@ class RunResult:
         """Read back the fields of a record."""
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
-    def metric(self, name: str) -> float | None:
-        """Return a ranking metric on test, or another number of this result."""
-        if name == "mrr" or name.startswith("hits@"):
-            return None if self.test is None else self.test[name]
-        found: float | None = getattr(self, name)
-        return found
-
 
 def finished(folder: RunFolder, settings: TrainConfig, known: RunResult | None) -> bool:
     """Tell whether what is known of a run is still what is asked for."""

@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nscaching.artefacts.files import write_text
 from nscaching.errors import plural
 from nscaching.models import SCORING
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.markup import (
-    FILE_NAME,
     Column,
     Html,
     Section,
     bar,
     command,
     command_line,
-    count,
     facts,
     note,
     paragraph,
@@ -109,11 +106,6 @@ def _band(label: str, x: np.ndarray, y: np.ndarray) -> Series:
     return Series(label, *(part.tolist() for part in (x.mean(0), y.mean(0), y.min(0), y.max(0))))
 
 
-def write_comparison_page(comparison: Comparison, shown: Mapping[str, Curve]) -> Path:
-    """Write the page into the folder of a comparison."""
-    return write_text(comparison.out / FILE_NAME, comparison_page(comparison, shown))
-
-
 def comparison_page(comparison: Comparison, shown: Mapping[str, Curve]) -> str:
     """Return the page of a comparison as HTML; ``shown`` are validations by sampler."""
     rows = sorted(comparison.rows, key=lambda each: -(each["mrr"] or 0.0))
@@ -192,11 +184,6 @@ def _repeat_comparison(comparison: Comparison) -> list[Html]:
 # A search ----------------------------------------------------------------------------------------
 
 
-def write_search_page(result: SearchResult) -> Path:
-    """Write the page into the folder of a search."""
-    return write_text(result.folder.path / FILE_NAME, search_page(result))
-
-
 def search_page(result: SearchResult) -> str:
     """Return the page of a search as HTML."""
     line = f"{result.objective.train_command} --config {shlex.quote(str(result.folder.best))}"
@@ -224,7 +211,7 @@ def search_page(result: SearchResult) -> str:
         [
             (f"Best {metric} on valid", share(result.best.score), ""),
             ("Found in trial", f"{result.best.number} of {len(result.trials)}", ""),
-            ("Epochs trained", count(result.epochs), ""),
+            ("Epochs trained", f"{result.epochs:,}", ""),
             ("Time of training", duration(result.curve[-1].seconds), ""),
         ]
     )

@@ -155,11 +155,6 @@ def rank(value: float | None) -> str:
     return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def count(value: int) -> str:
-    """Return how many."""
-    return f"{value:,}"
-
-
 def percent(value: float) -> str:
     """Return a share in percent, small ones with more digits."""
     if value == 0:

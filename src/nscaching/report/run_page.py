@@ -24,7 +24,6 @@ from nscaching.report.markup import (
     Html,
     Section,
     command_line,
-    count,
     facts,
     join,
     note,
@@ -154,20 +153,20 @@ def _explore(run: Run, explorer: Path | None) -> Html:
 
 def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
     config, graph, model = run.config, run.graph, run.model
-    held_out = ", ".join(f"{count(len(graph.split(name)))} {name}" for name in ("valid", "test"))
+    held_out = ", ".join(f"{len(graph.split(name)):,} {name}" for name in ("valid", "test"))
     parameters = model.entity.numel() + model.relation.numel()
     pairs: list[tuple[str, object]] = [
         ("Graph", graph.name),
-        ("Size", f"{count(graph.num_entities)} entities, {count(graph.num_relations)} relations"),
-        ("Facts", f"{count(len(graph.train))} train, {held_out}"),
+        ("Size", f"{graph.num_entities:,} entities, {graph.num_relations:,} relations"),
+        ("Facts", f"{len(graph.train):,} train, {held_out}"),
         ("Scoring", f"{SCORING[config.scoring].__name__}, d = {config.dim}"),
-        ("Parameters", count(parameters)),
+        ("Parameters", f"{parameters:,}"),
         ("Sampler", SAMPLER_TITLES.get(config.sampler, config.sampler)),
     ]
     if config.sampler == "nscaching":
         temperatures = zip("₁₂₃", (config.alpha1, config.alpha2, config.alpha3), strict=True)
         alphas = ", ".join(f"α{mark}\u00a0=\u00a0{short(value)}" for mark, value in temperatures)
-        sizes = f"N₁ = {count(config.cache_size)}, N₂ = {count(config.candidates)}"
+        sizes = f"N₁ = {config.cache_size:,}, N₂ = {config.candidates:,}"
         pairs += [("Cache", sizes), ("Temperatures", alphas)]
     usual = model.scoring.usual_loss
     loss = config.loss_name(usual)
@@ -179,7 +178,7 @@ def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
         ("Loss", f"{said}, l2 = {short(l2)}, n3 = {short(config.n3)}"),
         ("Optimiser", config.optimizer),
         ("Learning rate", f"{short(config.lr)}, {config.schedule}"),
-        ("Batch", f"{count(config.batch(len(graph.train)))} triples, seed {config.seed}"),
+        ("Batch", f"{config.batch(len(graph.train)):,} triples, seed {config.seed}"),
     ]
     if ends := training_seconds(lines):
         epoch, seconds = ends[-1]
@@ -229,8 +228,8 @@ def _map(run: Run, places: Places | None) -> list[Html]:
     found = entity_map(run, known_places=places)
     which = "All entities"
     if len(found.ids) < run.graph.num_entities:
-        which = f"The {count(len(found.ids))} entities with the most training facts"
-        which += f" of {count(run.graph.num_entities)}"
+        which = f"The {len(found.ids):,} entities with the most training facts"
+        which += f" of {run.graph.num_entities:,}"
     return [
         note(
             f"{which}, placed by t-SNE so that entities with similar embeddings lie close "

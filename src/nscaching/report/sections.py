@@ -18,7 +18,6 @@ from nscaching.report.markup import (
     bar,
     breakable,
     command,
-    count,
     join,
     note,
     paragraph,
@@ -76,7 +75,7 @@ def _metrics(caption: object, what: str, rows: Mapping[Any, RankingMetrics]) -> 
     for name, part in rows.items():
         hits = map(share, (part.hits_at_1, part.hits_at_3, part.hits_at_10))
         first = bar(part.mrr, share(part.mrr))
-        cells.append([name, first, *hits, rank(part.mr), count(part.count)])
+        cells.append([name, first, *hits, rank(part.mr), f"{part.count:,}"])
     return tag("div", table(caption, columns, cells), class_="metrics")
 
 
@@ -136,7 +135,7 @@ def calibration(run: Run) -> list[Html]:
         note(
             f"Of claims with a probability of p a share of p should be true. The expected "
             f"calibration error is {share(report.ece)} ({share(report.ece_before)} for the "
-            f"logistic function of the raw score), over {count(report.count)} claims of {split}: "
+            f"logistic function of the raw score), over {report.count:,} claims of {split}: "
             "each fact beside a negative of the right type and one of any type."
         ),
         row([chart]),

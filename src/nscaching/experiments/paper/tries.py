@@ -33,11 +33,11 @@ from nscaching.experiments.paper.definitions import (
     shortened,
 )
 from nscaching.experiments.paper.results import Row
+from nscaching.experiments.tune.objective import validation_score
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import SCORING
 from nscaching.nodes import NodeGraph, embed_nodes
 from nscaching.nodes.api import METHODS
-from nscaching.nodes.tasks import classification_scores
 from nscaching.runs.api import make_trainer
 from nscaching.training import Progress, RunFolder
 
@@ -210,10 +210,7 @@ def try_row(
 
 def node_try_row(cell: Cell, settings: Mapping[str, Any], graph: NodeGraph) -> Row:
     """Embed nodes and classify validation nodes: a fifth of the labels that are learnt from."""
-    assert graph.labels is not None
     started = time.monotonic()
     embedding = embed_nodes(graph, progress="none", **{**METHODS[cell.sampler], **settings})
-    asked: dict[str, Any] = {"shares": (0.5,), "seed": cell.seed, "validate": True}
-    scores = classification_scores(embedding.vectors, graph.labels, **asked)
-    found: Row = {"valid": {"micro_f1": float(scores[..., 0].mean())}, "diverged": None}
+    found: Row = {"valid": {"micro_f1": validation_score(embedding, cell.seed)}, "diverged": None}
     return found | {"epochs": settings["epochs"], "seconds": time.monotonic() - started}

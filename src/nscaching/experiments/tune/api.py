@@ -16,8 +16,10 @@ from nscaching.artefacts.showing import write_table
 from nscaching.distributed.cost import strata_for
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.evaluation.metrics import (
+    METRICS,
     Interval,
     bootstrap_means,
+    fact_values,
     interval,
     paired_difference,
     within_noise,
@@ -34,12 +36,14 @@ from nscaching.experiments.tune.space import (
 )
 from nscaching.experiments.tune.trials import RUNNING, CurvePoint, SearchFolder, Trial, by_metric
 from nscaching.experiments.workers import Workers
+from nscaching.graph.names import Floats
 from nscaching.options import Options
-from nscaching.report.experiment_pages import write_search_page
-from nscaching.report.markup import try_to_write
+from nscaching.report.experiment_pages import search_page
+from nscaching.report.markup import FILE_NAME, try_to_write
 from nscaching.report.pictures import draw_search
-from nscaching.runs.api import refuse_both
-from nscaching.training import Progress
+from nscaching.runs.api import load_run, refuse_both
+from nscaching.training import Progress, RunFolder, TrainConfig
+from nscaching.training.devices import pick_device
 
 if TYPE_CHECKING:  # needs SMAC
     from nscaching.experiments.tune.optimiser import Importance
@@ -124,8 +128,7 @@ def tune(
         search = Search(folder, settings, shown, crew.processes)
         if resume:
             search.resume()
-        device = search.objective.device(search.base)  # type: ignore[arg-type]
-        with crew.crew(search.place.train, device) as at_work, search.showing():
+        with crew.crew(search.place.train, _device(search.base)) as at_work, search.showing():
             run_all(search, at_work)
         search.end()
         return _result(search, settings, time.monotonic() - started)
@@ -145,6 +148,11 @@ def _strata(settings: AnyOptions, stored: int, processes: int) -> int:
     if isinstance(settings, NodeSearchOptions):
         raise UserError("Embeddings of nodes are trained by one process; drop --processes.")
     return strata_for(stored, processes)
+
+
+def _device(config: Config) -> str:
+    """Return the kind of device that trials use, or raise when it is not there."""
+    return pick_device(config.device).type if isinstance(config, TrainConfig) else "cpu"
 
 
 def _taken(options: dict[str, Any], *kinds: type[Options]) -> dict[str, Any]:
@@ -174,11 +182,13 @@ def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResul
         curve=search.curve,
         importance=None if isinstance(found, str) else found,
         importance_note=found if isinstance(found, str) else None,
-        gain=Gain.measure(search.objective, best, trials),
+        gain=Gain.measure(best, trials),
         seconds=seconds,
     )
     result = replace(result, pictures=draw_search(result))
-    page = try_to_write(lambda: write_search_page(result), search.progress.say)
+    page = try_to_write(
+        lambda: write_text(result.folder.path / FILE_NAME, search_page(result)), search.progress.say
+    )
     result = replace(result, report=None if page is None else str(page))
     result.write()
     return result
@@ -201,7 +211,7 @@ class Gain:
     within_noise: bool  #: whether that difference may be chance
 
     @classmethod
-    def measure(cls, objective: Objective, best: Trial, trials: list[Trial]) -> Gain | None:
+    def measure(cls, best: Trial, trials: list[Trial]) -> Gain | None:
         """Rank the valid facts with the best and with the first trial, where that is possible.
 
         A search that was stopped may have finished others before the first.
@@ -209,12 +219,23 @@ class Gain:
         first = next((trial for trial in trials if trial.number == 1), None)
         if first is None:
             return None
-        scores = [objective.fact_scores(Path(trial.run)) for trial in (best, first)]
+        scores = [_fact_scores(Path(trial.run)) for trial in (best, first)]
         if scores[0] is None or scores[1] is None:
             return None
         ends = interval(bootstrap_means(scores[0].reshape(-1, 1))[:, 0])
         above, ends_above = paired_difference(scores[0], scores[1])
         return cls(ends, above, ends_above, within_noise(ends_above))
+
+
+def _fact_scores(out: Path) -> Floats | None:
+    """Return what each valid fact adds to the score of a trial, (n,); None where none does."""
+    if not RunFolder(out).has_model():
+        return None
+    run = load_run(out)
+    if run.config.select not in METRICS:
+        return None
+    report = run.evaluate("valid")
+    return fact_values(report.ranks)[:, METRICS.index(run.config.select)]
 
 
 @dataclass(frozen=True)
@@ -323,7 +344,7 @@ def _begin(
         progress.say(note)
     space, config = objective.configure(settings.space, plan, graph, progress)
     SearchSpace.build(space, config, fixed)
-    objective.device(config)
+    _device(config)
     settings = replace(settings, space=space)
     folder.create(settings, fixed, lambda path: objective.write_base(path, config, graph))
     return settings

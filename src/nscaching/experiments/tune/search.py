@@ -28,7 +28,7 @@ from nscaching.experiments.tune.trials import (
     TrialResult,
 )
 from nscaching.experiments.workers import Share, share_of_machine
-from nscaching.training import Progress
+from nscaching.training import Progress, RunFolder, sharded_checkpoint
 from nscaching.training.progress import duration
 
 #: When the first so many trials all fail, something other than the configurations is wrong.
@@ -74,8 +74,21 @@ class TrialPlace:
         except Exception as error:
             fatal = isinstance(error, UserError)
             result = TrialResult(FAILED, error=failure(error), fatal=fatal)
-        epochs = result.epochs or self.objective.epochs_done(out)
+        epochs = result.epochs or _epochs_done(out)
         return replace(result, epochs=epochs, seconds=time.monotonic() - started)
+
+
+def _epochs_done(out: Path) -> int:
+    """Return the epochs that a failed trial has come to; an embedding of nodes keeps none."""
+    lines = RunFolder(out).read_metrics()
+    return max((int(line.get("epoch", 0)) for line in lines), default=0)
+
+
+def _forget(out: Path) -> None:
+    """Remove what only a trial that is resumed needs, the checkpoint; the model stays."""
+    folder = RunFolder(out)
+    folder.checkpoint.unlink(missing_ok=True)
+    sharded_checkpoint.drop(folder.latest.parent)
 
 
 class Search(Experiment[Work, TrialResult]):
@@ -249,7 +262,7 @@ class Search(Experiment[Work, TrialResult]):
         for trial in self.trials.values():
             finished = trial.status == FAILED or trial.asked_epochs >= self.optimiser.epochs
             if finished and trial is not best:
-                self.objective.forget(Path(trial.run))
+                _forget(Path(trial.run))
 
     def _give_up_if_hopeless(self) -> None:
         finished = [trial for trial in self.trials.values() if trial.status != RUNNING]
