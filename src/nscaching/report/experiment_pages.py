@@ -13,7 +13,6 @@ from nscaching.errors import plural
 from nscaching.models import SCORING
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.markup import (
-    Column,
     Html,
     Section,
     bar,
@@ -41,17 +40,7 @@ if TYPE_CHECKING:
 
 METRICS = {"mrr": "MRR on valid", "hits_at_10": "Hits@10 on valid"}
 AXES = {"seconds": "seconds of training", "epochs": "epochs"}
-_COLUMNS = (
-    Column("sampler", "text"),
-    Column("MRR"),
-    Column("95 % interval", minor=True),
-    Column("to the best", minor=True),
-    Column("Hits@10"),
-    Column("accuracy", minor=True),
-    Column("s/epoch"),
-    Column("extra", minor=True),
-    Column("best", minor=True),
-)
+_MINOR = ("95 % interval", "to the best", "accuracy", "extra", "best")
 #: Trials in the table of a search, the best ones.
 _MOST_TRIALS = 60
 
@@ -151,8 +140,9 @@ def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> list[Html
     for each in rows:
         texts = comparison.texts(each)
         mrr = bar(each["mrr"] or 0.0, texts["MRR"])
-        lines.append([each["sampler"], mrr, *(texts[column.title] for column in _COLUMNS[2:])])
-    parts = [table("On test, the best first", _COLUMNS, lines, chosen=0 if done else None)]
+        lines.append({"sampler": each["sampler"], **texts, "MRR": mrr})
+    chosen = 0 if done else None
+    parts = [table("On test, the best first", lines, minor=_MINOR, chosen=chosen)]
     if len(comparison.seeds) > 1:
         seeds = ", ".join(map(str, comparison.seeds))
         parts.append(note(f"Mean ± standard deviation over seeds {seeds}."))
@@ -222,9 +212,12 @@ def _importance(result: SearchResult) -> list[Html]:
     found = result.importance
     if found is None:
         return [paragraph(result.importance_note or "")]
-    columns = [Column("option", "text"), Column("total"), Column("alone")]
     rows = [
-        [each.name, bar(each.total, share(each.total)), bar(each.alone, share(each.alone))]
+        {
+            "option": each.name,
+            "total": bar(each.total, share(each.total)),
+            "alone": bar(each.alone, share(each.alone)),
+        }
         for each in found.effects
     ]
     return [
@@ -234,27 +227,26 @@ def _importance(result: SearchResult) -> list[Html]:
             "it does together with others. Trust it as far as the model fits: on trials it had not "
             f"seen it explains a share of {found.fit:.2f} of the variance (cross-validated R²)."
         ),
-        tag("div", table("Share of the variance", columns, rows), class_="narrow"),
+        tag("div", table("Share of the variance", rows), class_="narrow"),
         row(effect_charts(found, result.metric.name)),
     ]
 
 
 def _trials(result: SearchResult) -> Html:
-    columns = [Column("trial", "text"), Column(result.metric.name), Column("epochs")]
-    columns += [Column(name, minor=True) for name in ("best epoch", *result.searched)]
     ordered = sorted(result.trials, key=lambda trial: -(trial.score or 0.0))
     most = result.best.score or 1.0
-    rows: list[list[object]] = []
+    rows: list[dict[str, object]] = []
     for trial in ordered[:_MOST_TRIALS]:
         score: object = "failed"
         if trial.score is not None:
             score = bar(trial.score / most, share(trial.score))
-        settings = [short(trial.config.get(name)) for name in result.searched]
-        rows.append([trial.number, score, trial.epochs, trial.best_epoch, *settings])
+        rows.append({"trial": trial.number, result.metric.name: score, "epochs": trial.epochs})
+        rows[-1]["best epoch"] = trial.best_epoch
+        rows[-1] |= {name: short(trial.config.get(name)) for name in result.searched}
     caption = "All trials, the best first"
     if len(rows) < len(ordered):
         caption = f"The best {len(rows)} of {len(ordered)} trials; trials.csv has all"
-    return table(caption, columns, rows, chosen=0)
+    return table(caption, rows, minor=("best epoch", *result.searched), chosen=0)
 
 
 def _repeat_search(result: SearchResult) -> list[Html]:

@@ -20,7 +20,6 @@ from nscaching.report.explorer import too_large, write_explorer
 from nscaching.report.explorer_answers import ExplorerAnswers
 from nscaching.report.markup import (
     FILE_NAME,
-    Column,
     Html,
     Section,
     command_line,
@@ -209,14 +208,19 @@ def _curves(lines: Sequence[dict[str, Any]]) -> list[Html]:
 def _numbers(epochs: Sequence[dict[str, Any]], valid: Sequence[dict[str, Any]]) -> Html:
     """Return the curves as a table, for those who cannot see them or want to copy numbers."""
     seen = {line["epoch"]: line for line in valid}
-    columns = [Column("epoch", "text"), Column("loss"), Column("MRR on valid"), Column("Hits@10")]
-    columns.append(Column("time", minor=True))
     rows = []
     for line in thinned(epochs, _TABLE_EPOCHS):
         found = seen.get(line["epoch"], {})
-        metrics = [share(found[key]) if key in found else "" for key in ("mrr", "hits@10")]
-        rows.append([line["epoch"], f"{line['loss']:.4f}", *metrics, duration(line["seconds"])])
-    made = table("Learning curves in numbers", columns, rows)
+        rows.append(
+            {
+                "epoch": line["epoch"],
+                "loss": f"{line['loss']:.4f}",
+                "MRR on valid": share(found["mrr"]) if "mrr" in found else "",
+                "Hits@10": share(found["hits@10"]) if "hits@10" in found else "",
+                "time": duration(line["seconds"]),
+            }
+        )
+    made = table("Learning curves in numbers", rows, minor=("time",))
     return tag("details", tag("summary", "The numbers"), made)
 
 
