@@ -27,7 +27,6 @@ from nscaching.experiments.comparison import (
     read_variants,
 )
 from nscaching.experiments.runner import (
-    Record,
     RunResult,
     Sweep,
     TrialLog,
@@ -193,7 +192,7 @@ class Entry:
         return f"{self.blank.sampler}, seed {self.blank.seed}"
 
 
-class CompareSweep(Sweep[Entry]):
+class CompareSweep(Sweep[Entry, RunResult]):
     """The runs of one comparison."""
 
     noun = "run"
@@ -237,14 +236,14 @@ class CompareSweep(Sweep[Entry]):
         self.log.repair()
         self._write(here.path)
 
-    def _known(self, entry: Entry) -> Record | None:
+    def _known(self, entry: Entry) -> RunResult | None:
         result = self._before.get(entry.identity) if self.resume else None
         if result is None or not finished(self._folder(entry.identity), entry.settings, result):
             return None
         self._took.setdefault(entry.blank.sampler, result.seconds)
-        return asdict(result)
+        return result
 
-    def run(self, entry: Entry) -> Record:
+    def run(self, entry: Entry) -> RunResult:
         """Train a run, or resume it."""
         started = time.monotonic()
         how: dict[str, Any] = {"resume": self.resume, "overwrite": self.overwrite}
@@ -256,10 +255,10 @@ class CompareSweep(Sweep[Entry]):
         if "test" in run.evaluations:
             self._write_ranks(entry.identity, run.evaluations["test"].ranks)
         self._took[entry.blank.sampler] = time.monotonic() - started
-        return asdict(result)
+        return result
 
-    def _failed(self, entry: Entry, reason: str) -> Record:
-        return asdict(replace(entry.blank, error=reason))
+    def _failed(self, entry: Entry, reason: str) -> RunResult:
+        return replace(entry.blank, error=reason)
 
     def _seconds(self, entry: Entry) -> float | None:
         if not self._took:
@@ -267,16 +266,15 @@ class CompareSweep(Sweep[Entry]):
         usual = sum(self._took.values()) / len(self._took)
         return self._took.get(entry.blank.sampler, usual)
 
-    def _keep(self, entry: Entry, record: Record) -> None:
-        before = self._before.get(entry.identity)
-        if before is None or asdict(before) != record:
-            self.log.append(record)
+    def _keep(self, entry: Entry, record: RunResult) -> None:
+        if self._before.get(entry.identity) != record:
+            self.log.append(asdict(record))
 
     def end(self) -> Comparison:
         """Return what was found, with intervals, a picture and a page; write them."""
         made = self.comparison
-        asked = [each.identity for each in self.configurations if each.identity in self.records]
-        made.runs = [RunResult.from_mapping(self.records[identity]) for identity in asked]
+        asked = (each.identity for each in self.configurations)
+        made.runs = [self.records[identity] for identity in asked if identity in self.records]
         done = [run for run in made.runs if run.error is None]
         tested = [run for run in done if run.test is not None]
         made.intervals = intervals_of(made, {run.run: self._ranks(run.run) for run in tested})

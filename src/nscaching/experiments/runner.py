@@ -189,7 +189,7 @@ def _take_in(experiment: Experiment[C, R], configuration: C, future: Future[Any]
     experiment.take_in(configuration, record)
 
 
-class Sweep(Experiment[C, Record]):
+class Sweep(Experiment[C, R]):
     """A list of configurations, one after another; those with a good record are skipped.
 
     A configuration has an ``identity``, what its record is known by, and a ``title``, how it is
@@ -199,15 +199,16 @@ class Sweep(Experiment[C, Record]):
     def __init__(self, configurations: Sequence[C], progress: Progress) -> None:
         self.configurations, self.progress = configurations, progress
         self.total = len(configurations)
-        self.records: dict[str, Record] = {}  #: by identity, as they came
+        self.records: dict[str, R] = {}  #: by identity, as they came
+        self._failures: set[str] = set()
         self._ahead: list[C] | None = None  #: those without a record, known at the first next()
 
     @abstractmethod
-    def _known(self, configuration: C) -> Record | None:
-        """Return the record of an earlier session, where it is still what is asked for."""
+    def _known(self, configuration: C) -> R | None:
+        """Return the good record of an earlier session, where it is still what is asked for."""
 
     @abstractmethod
-    def _failed(self, configuration: C, reason: str) -> Record:
+    def _failed(self, configuration: C, reason: str) -> R:
         """Return the record of a failure."""
 
     @abstractmethod
@@ -215,7 +216,7 @@ class Sweep(Experiment[C, Record]):
         """Return how long a configuration is expected to take; None where nothing is known."""
 
     @abstractmethod
-    def _keep(self, configuration: C, record: Record) -> None:
+    def _keep(self, configuration: C, record: R) -> None:
         """Write a record down."""
 
     def _ready(self, configuration: C) -> bool:
@@ -225,7 +226,7 @@ class Sweep(Experiment[C, Record]):
     @property
     def finished(self) -> int:  # type: ignore[override]
         """How many configurations are done."""
-        return sum(not record.get("error") for record in self.records.values())
+        return len(self.records.keys() - self._failures)
 
     def next(self) -> C | None:
         """Return the next one without a record; say which it is and how long the rest takes."""
@@ -248,12 +249,13 @@ class Sweep(Experiment[C, Record]):
         place = self.configurations.index(each) + 1
         self.progress.say(f"{self.noun.capitalize()} {place} of {self.total}: {each.title}{rest}")
 
-    def failed(self, configuration: Any, reason: str) -> Record:
+    def failed(self, configuration: Any, reason: str) -> R:
         """Say what failed and return its record."""
+        self._failures.add(configuration.identity)
         self.progress.say(f"{configuration.title}, failed: {reason}")
         return self._failed(configuration, reason)
 
-    def take_in(self, configuration: Any, record: Record) -> None:
+    def take_in(self, configuration: Any, record: R) -> None:
         """Write a record down."""
         self.records[configuration.identity] = record
         self._keep(configuration, record)

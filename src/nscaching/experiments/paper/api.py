@@ -208,7 +208,7 @@ def _found(request: Request, planned: Planned, progress: Progress) -> Row:
     return best | making.train_row(cell, settings, graph, folder, progress, **kept)
 
 
-class CellSweep(Sweep[Planned]):
+class CellSweep(Sweep[Planned, Row]):
     """The cells of one table or figure; tries come before the cells that they are for."""
 
     noun = "cell"

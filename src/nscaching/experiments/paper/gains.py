@@ -6,6 +6,7 @@ such runs yet are shown with the runs of the package's settings, and marked so.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -167,10 +168,11 @@ def _values(folder: Path, rows: Sequence[Row]) -> np.ndarray | None:
 def _over_seeds(gains: Sequence[float]) -> Interval | None:
     if len(gains) < 2:
         return None
-    from scipy.stats import ttest_1samp
+    from scipy.stats import t as student
 
-    low, high = ttest_1samp(gains, 0.0).confidence_interval(0.95)
-    return float(low), float(high)
+    half = student.ppf(0.975, len(gains) - 1) * statistics.stdev(gains) / math.sqrt(len(gains))
+    mean = statistics.fmean(gains)
+    return mean - half, mean + half
 
 
 # The figure ---------------------------------------------------------------------------------------
