@@ -6,7 +6,13 @@ import pytest
 
 from nscaching.errors import UserError
 from nscaching.experiments.paper import definition, definitions
-from nscaching.experiments.paper.definitions import chosen, printed, searched, settings_of
+from nscaching.experiments.paper.definitions import (
+    chosen,
+    printed,
+    searched,
+    settings_of,
+    shortened,
+)
 from nscaching.experiments.paper.making import named_traces
 from nscaching.runs.api import make_config
 
@@ -84,7 +90,7 @@ def test_a_search_does_not_fix_what_its_space_has():
     settings = settings_of(cell)
     assert settings["space"] == "sampler+"
     assert not {"alpha3", "rescale", "known_positives"} & settings.keys()
-    assert settings_of(cell, budget=3)["trial"]["epochs"] == 3
+    assert shortened(settings, 3)["trial"]["epochs"] == 3
 
 
 def test_modes_change_what_they_should():

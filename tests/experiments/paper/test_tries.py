@@ -7,7 +7,7 @@ import pytest
 
 from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.experiments.paper import api, definition, reproduce
-from nscaching.experiments.paper.definitions import LONGER, TRY, TUNED, packaged
+from nscaching.experiments.paper.definitions import LONGER, TRY, TUNED, packaged, shortened
 from nscaching.experiments.paper.plan import Request, epochs_share, plan, waiting
 from nscaching.experiments.paper.results import Results, cell_of
 from nscaching.experiments.paper.tries import (
@@ -30,7 +30,7 @@ def run(out, name="table-7", **asked):
 
 
 def lengths_of(row, kind):
-    return lengths(cell_of(row), kind, SMALL["budget"])
+    return shortened(lengths(cell_of(row), kind), SMALL["budget"])
 
 
 def tries_of(sampler, name="table-7", tries=8, **filters):
@@ -42,7 +42,7 @@ def tries_of(sampler, name="table-7", tries=8, **filters):
 def test_all_samplers_of_a_model_try_the_same_settings_of_it():
     grid = packaged("grid.yaml")["models"]["logistic"]
     of = {
-        sampler: [try_settings(cell, None) for cell in tries_of(sampler)]
+        sampler: [try_settings(cell) for cell in tries_of(sampler)]
         for sampler in ("bernoulli", "kbgan", "nscaching")
     }
     parts = {s: [{k: x[k] for k in grid} for x in tries] for s, tries in of.items()}
@@ -51,9 +51,7 @@ def test_all_samplers_of_a_model_try_the_same_settings_of_it():
 
 def test_all_samplers_are_trained_equally_long():
     for kind, patience in ((TRY, 0), (LONGER, 0), (TUNED, 6)):
-        one, other = (
-            lengths(tries_of(sampler)[0], kind, None) for sampler in ("bernoulli", "nscaching")
-        )
+        one, other = (lengths(tries_of(sampler)[0], kind) for sampler in ("bernoulli", "nscaching"))
         assert one == other
         assert one["patience"] == patience
 
@@ -63,7 +61,7 @@ def test_pretraining_comes_on_top_and_its_end_is_where_the_pretrained_stop():
         (cell,) = definition("table-7").cells(
             dataset=["WN18RR"], scoring=["transe"], sampler=[sampler], mode=[mode]
         )
-        return lengths(cell, kind, None)["epochs"]
+        return lengths(cell, kind)["epochs"]
 
     before = epochs("pretrained", TRY, "bernoulli")
     assert before == epochs("pretrained", TUNED, "bernoulli")
@@ -80,7 +78,7 @@ def test_within_a_block_every_value_comes_about_as_often():
 def test_more_tries_keep_those_there_are():
     few, many = tries_of("bernoulli", tries=3), tries_of("bernoulli", tries=11)
     assert many[:3] == few
-    every = [json.dumps(try_settings(cell, None)) for cell in many]
+    every = [json.dumps(try_settings(cell)) for cell in many]
     assert len(set(every)) == 11
 
 
@@ -91,7 +89,7 @@ def test_table_8_is_tried_by_accuracy_and_table_11_by_micro_f1():
             [TRY, TUNED] if name == "table-11" else [TRY, LONGER, TUNED]
         )  # nodes are embedded in a few epochs, which are part of the grid
         assert {cell.options["select"] for cell in cells} == {select}
-    assert try_settings(tries_of("nscaching", "table-8")[0], None)["select"] == "accuracy"
+    assert try_settings(tries_of("nscaching", "table-8")[0])["select"] == "accuracy"
 
 
 def test_searches_cannot_be_tried():

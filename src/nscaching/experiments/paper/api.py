@@ -16,7 +16,7 @@ from nscaching.artefacts import FolderLock
 from nscaching.artefacts.files import append_json_line, sweep_temporary
 from nscaching.errors import UserError
 from nscaching.experiments.paper import making
-from nscaching.experiments.paper.definitions import TRY, TUNED, Definition, definition
+from nscaching.experiments.paper.definitions import TRY, TUNED, Definition, definition, shortened
 from nscaching.experiments.paper.figures import draw
 from nscaching.experiments.paper.gains import rank_file
 from nscaching.experiments.paper.plan import (
@@ -182,7 +182,7 @@ def _found(request: Request, planned: Planned, progress: Progress) -> Row:
     cell, settings, on = planned.cell, planned.settings, request.on
     best: Row = {}
     if cell.is_chosen:
-        settings = chosen_settings(cell, planned.tries, request.budget)
+        settings = shortened(chosen_settings(cell, planned.tries), request.budget)
         best = {"chosen": settings}
         best |= {"tried": tried(cell, planned.tries)} if cell.kind == TUNED else {}
     if cell.scoring is None:

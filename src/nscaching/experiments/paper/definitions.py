@@ -220,10 +220,8 @@ def chosen(dataset: str, scoring: str) -> dict[str, Any]:
     return found
 
 
-def settings_of(
-    cell: Cell, budget: int | None = None, tried: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the training options of a cell; a budget shortens everything that counts epochs.
+def settings_of(cell: Cell, tried: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the training options of a cell.
 
     ``tried`` takes the place of the settings that the package has for the cell.
     """
@@ -251,11 +249,13 @@ def settings_of(
     options |= {"scoring": cell.scoring, "sampler": cell.sampler, "seed": cell.seed}
     if cell.sampler == "igan" and "pretrain_epochs" not in options:
         options["generator_epochs"] = entry["pretrain_epochs"]
-    return options if budget is None else shortened(options, budget)
+    return options
 
 
-def shortened(options: dict[str, Any], budget: int) -> dict[str, Any]:
-    """Return options with at most so many epochs."""
+def shortened(options: dict[str, Any], budget: int | None) -> dict[str, Any]:
+    """Return options with at most so many epochs, and all else that counts them as short."""
+    if budget is None:
+        return options
     parts = {"pretrain_epochs": budget // 2, "generator_epochs": max(1, budget // 2)}
     shorter = {
         name: min(value, parts.get(name, budget)) if name in LENGTHS else value

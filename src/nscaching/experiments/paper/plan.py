@@ -19,6 +19,7 @@ from nscaching.experiments.paper.definitions import (
     Cell,
     packaged,
     settings_of,
+    shortened,
 )
 from nscaching.experiments.paper.making import graph_of, has_data, scale_of
 from nscaching.experiments.paper.results import Results, Row
@@ -186,16 +187,17 @@ def plan(
 
 def cell_settings(cell: Cell, request: Request) -> dict[str, Any]:
     """Return the options that a row is known by."""
+    if cell.kind == "nodes" and request.budget is not None:
+        return {"epochs": request.budget}
     if cell.kind == TRY:
-        return try_settings(cell, request.budget)
-    if request.tries is not None:
-        return known_by(cell, request.tries, request.budget)
-    if cell.kind == "nodes":
-        return {} if request.budget is None else {"epochs": request.budget}
-    settings = settings_of(cell, request.budget)
+        found = try_settings(cell)
+    elif request.tries is not None:
+        found = known_by(cell, request.tries)
+    else:
+        found = {} if cell.kind == "nodes" else settings_of(cell)
     if cell.kind == "search":
-        settings["trials"] = request.trials or settings.get("trials", USUAL_TRIALS)
-    return settings
+        found["trials"] = request.trials or found.get("trials", USUAL_TRIALS)
+    return shortened(found, request.budget)
 
 
 def _trained_like(cell: Cell, settings: dict[str, Any], request: Request) -> dict[str, Any]:
@@ -203,7 +205,7 @@ def _trained_like(cell: Cell, settings: dict[str, Any], request: Request) -> dic
     if request.tries is None or cell.kind == TRY:
         return settings
     like = replace(cell, kind=TRY, seed=cell.seed % request.tries)
-    return try_settings(like, request.budget) | lengths(cell, cell.kind, request.budget)
+    return shortened(try_settings(like) | lengths(cell, cell.kind), request.budget)
 
 
 def run_folder(request: Request, cell: Cell) -> Path:
