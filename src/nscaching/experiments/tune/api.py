@@ -128,7 +128,7 @@ def tune(
         search = Search(folder, settings, shown, crew.processes)
         if resume:
             search.resume()
-        with crew.crew(search.place.train, _device(search.base)) as at_work, search.showing():
+        with crew.crew(search.train, _device(search.base)) as at_work, search.showing():
             run_all(search, at_work)
         search.end()
         return _result(search, settings, time.monotonic() - started)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.progress import Progress as RichProgress
 
@@ -39,43 +40,31 @@ class SearchFailed(NSCachingError, RuntimeError):
     """No trial of a search could be trained."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """A trial to train: a proposal, its options, and the seconds that are left for it."""
+class Work(NamedTuple):
+    """A trial to train, small enough to travel to workers."""
 
     proposal: Proposal
     options: dict[str, Any]
-    seconds: float | None = None
+    seconds: float | None = None  #: that are left for it
 
 
-@dataclass(frozen=True)
-class TrialPlace:
-    """Where trials are kept, and who trains one; small, so that it travels to workers."""
+def train_trial(folder: str, objective: Objective, processes: int, work: Work) -> TrialResult:
+    """Train a trial of the search in a folder up to some epochs, or resume it.
 
-    folder: str  #: of the search
-    objective: Objective
-    processes: int = 1  #: of this machine that train a trial together
-
-    def train(self, work: Work) -> TrialResult:
-        """Train a trial up to some epochs, or resume it.
-
-        A run that diverges or does not fit into memory is a failed trial; a user's mistake would
-        spoil every trial, and ends the search.
-        """
-        started = time.monotonic()
-        folder = SearchFolder(self.folder)
-        out = folder.trial(work.proposal.trial)
-        how = folder.base, out, {**work.options, "epochs": work.proposal.epochs}, work.seconds
-        try:
-            if self.processes == 1:
-                result = self.objective.train(*how)
-            else:
-                result = train_in_group(self.processes, *how)
-        except Exception as error:
-            fatal = isinstance(error, UserError)
-            result = TrialResult(FAILED, error=failure(error), fatal=fatal)
-        epochs = result.epochs or _epochs_done(out)
-        return replace(result, epochs=epochs, seconds=time.monotonic() - started)
+    A run that diverges or does not fit into memory is a failed trial; a user's mistake would spoil
+    every trial, and ends the search. ``processes`` of this machine train it together.
+    """
+    started = time.monotonic()
+    place = SearchFolder(folder)
+    out = place.trial(work.proposal.trial)
+    how = place.base, out, {**work.options, "epochs": work.proposal.epochs}, work.seconds
+    try:
+        result = objective.train(*how) if processes == 1 else train_in_group(processes, *how)
+    except Exception as error:
+        fatal = isinstance(error, UserError)
+        result = TrialResult(FAILED, error=failure(error), fatal=fatal)
+    epochs = result.epochs or _epochs_done(out)
+    return replace(result, epochs=epochs, seconds=time.monotonic() - started)
 
 
 def _epochs_done(out: Path) -> int:
@@ -120,7 +109,8 @@ class Search(Experiment[Work, TrialResult]):
             seed=first.seed,
             folder=folder.path,
         )
-        self.place = TrialPlace(str(folder.path.resolve()), self.objective, processes=processes)
+        where = str(folder.path.resolve())
+        self.train = functools.partial(train_trial, where, self.objective, processes)
         self.trials: dict[int, Trial] = {}
         self.curve: list[CurvePoint] = []
         self._epochs, self._trained = 0, 0.0  #: trained in all, and the seconds of it
@@ -188,7 +178,7 @@ class Search(Experiment[Work, TrialResult]):
     def run(self, work: Work) -> TrialResult:
         """Train a trial in this process."""
         with share_of_machine(Share()):
-            return self.place.train(work)
+            return self.train(work)
 
     def failed(self, work: Work, reason: str) -> TrialResult:
         """Return the result of a trial whose worker died."""
