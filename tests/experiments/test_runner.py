@@ -1,5 +1,6 @@
 """The engine: what is known is skipped, failures are records, an interrupt says how to resume."""
 
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import pytest
@@ -10,7 +11,9 @@ from nscaching.experiments.runner import (
     FAILED,
     STOPPED,
     WAITING,
+    Crew,
     Experiment,
+    Failed,
     Sweep,
     TrialLog,
     failure,
@@ -45,7 +48,7 @@ class Letters(Sweep):
         record = self.before.get(letter.identity)
         return None if record is None or record["error"] else record
 
-    def _train(self, letter):
+    def run(self, letter):
         self.trained.append(letter.identity)
         if letter.identity in self.errors:
             raise self.errors[letter.identity]
@@ -163,30 +166,12 @@ class Doubling(Experiment):
     def run(self, number):
         return 2 * number
 
+    def failed(self, number, reason):
+        raise AssertionError(reason)
+
     def take_in(self, number, record):
         self.values.append(record)
         self.free = True
-
-
-class TwoAtOnce:
-    """An executor that returns results in the reverse order of submission."""
-
-    def __init__(self):
-        self.submitted, self.most = [], 0
-
-    def free(self):
-        return len(self.submitted) < 2
-
-    def busy(self):
-        return bool(self.submitted)
-
-    def submit(self, configuration):
-        self.submitted.append(configuration)
-        self.most = max(self.most, len(self.submitted))
-
-    def results(self):
-        configuration = self.submitted.pop()
-        yield configuration, {"letter": configuration.identity, "error": None}
 
 
 def test_what_is_next_may_depend_on_results():
@@ -195,12 +180,37 @@ def test_what_is_next_may_depend_on_results():
     assert experiment.values == [1, 2, 4, 8, 16]
 
 
-def test_an_executor_is_kept_busy(log):
-    executor = TwoAtOnce()
+def test_a_crew_is_kept_busy_and_answers_in_any_order(log):
+    futures, most = [], []
+
+    def submit(letter):
+        futures.append((letter, Future()))
+        waiting = [each for each in futures if not each[1].done()]
+        most.append(len(waiting))
+        if len(waiting) == 2 or letter.identity == "e":
+            for each, future in waiting[::-1]:
+                future.set_result({"letter": each.identity, "error": None})
+        return futures[-1][1]
+
     sweep = Letters("abcde", log)
-    run_all(sweep, executor)
-    assert executor.most == 2
+    run_all(sweep, Crew(submit, lambda: 2))
+    assert max(most) == 2
     assert sorted(sweep.records) == list("abcde")
+
+
+def test_what_a_worker_does_not_finish_is_a_failure(log):
+    def submit(letter):
+        future = Future()
+        if letter.identity == "a":
+            future.set_exception(RuntimeError("killed"))
+        else:
+            future.set_result(Failed("out of memory"))
+        return future
+
+    sweep = Letters("ab", log)
+    run_all(sweep, Crew(submit, lambda: 2))
+    reasons = [record["error"] for record in sweep.records.values()]
+    assert reasons == ["its worker died (killed)", "out of memory"]
 
 
 def epoch(number, seconds):

@@ -6,7 +6,12 @@ import pytest
 import nscaching as ns
 from nscaching.experiments.comparison import Comparison
 from nscaching.experiments.runner import RunResult
-from nscaching.report.experiment_pages import Curve, band, comparison_page, read_curve
+from nscaching.report.experiment_pages import (
+    comparison_charts,
+    comparison_page,
+    read_curve,
+    together,
+)
 
 from ..training.helpers import ring
 from .reading import read
@@ -45,7 +50,7 @@ def test_failures_are_told_and_names_do_not_bite(tmp_path):
     failed = RunResult("uniform", 0, "uniform-seed0", "", error="<script>no</script> memory")
     name = "a/<b>graph</b>.tsv"
     comparison = Comparison(tmp_path, name, "transe", ["uniform"], [0], {"dim": 3}, [failed])
-    found = read(comparison_page(comparison, []))
+    found = read(comparison_page(comparison, {}))
     assert "Failed: uniform, seed 0: <script>no</script> memory" in found.words
     assert "<b>graph" in found.words or "b>.tsv" in found.words
     assert "No run validated" in found.words
@@ -91,27 +96,27 @@ LINES = [
 
 def test_validations_are_not_counted_as_training():
     curve = read_curve(LINES)
-    assert curve.epochs.tolist() == [2, 4]
-    assert curve.seconds.tolist() == [12, 16]
-    assert curve.mrr.tolist() == [0.1, 0.2]
-    assert curve.hits_at_10.tolist() == [0.05, 0.1]
+    assert curve["epochs"].tolist() == [2, 4]
+    assert curve["seconds"].tolist() == [12, 16]
+    assert curve["mrr"].tolist() == [0.1, 0.2]
+    assert curve["hits_at_10"].tolist() == [0.05, 0.1]
 
 
 def curve_of(epochs, mrr, seconds):
-    arrays = (np.array(values, dtype=float) for values in (epochs, seconds, mrr, mrr))
-    return Curve(*arrays)
+    columns = {"epochs": epochs, "seconds": seconds, "mrr": mrr, "hits_at_10": mrr}
+    return {name: np.array(values, dtype=float) for name, values in columns.items()}
 
 
 def test_runs_are_brought_together_where_all_have_been():
-    line = band(
-        "x", [curve_of([1, 2, 3], [0.1, 0.2, 0.9], [1, 2, 3]), curve_of([1, 2], [0.3, 0.4], [3, 6])]
-    )
-    assert line.epochs.tolist() == [1, 2]
-    assert line.seconds.tolist() == [2, 4]
-    assert line.mean["mrr"].tolist() == pytest.approx([0.2, 0.3])
-    assert (line.low["mrr"].tolist(), line.high["mrr"].tolist()) == ([0.1, 0.2], [0.3, 0.4])
+    runs = [curve_of([1, 2, 3], [0.1, 0.2, 0.9], [1, 2, 3]), curve_of([1, 2], [0.3, 0.4], [3, 6])]
+    over_seconds, over_epochs, *_ = comparison_charts({"x": together(runs)})
+    (line,), (other,) = over_seconds.series, over_epochs.series
+    assert other.x == [1, 2]
+    assert line.x == [2, 4]
+    assert line.y == pytest.approx([0.2, 0.3])
+    assert (line.low, line.high) == ([0.1, 0.2], [0.3, 0.4])
 
 
 def test_without_validations_there_is_no_line():
-    assert band("x", [read_curve([epoch(1, 1.0)])]) is None
-    assert band("x", []) is None
+    assert together([read_curve([epoch(1, 1.0)])]) is None
+    assert together([]) is None

@@ -9,7 +9,6 @@ import torch
 
 from nscaching.artefacts.files import read_tensors
 from nscaching.report.markup import (
-    Column,
     Html,
     Section,
     asset,
@@ -56,8 +55,8 @@ def test_a_name_may_break_after_marks_and_stays_escaped():
 
 
 def test_a_table_has_heads_a_caption_and_every_cell():
-    columns = [Column("name", "text"), Column("n"), Column("m", minor=True)]
-    page = Reading(table("A <caption>", columns, [["a&b", 1, 2], ["c", 3, 4]], chosen=1))
+    rows = [{"name": "a&b", "n": 1, "m": 2}, {"name": "c", "n": 3, "m": 4}]
+    page = Reading(table("A <caption>", rows, minor=["m"], chosen=1))
     assert page.words == "A <caption>namenma&b12c34"
     heads = [attributes for name, attributes in page.tags if name == "th"]
     assert [head["scope"] for head in heads] == ["col"] * 3 + ["row"] * 2

@@ -81,12 +81,20 @@ def compare_command(
 
 def _compared(comparison: Comparison) -> list[Part]:
     rows = comparison.rows
-    first = ("MRR", "Hits@10", "accuracy", "s/epoch", "extra", "best")
+    tested = [row for row in rows if row["mrr_interval"]]
+
+    def columns(title: str, names: Sequence[str], shown: list[dict[str, Any]]) -> Table:
+        texts = ((row["sampler"], comparison.texts(row)) for row in shown)
+        cells = ((sampler, *(said[name] for name in names)) for sampler, said in texts)
+        made = table(title, ("sampler", *names), cells)
+        made.columns[0].overflow = "fold"
+        return made
+
     title = f"{comparison.data or 'graph'}, {comparison.scoring}: test, best model on valid"
-    tables = [_columns(comparison, title, first, rows)]
-    if tested := [row for row in rows if row["mrr_interval"]]:
-        title, second = "\nMRR: 95 % intervals over test facts", ("95 % interval", "to the best")
-        tables.append(_columns(comparison, title, second, tested))
+    tables = [columns(title, ("MRR", "Hits@10", "accuracy", "s/epoch", "extra", "best"), rows)]
+    if tested:
+        title = "\nMRR: 95 % intervals over test facts"
+        tables.append(columns(title, ("95 % interval", "to the best"), tested))
     remarks = [f"{row['sampler']} failed, {error}" for row in rows for error in row["errors"]]
     remarks.append("extra: parameters trained besides the model; best: epoch of the best model.")
     if len(comparison.seeds) > 1:
@@ -95,19 +103,6 @@ def _compared(comparison: Comparison) -> list[Part]:
     names = ("compare.json", comparison.picture, comparison.report)
     files = ", ".join(str(comparison.out / name) for name in names if name)
     return [*tables, *remarks, *comparison.remarks, f"Written: {files}"]
-
-
-def _columns(
-    comparison: Comparison, title: str, columns: Sequence[str], rows: list[dict[str, Any]]
-) -> Table:
-    cells = [
-        (row["sampler"], *(texts[name] for name in columns))
-        for row in rows
-        for texts in [comparison.texts(row)]
-    ]
-    made = table(title, ("sampler", *columns), cells)
-    made.columns[0].overflow = "fold"
-    return made
 
 
 def _tune(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from nscaching.cli.command import (
-    Device,
     Output,
     Part,
     Quiet,
@@ -18,56 +18,26 @@ from nscaching.cli.command import (
 from nscaching.errors import UserError
 from nscaching.experiments.paper import Reproduction, definitions, reproduce
 from nscaching.experiments.paper.plan import MISSING, Request
-from nscaching.experiments.paper.results import Beside, beside, cell_of, same_cell
+from nscaching.experiments.paper.results import Beside, cell_of, compared
 from nscaching.experiments.runner import DONE
 from nscaching.training import Progress
 from nscaching.training.progress import duration
 
-_Names = list[str] | None
 
-
-@command()
+@command(Request, leave_out=("seeds",))
 def reproduce_command(
     name: str | None = argument(None, "A table or figure, such as table-7; --list names them all."),
     show_list: bool = flag(False, "Name the tables and figures there are.", "--list"),
-    dataset: _Names = flag(None, "Only this data set; repeatable."),
-    scoring: _Names = flag(None, "Only this scoring function; repeatable."),
-    sampler: _Names = flag(None, "Only this sampler; repeatable."),
-    mode: _Names = flag(None, "Only scratch, pretrain, pretrained or auto; repeatable."),
     seeds: str | None = flag(
         None, "Seeds with commas between them.", shown="0, and 0,1,2 with --tries"
     ),
-    tries: int | None = flag(
-        None,
-        "Equal care: every cell tries so many settings of the paper's grid, whatever its "
-        "sampler, compared on valid by the measure of the table, the best two again for "
-        "longer; the best is run with every seed. By default cells have the settings of the "
-        "package.",
-        min=1,
-    ),
-    workers: int = flag(1, "Processes that train cells, on a GPU best under CUDA MPS.", min=1),
-    seconds: float | None = flag(
-        None, "Start nothing that is expected to end later; the same command resumes.", min=1
-    ),
-    out: Path | None = flag(
-        None,
-        "Folder of the results, the runs go to runs/ in it; with --report the page.",
-        shown="runs/paper",
-    ),
     report: Path | None = flag(None, "Write a page from the results in this folder; run nothing."),
-    budget: int | None = flag(None, "Epochs of a run at most, for a smoke run.", min=1),
-    trials: int | None = flag(None, "Trials of a search.", min=1, shown="50"),
-    on: str | None = flag(
-        None,
-        "Use this graph in place of the data sets: world, a folder, or shape/100 for a "
-        "random graph of a hundredth of their size.",
-    ),
-    device: Device = "auto",
     dry_run: bool = flag(
         False, "Only say which cells there are and how long it takes.", "--dry-run"
     ),
     finished: bool = flag(False, "Run nothing: show and draw what is finished.", "--finished"),
     quiet: Quiet = False,
+    **options: Any,
 ) -> Output:
     """Reproduce a table or figure of the paper: our numbers beside the paper's."""
     if show_list:
@@ -75,25 +45,13 @@ def reproduce_command(
     if report is not None:
         from nscaching.experiments.paper.pages import write_report
 
-        page = write_report(report, out or Path("reproduction.md"))
+        page = write_report(report, options.get("out", Path("reproduction.md")))
         return Output({"page": str(page)}, [f"Wrote {page}"])
     if name is None:
         raise UserError("Name a table or figure, such as table-7; --list names them all.")
-    request = Request(
-        out=out or Path("runs/paper"),
-        datasets=dataset or (),
-        scoring=scoring or (),
-        samplers=sampler or (),
-        modes=mode or (),
-        seeds=whole_numbers(seeds or ("0" if tries is None else "0,1,2")),
-        budget=budget,
-        trials=trials,
-        tries=tries,
-        workers=workers,
-        seconds=seconds,
-        device=device,
-        on=on,
-    )
+    usual = "0,1,2" if "tries" in options else "0"
+    given = {**options, "seeds": whole_numbers(seeds or usual)}
+    request = Request.from_mapping(given, "options")
     shown = Progress("none" if quiet else "auto")
     made = reproduce(name, request, dry_run=dry_run, finished=finished, progress=shown)
     failed = bool(made.rows) and all(row["error"] for row in made.rows)
@@ -128,16 +86,13 @@ def _planned(made: Reproduction) -> list[Part]:
 
 
 def _reproduced(made: Reproduction) -> list[Part]:
-    draw = made.definition.draw
-    compared = [(group[0], beside(draw, group)) for group in same_cell(made.rows)]
-    names = list(dict.fromkeys(each.measure for _, found in compared for each in found))
+    names, groups = compared(made.definition.draw, made.rows)
     rows = []
-    for row, found in compared:
-        by_name = {each.measure: each for each in found}
+    for (row, *_), found in groups:
         where = " ".join(filter(None, (row["dataset"], row["scoring"], cell_of(row).label)))
         if row["error"] and not found:
             where += ": no data" if row["missing"] else ": failed"
-        rows.append((where, *(_cell(by_name.get(name)) for name in names)))
+        rows.append((where, *(_cell(found.get(name)) for name in names)))
     title = f"{made.definition.name}: {made.definition.title} (the paper's in brackets)"
     listed = table(title, ("cell", *names), rows)
     for column in listed.columns[1:]:  # many metrics: rather two lines per number than no name

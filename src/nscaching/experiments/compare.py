@@ -20,15 +20,13 @@ from nscaching.artefacts.files import write_atomically, write_text
 from nscaching.errors import CHOOSE_ANOTHER, UserError, resume_command
 from nscaching.evaluation import find_leakage
 from nscaching.experiments.comparison import (
+    GIVEN,
     CompareFolder,
     Comparison,
-    Variant,
     intervals_of,
-    read_comparison,
     read_variants,
 )
 from nscaching.experiments.runner import (
-    Record,
     RunResult,
     Sweep,
     TrialLog,
@@ -41,13 +39,13 @@ from nscaching.experiments.runner import (
 from nscaching.graph import GraphSource, KnowledgeGraph, load_graph
 from nscaching.graph.datasets import known_dataset
 from nscaching.report.experiment_pages import (
-    Band,
-    band,
+    Curve,
     comparison_charts,
+    comparison_page,
     read_curve,
-    write_comparison_page,
+    together,
 )
-from nscaching.report.markup import try_to_write
+from nscaching.report.markup import FILE_NAME, try_to_write
 from nscaching.report.pictures import write_svg
 from nscaching.runs.api import load_run, make_config, merged_options, refuse_both, resumed_config
 from nscaching.sampling import SAMPLERS
@@ -120,7 +118,9 @@ def compare(
     first = make_config(source, {**common, **with_preset(variants[0].options)})
     seeds = list(dict.fromkeys(seeds)) if seeds else _default_seeds(source, one, shown)
     entries = [
-        Entry(variant, seed, given, make_config(source, given))
+        Entry(
+            RunResult(variant.label, seed, variant.folder(seed)), given, make_config(source, given)
+        )
         for seed in seeds  # so that one round of all is there early
         for variant in variants
         for given in [{**common, **with_preset(variant.options), "seed": seed}]
@@ -177,28 +177,22 @@ def _training_triples(source: Source) -> float:
 class Entry:
     """One run to be made."""
 
-    variant: Variant
-    seed: int
+    blank: RunResult  #: what is known of its result before it is run
     options: dict[str, Any]
     settings: TrainConfig
 
     @property
     def identity(self) -> str:
         """Return the name of its folder."""
-        return self.variant.folder(self.seed)
+        return self.blank.run
 
     @property
     def title(self) -> str:
         """Return how it is called on the screen."""
-        return f"{self.variant.label}, seed {self.seed}"
-
-    @property
-    def blank(self) -> RunResult:
-        """Return what is known of its result before it is run."""
-        return RunResult(self.variant.label, self.seed, self.identity)
+        return f"{self.blank.sampler}, seed {self.blank.seed}"
 
 
-class CompareSweep(Sweep[Entry]):
+class CompareSweep(Sweep[Entry, RunResult]):
     """The runs of one comparison."""
 
     noun = "run"
@@ -232,25 +226,25 @@ class CompareSweep(Sweep[Entry]):
             if folder.is_run() and not self.overwrite:
                 resumed_config(folder, changes(folder, entry.settings))
         names = {entry.identity for entry in self.configurations}
-        kept = [result for run, result in self._before.items() if run in names]
-        asked = replace(self.comparison, runs=kept)
+        self.comparison.runs = [each for run, each in self._before.items() if run in names]
         if not self.resume or not here.holds_one():
             with here.replacing(marker={}) as new:
-                self._write(asked, new)
+                self._write(new)
             return
         if not here.marker.exists():
             here.write_marker(here.path)
         self.log.repair()
-        self._write(asked)
+        self._write(here.path)
 
-    def _known(self, entry: Entry) -> Record | None:
+    def _known(self, entry: Entry) -> RunResult | None:
         result = self._before.get(entry.identity) if self.resume else None
         if result is None or not finished(self._folder(entry.identity), entry.settings, result):
             return None
-        self._took.setdefault(entry.variant.label, result.seconds)
-        return asdict(result)
+        self._took.setdefault(entry.blank.sampler, result.seconds)
+        return result
 
-    def _train(self, entry: Entry) -> Record:
+    def run(self, entry: Entry) -> RunResult:
+        """Train a run, or resume it."""
         started = time.monotonic()
         how: dict[str, Any] = {"resume": self.resume, "overwrite": self.overwrite}
         folder = self._folder(entry.identity)
@@ -260,57 +254,56 @@ class CompareSweep(Sweep[Entry]):
         result = measured(entry.blank, run)
         if "test" in run.evaluations:
             self._write_ranks(entry.identity, run.evaluations["test"].ranks)
-        self._took[entry.variant.label] = time.monotonic() - started
-        return asdict(result)
+        self._took[entry.blank.sampler] = time.monotonic() - started
+        return result
 
-    def _failed(self, entry: Entry, reason: str) -> Record:
-        return asdict(replace(entry.blank, error=reason))
+    def _failed(self, entry: Entry, reason: str) -> RunResult:
+        return replace(entry.blank, error=reason)
 
     def _seconds(self, entry: Entry) -> float | None:
         if not self._took:
             return None
         usual = sum(self._took.values()) / len(self._took)
-        return self._took.get(entry.variant.label, usual)
+        return self._took.get(entry.blank.sampler, usual)
 
-    def _keep(self, entry: Entry, record: Record) -> None:
-        before = self._before.get(entry.identity)
-        if before is None or asdict(before) != record:
-            self.log.append(record)
+    def _keep(self, entry: Entry, record: RunResult) -> None:
+        if self._before.get(entry.identity) != record:
+            self.log.append(asdict(record))
 
     def end(self) -> Comparison:
-        """Return what was found, with intervals, a picture and a page."""
-        asked = [each.identity for each in self.configurations if each.identity in self.records]
-        runs = [RunResult.from_mapping(self.records[identity]) for identity in asked]
-        made = replace(self.comparison, runs=runs)
-        done = [run for run in runs if run.error is None]
+        """Return what was found, with intervals, a picture and a page; write them."""
+        made = self.comparison
+        asked = (each.identity for each in self.configurations)
+        made.runs = [self.records[identity] for identity in asked if identity in self.records]
+        done = [run for run in made.runs if run.error is None]
         tested = [run for run in done if run.test is not None]
-        ranks = {run.run: self._ranks(run.run) for run in tested}
-        remark = find_leakage(self._folder(tested[0].run).read_graph()).remark if tested else None
-        remarks = [] if remark is None else [remark]
-        made = replace(made, intervals=intervals_of(made, ranks), remarks=remarks)
-        bands = []
+        made.intervals = intervals_of(made, {run.run: self._ranks(run.run) for run in tested})
+        if tested and (remark := find_leakage(self._folder(tested[0].run).read_graph()).remark):
+            made.remarks = [remark]
+        curves: dict[str, Curve] = {}
         for label in made.samplers:
             folders = [self._folder(run.run) for run in done if run.sampler == label]
-            bands.append(band(label, [read_curve(folder.read_metrics()) for folder in folders]))
-        return self._shown(made, [each for each in bands if each is not None])
-
-    def _shown(self, made: Comparison, bands: list[Band]) -> Comparison:
-        """Write the picture, where a run validated, the page, and everything as JSON."""
-        if bands:
+            found = together([read_curve(folder.read_metrics()) for folder in folders])
+            curves |= {} if found is None else {label: found}
+        if curves:
+            made.picture = "compare.svg"
             title = f"{data_name(self.configurations[0].settings.data)}, {made.scoring}"
-            write_svg(made.out / "compare.svg", comparison_charts(bands), title=title)
-            made = replace(made, picture="compare.svg")
-        page = try_to_write(lambda: write_comparison_page(made, bands), self.progress.say)
-        made = replace(made, report=None if page is None else page.name)
-        self._write(made)
+            write_svg(made.out / made.picture, comparison_charts(curves), title=title)
+        page = try_to_write(
+            lambda: write_text(made.out / FILE_NAME, comparison_page(made, curves)),
+            self.progress.say,
+        )
+        made.report = None if page is None else page.name
+        self._write(made.out)
         return made
 
     def _folder(self, run: str) -> RunFolder:
         return RunFolder(self.comparison.out / run)
 
-    def _write(self, comparison: Comparison, into: Path | None = None) -> None:
-        text = json.dumps(comparison.as_dict(), ensure_ascii=False, indent=1, allow_nan=False)
-        write_text((into or comparison.out) / "compare.json", text + "\n")
+    def _write(self, into: Path) -> None:
+        told = self.comparison.as_dict()
+        text = json.dumps(told, ensure_ascii=False, indent=1, allow_nan=False)
+        write_text(into / "compare.json", text + "\n")
 
     def _rank_file(self, run: str) -> Path:
         return self.comparison.out / "ranks" / f"{run}.npy"
@@ -341,18 +334,18 @@ def _earlier(out: Path) -> Comparison | None:
     file = out / "compare.json"
     if not file.is_file():
         return None
-    before = read_comparison(file)
     log = TrialLog(file.with_name("trials.jsonl"))
-    if not log.path.exists():  # of the first version
-        return before
     try:
-        runs = {result.run: result for result in map(RunResult.from_mapping, log.read())}
-    except TypeError as error:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        before = Comparison(out=out, runs=[], **{name: values[name] for name in GIVEN})
+        read = values["runs"] if not log.path.exists() else log.read()  # the first had no log
+        before.runs = list({run.run: run for run in map(RunResult.from_mapping, read)}.values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
-            f"{log.path} is no trial log of a comparison ({error}). Remove it; finished runs "
-            "beside it are kept."
+            f"{file} or the trial log beside it cannot be read as a comparison ({error}). Remove "
+            "both and name data and samplers again; finished runs beside them are kept."
         ) from error
-    return replace(before, runs=list(runs.values()))
+    return before
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,6 @@ A variant is a sampler, with options of its own where it has some. In text it is
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -34,7 +33,7 @@ from nscaching.sampling import SAMPLERS
 #: The numbers of a row: the mean over seeds, and under ``NAME_spread`` the standard deviation.
 MEASURES = ("mrr", "hits@10", "accuracy", "seconds_per_epoch")
 #: What a comparison was asked to do.
-_GIVEN = ("data", "scoring", "samplers", "seeds", "options")
+GIVEN = ("data", "scoring", "samplers", "seeds", "options")
 
 #: What all variants share: the graph and the seeds.
 _COMMON = ("data", "split", "seed")
@@ -127,7 +126,7 @@ class CompareFolder(ArtefactFolder):
             return False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Comparison:
     """The outcome of :func:`nscaching.compare`."""
 
@@ -154,7 +153,8 @@ class Comparison:
         done = [result for result in mine if result.error is None]
         row: dict[str, Any] = {"sampler": label, "runs": len(done)}
         for name in MEASURES:
-            values = [v for result in done if (v := result.metric(name)) is not None]
+            found = [{**vars(result), **(result.test or {})}.get(name) for result in done]
+            values = [value for value in found if value is not None]
             row[name] = statistics.fmean(values) if values else None
             row[f"{name}_spread"] = statistics.stdev(values) if len(values) > 1 else None
         row["mrr_interval"] = row["hits@10_interval"] = row["difference"] = None
@@ -191,7 +191,7 @@ class Comparison:
         """Return everything as plain values, as ``compare.json`` holds it."""
         return {
             "out": str(self.out),
-            **{name: getattr(self, name) for name in _GIVEN},
+            **{name: getattr(self, name) for name in GIVEN},
             "picture": self.picture,
             "report": self.report,
             "remarks": self.remarks,
@@ -205,22 +205,6 @@ def _mean(row: Mapping[str, Any], name: str, form: str) -> str:
     if mean is None:
         return "–"
     return form.format(mean) + ("" if spread is None else f" ± {form.format(spread)}")
-
-
-def read_comparison(file: Path) -> Comparison:
-    """Read ``compare.json`` back."""
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-        return Comparison(
-            out=file.parent,
-            runs=[RunResult.from_mapping(result) for result in values["runs"]],
-            **{name: values[name] for name in _GIVEN},
-        )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(
-            f"{file} cannot be read as a comparison ({error}). Remove it and name data and "
-            "samplers again; finished runs beside it are kept."
-        ) from error
 
 
 def intervals_of(comparison: Comparison, ranks: Mapping[str, Ranks]) -> dict[str, dict[str, Any]]:

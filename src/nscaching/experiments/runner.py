@@ -11,10 +11,12 @@ import hashlib
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from nscaching.artefacts.files import (
     append_json_line,
@@ -83,10 +85,16 @@ class DeviceLost(NSCachingError):
     """A GPU failed so that nothing else can run on it in this process."""
 
 
-def attempt(work: Callable[[], R], failed: Callable[[str], R]) -> R:
-    """Run something; whatever goes wrong is its record, but for a full disk and a lost GPU."""
+class Failed(NamedTuple):
+    """Why there is no record."""
+
+    reason: str
+
+
+def attempt(run: Callable[[C], R], configuration: C) -> R | Failed:
+    """Run a configuration; whatever goes wrong is a failure, but for a full disk and a lost GPU."""
     try:
-        return work()
+        return run(configuration)
     except CannotWrite:
         raise
     except Exception as error:
@@ -94,7 +102,7 @@ def attempt(work: Callable[[], R], failed: Callable[[str], R]) -> R:
         lost = type(error).__name__ == "AcceleratorError" or "CUDA error" in text
         if lost and "out of memory" not in text:
             raise DeviceLost(f"The GPU failed: {failure(error).splitlines()[0]}.") from None
-        return failed(failure(error))
+        return Failed(failure(error))
 
 
 class Experiment(ABC, Generic[C, R]):
@@ -102,12 +110,8 @@ class Experiment(ABC, Generic[C, R]):
 
     noun: str  #: what a configuration is called: run, trial or cell
     total: int
+    finished: int  #: how many configurations are done
     resume_command: str
-
-    @property
-    @abstractmethod
-    def finished(self) -> int:
-        """How many configurations have a record."""
 
     @abstractmethod
     def next(self) -> C | None:
@@ -115,50 +119,46 @@ class Experiment(ABC, Generic[C, R]):
 
     @abstractmethod
     def run(self, configuration: C) -> R:
-        """Run a configuration in this process; a failure is a record, an interrupt raises."""
+        """Run a configuration in this process."""
+
+    @abstractmethod
+    def failed(self, configuration: C, reason: str) -> R:
+        """Return the record of a failure."""
 
     @abstractmethod
     def take_in(self, configuration: C, record: R) -> None:
         """Write a record down."""
 
 
-class Executor(Generic[C, R]):
-    """Where configurations are run: here, one after another in this process."""
+class Crew(NamedTuple):
+    """Who runs configurations: a way to submit one, and how many may run at once."""
 
-    def __init__(self, run: Callable[[C], R]) -> None:
-        self._run = run
-        self._submitted: list[C] = []
-
-    def free(self) -> bool:
-        """Tell whether another configuration can start now."""
-        return not self._submitted
-
-    def busy(self) -> bool:
-        """Tell whether one is running."""
-        return bool(self._submitted)
-
-    def submit(self, configuration: C) -> None:
-        """Start a configuration."""
-        self._submitted.append(configuration)
-
-    def results(self) -> Iterator[tuple[C, R]]:
-        """Wait for at least one record; yield those there are."""
-        while self._submitted:
-            configuration = self._submitted.pop()
-            yield configuration, self._run(configuration)
+    submit: Callable[[Any], Future[Any]]  #: the result is a record, or :class:`Failed`
+    slots: Callable[[], int]
 
 
-def run_all(experiment: Experiment[C, R], executor: Executor[C, R] | None = None) -> None:
+def _in_this_process(run: Callable[[C], R]) -> Crew:
+    def submit(configuration: C) -> Future[R | Failed]:
+        future: Future[R | Failed] = Future()
+        future.set_result(attempt(run, configuration))
+        return future
+
+    return Crew(submit, lambda: 1)
+
+
+def run_all(experiment: Experiment[C, R], crew: Crew | None = None) -> None:
     """Run configurations until there are no more; an interrupt says how to resume."""
-    running = executor or Executor(experiment.run)
+    submit, slots = crew or _in_this_process(experiment.run)
+    running: dict[Future[Any], C] = {}  #: in the order of submission
     try:
         while True:
-            configuration = experiment.next() if running.free() else None
+            configuration = experiment.next() if len(running) < slots() else None
             if configuration is not None:
-                running.submit(configuration)
-            elif running.busy():
-                for finished, record in running.results():
-                    experiment.take_in(finished, record)
+                running[submit(configuration)] = configuration
+            elif running:
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in [each for each in running if each in done]:
+                    _take_in(experiment, running.pop(future), future)
             else:
                 return
     except DeviceLost as error:
@@ -173,60 +173,62 @@ def run_all(experiment: Experiment[C, R], executor: Executor[C, R] | None = None
         ) from error
 
 
-class Configuration(Protocol):
-    """What a :class:`Sweep` runs."""
+def _take_in(experiment: Experiment[C, R], configuration: C, future: Future[Any]) -> None:
+    try:
+        record = future.result()
+    except (CannotWrite, DeviceLost):
+        raise
+    except BrokenProcessPool as error:
+        raise NSCachingError(
+            "A process died; everything finished is kept. Run the command again."
+        ) from error
+    except Exception as error:
+        record = Failed(f"its worker died ({error})")
+    if isinstance(record, Failed):
+        record = experiment.failed(configuration, record.reason)
+    experiment.take_in(configuration, record)
 
-    @property
-    def identity(self) -> str:
-        """What its record is known by."""
 
-    @property
-    def title(self) -> str:
-        """How it is called on the screen."""
+class Sweep(Experiment[C, R]):
+    """A list of configurations, one after another; those with a good record are skipped.
 
+    A configuration has an ``identity``, what its record is known by, and a ``title``, how it is
+    called on the screen.
+    """
 
-S = TypeVar("S", bound=Configuration)
-
-
-class Sweep(Experiment[S, Record]):
-    """A list of configurations, one after another; those with a good record are skipped."""
-
-    def __init__(self, configurations: Sequence[S], progress: Progress) -> None:
+    def __init__(self, configurations: Sequence[C], progress: Progress) -> None:
         self.configurations, self.progress = configurations, progress
         self.total = len(configurations)
-        self.records: dict[str, Record] = {}  #: by identity, as they came
-        self._ahead: list[S] | None = None  #: those without a record, known at the first next()
+        self.records: dict[str, R] = {}  #: by identity, as they came
+        self._failures: set[str] = set()
+        self._ahead: list[C] | None = None  #: those without a record, known at the first next()
 
     @abstractmethod
-    def _known(self, configuration: S) -> Record | None:
-        """Return the record of an earlier session, where it is still what is asked for."""
+    def _known(self, configuration: C) -> R | None:
+        """Return the good record of an earlier session, where it is still what is asked for."""
 
     @abstractmethod
-    def _train(self, configuration: S) -> Record:
-        """Run a configuration and return its record, with an ``error`` of None."""
-
-    @abstractmethod
-    def _failed(self, configuration: S, reason: str) -> Record:
+    def _failed(self, configuration: C, reason: str) -> R:
         """Return the record of a failure."""
 
     @abstractmethod
-    def _seconds(self, configuration: S) -> float | None:
+    def _seconds(self, configuration: C) -> float | None:
         """Return how long a configuration is expected to take; None where nothing is known."""
 
     @abstractmethod
-    def _keep(self, configuration: S, record: Record) -> None:
+    def _keep(self, configuration: C, record: R) -> None:
         """Write a record down."""
 
-    @property
-    def finished(self) -> int:
-        """How many configurations are done."""
-        return sum(not record.get("error") for record in self.records.values())
-
-    def _ready(self, configuration: S) -> bool:
+    def _ready(self, configuration: C) -> bool:
         """Tell whether a configuration can start before another one has its record."""
         return True
 
-    def next(self) -> S | None:
+    @property
+    def finished(self) -> int:  # type: ignore[override]
+        """How many configurations are done."""
+        return len(self.records.keys() - self._failures)
+
+    def next(self) -> C | None:
         """Return the next one without a record; say which it is and how long the rest takes."""
         if self._ahead is None:
             found = [(each, self._known(each)) for each in self.configurations]
@@ -240,23 +242,20 @@ class Sweep(Experiment[S, Record]):
             self._ahead.remove(ready)
         return ready
 
-    def _announce(self, each: S, ahead: Sequence[S]) -> None:
+    def _announce(self, each: Any, ahead: Sequence[C]) -> None:
         times = [seconds for x in ahead if (seconds := self._seconds(x)) is not None]
         left = sum(times) / len(times) * len(ahead) if times else None
         rest = "" if left is None else f" (about {duration(left)} left for all)"
         place = self.configurations.index(each) + 1
         self.progress.say(f"{self.noun.capitalize()} {place} of {self.total}: {each.title}{rest}")
 
-    def run(self, configuration: S) -> Record:
-        """Run a configuration; whatever goes wrong is its record, but for a disk that is full."""
+    def failed(self, configuration: Any, reason: str) -> R:
+        """Say what failed and return its record."""
+        self._failures.add(configuration.identity)
+        self.progress.say(f"{configuration.title}, failed: {reason}")
+        return self._failed(configuration, reason)
 
-        def failed(reason: str) -> Record:
-            self.progress.say(f"{configuration.title}, failed: {reason}")
-            return self._failed(configuration, reason)
-
-        return attempt(lambda: self._train(configuration), failed)
-
-    def take_in(self, configuration: S, record: Record) -> None:
+    def take_in(self, configuration: Any, record: R) -> None:
         """Write a record down."""
         self.records[configuration.identity] = record
         self._keep(configuration, record)
@@ -291,13 +290,6 @@ class RunResult:
     def from_mapping(cls, values: Mapping[str, Any]) -> RunResult:
         """Read back the fields of a record."""
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
-
-    def metric(self, name: str) -> float | None:
-        """Return a ranking metric on test, or another number of this result."""
-        if name == "mrr" or name.startswith("hits@"):
-            return None if self.test is None else self.test[name]
-        found: float | None = getattr(self, name)
-        return found
 
 
 def finished(folder: RunFolder, settings: TrainConfig, known: RunResult | None) -> bool:

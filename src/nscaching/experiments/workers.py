@@ -9,15 +9,14 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from nscaching.errors import CannotWrite, NSCachingError, TrainingInterrupted, UserError
-from nscaching.experiments.runner import DeviceLost, Executor
+from nscaching.errors import TrainingInterrupted, UserError
+from nscaching.experiments.runner import Crew, Failed, attempt
 from nscaching.interrupt import interrupts_ignored
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.cuda_graphs import CAPTURE_LOCK
@@ -27,29 +26,19 @@ from nscaching.options import OptionGroup, Options
 _CONNECT_SECONDS = 10.0
 
 
-class Place(Protocol):
-    """Runs what workers are sent; a small dataclass, so that it travels to them."""
+@dataclass(frozen=True)
+class Share:
+    """What of the machine a configuration may use; small, so that it travels to workers."""
 
-    @property
-    def threads(self) -> int:
-        """CPU threads that a worker may use; 0 is what torch was given."""
-
-    @property
-    def own_stream(self) -> bool:
-        """Whether several workers share the GPU from one process."""
-
-    def run(self, configuration: Any) -> Any:
-        """Run one; a failure is a record."""
-
-    def lost(self, configuration: Any, error: str) -> Any:
-        """Return the record of one whose worker died."""
+    threads: int = 0  #: of the CPU; 0 is what torch was given
+    own_stream: bool = False  #: several workers share the GPU from one process
 
 
 @contextlib.contextmanager
-def share_of_machine(place: Place) -> Iterator[None]:
-    """Keep what is trained to a worker's share of the cores or of the GPU; free it afterwards."""
+def share_of_machine(share: Share) -> Iterator[None]:
+    """Keep what is trained to a share of the cores or of the GPU; free it afterwards."""
     try:
-        with _threads(place.threads), _stream(place.own_stream):
+        with _threads(share.threads), _stream(share.own_stream):
             yield
     finally:
         if torch.cuda.is_available():
@@ -86,54 +75,24 @@ def _stream(own: bool) -> Iterator[None]:
         stream.synchronize()
 
 
-class PoolExecutor(Executor[Any, Any]):
-    """Runs configurations on the workers of a pool; ``slots`` says how many run at once.
+def crew_of(
+    pool: futures.Executor, run: Callable[[Any], Any], share: Share, slots: Callable[[], int]
+) -> Crew:
+    """Return the workers of a pool as a crew; ``run`` travels to them.
 
     The kernel kills a process that takes too much memory. Dask then starts the worker and the
     configuration again a few times, from its last checkpoint, before it gives it up as a failed
     one; a pool of processes ends.
     """
-
-    def __init__(self, pool: futures.Executor, place: Place, slots: Callable[[], int]) -> None:
-        super().__init__(place.run)
-        self._pool, self._place, self._slots = pool, place, slots
-        self._running: dict[futures.Future[Any], Any] = {}  #: in the order of submission
-
-    def free(self) -> bool:
-        """Tell whether a worker has nothing to do."""
-        return len(self._running) < self._slots()
-
-    def busy(self) -> bool:
-        """Tell whether a worker has something to do."""
-        return bool(self._running)
-
-    def submit(self, configuration: Any) -> None:
-        """Send a configuration to a worker."""
-        self._running[self._pool.submit(_answer, self._place, configuration)] = configuration
-
-    def results(self) -> Iterator[tuple[Any, Any]]:
-        """Wait for a record; yield those there are."""
-        done, _ = futures.wait(self._running, return_when=futures.FIRST_COMPLETED)
-        for future in [each for each in self._running if each in done]:
-            configuration = self._running.pop(future)
-            try:
-                record = future.result()
-            except (CannotWrite, DeviceLost):
-                raise
-            except BrokenProcessPool as error:
-                raise NSCachingError(
-                    "A process died; everything finished is kept. Run the command again."
-                ) from error
-            except Exception as error:
-                record = self._place.lost(configuration, f"its worker died ({error})")
-            yield configuration, record
+    return Crew(lambda configuration: pool.submit(_answer, share, run, configuration), slots)
 
 
-def _answer(place: Place, configuration: Any) -> Any:
+def _answer(share: Share, run: Callable[[Any], Any], configuration: Any) -> Any:
     try:
-        return place.run(configuration)
+        with share_of_machine(share):
+            return attempt(run, configuration)
     except TrainingInterrupted:
-        return place.lost(configuration, "it was stopped")
+        return Failed("it was stopped")
 
 
 _workers = OptionGroup("Workers")
@@ -161,29 +120,32 @@ class Workers(Options):
     )
 
     @contextlib.contextmanager
-    def executor(self, place: Place, device: str) -> Iterator[PoolExecutor | None]:
-        """Yield what trains trials, None for this process; its workers end with it."""
+    def crew(self, run: Callable[[Any], Any], device: str) -> Iterator[Crew | None]:
+        """Yield who trains trials, None for this process; workers end with it."""
         if self.dask is None and self.workers == 1:
             yield None
             return
+        share = Share()
         if self.dask is not None:
             connected = _scheduler(self.dask)
         else:
-            threads = self.workers_as == "threads" or (
-                self.workers_as == "auto" and device == "cuda"
-            )
+            on_gpu = self.workers_as == "auto" and device == "cuda"
+            threads = self.workers_as == "threads" or on_gpu
             if threads and device == "cpu":
                 raise UserError(
                     "Workers as threads need a GPU: the CPU kernels use threads of their own. "
                     "Drop --workers-as."
                 )
-            share = max(1, (os.cpu_count() or 1) // self.workers)
-            own = {"threads": 0 if threads else share, "own_stream": threads}
-            place = replace(place, **own)  # type: ignore[type-var]
+            share = Share(own_stream=True) if threads else even_share(self.workers)
             connected = _local_client(self.workers, threads)
         with connected as client:
             pool = client.get_executor(pure=False)
-            yield PoolExecutor(pool, place, lambda: int(sum(client.nthreads().values())))
+            yield crew_of(pool, run, share, lambda: int(sum(client.nthreads().values())))
+
+
+def even_share(workers: int) -> Share:
+    """Return an equal part of the cores for each of so many processes."""
+    return Share(max(1, (os.cpu_count() or 1) // workers))
 
 
 @contextlib.contextmanager
@@ -224,7 +186,7 @@ def _scheduler(address: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def processes(place: Place, count: int) -> Iterator[PoolExecutor | None]:
+def processes(run: Callable[[Any], Any], count: int) -> Iterator[Crew | None]:
     """Yield what runs so many configurations at once on this machine, None for one.
 
     On a GPU they run beside one another under CUDA's Multi-Process Service, and in turn without it.
@@ -238,7 +200,7 @@ def processes(place: Place, count: int) -> Iterator[PoolExecutor | None]:
     spawn = multiprocessing.get_context("spawn")
     with futures.ProcessPoolExecutor(count, spawn, initializer=_ignore_signals) as pool:
         try:
-            yield PoolExecutor(pool, place, lambda: count)
+            yield crew_of(pool, run, even_share(count), lambda: count)
         except BaseException:
             for child in set(multiprocessing.active_children()).difference(others):
                 with contextlib.suppress(ProcessLookupError):

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nscaching.artefacts.files import write_text
 from nscaching.errors import plural
 from nscaching.models import SCORING
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.markup import (
-    FILE_NAME,
-    Column,
     Html,
     Section,
     bar,
     command,
     command_line,
-    count,
     facts,
     note,
     paragraph,
@@ -43,19 +38,9 @@ if TYPE_CHECKING:
     from nscaching.experiments.comparison import Comparison
     from nscaching.experiments.tune import SearchResult
 
-METRICS = {"mrr": "MRR on valid", "hits@10": "Hits@10 on valid"}
+METRICS = {"mrr": "MRR on valid", "hits_at_10": "Hits@10 on valid"}
 AXES = {"seconds": "seconds of training", "epochs": "epochs"}
-_COLUMNS = (
-    Column("sampler", "text"),
-    Column("MRR"),
-    Column("95 % interval", minor=True),
-    Column("to the best", minor=True),
-    Column("Hits@10"),
-    Column("accuracy", minor=True),
-    Column("s/epoch"),
-    Column("extra", minor=True),
-    Column("best", minor=True),
-)
+_MINOR = ("95 % interval", "to the best", "accuracy", "extra", "best")
 #: Trials in the table of a search, the best ones.
 _MOST_TRIALS = 60
 
@@ -63,14 +48,9 @@ _MOST_TRIALS = 60
 # A comparison ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Validations of one run in order, each array of shape (n,)."""
-
-    epochs: np.ndarray
-    seconds: np.ndarray  #: of training until then, validations not counted
-    mrr: np.ndarray
-    hits_at_10: np.ndarray
+#: Validations in order by ``epochs``, ``seconds`` of training until then (validations not counted),
+#: ``mrr`` and ``hits_at_10``; shapes: (n,), or (runs, n) where several runs stand together.
+Curve = dict[str, np.ndarray]
 
 
 def read_curve(lines: Iterable[Mapping[str, Any]]) -> Curve:
@@ -81,50 +61,28 @@ def read_curve(lines: Iterable[Mapping[str, Any]]) -> Curve:
         for line in lines
         if line.get("event") == "evaluation" and line.get("split") == "valid"
     ]
-    return Curve(*np.array(points, dtype=np.float64).reshape(-1, 4).T)
+    columns = np.array(points, dtype=np.float64).reshape(-1, 4).T
+    return dict(zip(("epochs", "seconds", "mrr", "hits_at_10"), columns, strict=True))
 
 
-@dataclass(frozen=True)
-class Band:
-    """Several runs as one line: the mean, and the lowest and highest. Shapes: (n,)."""
-
-    label: str
-    epochs: np.ndarray
-    seconds: np.ndarray
-    mean: dict[str, np.ndarray]  #: by metric, ``mrr`` and ``hits@10``
-    low: dict[str, np.ndarray]
-    high: dict[str, np.ndarray]
-
-    def series(self, axis: str, metric: str) -> Series:
-        """Return the line of a metric over seconds or epochs."""
-        parts = (getattr(self, axis), self.mean[metric], self.low[metric], self.high[metric])
-        return Series(self.label, *(part.tolist() for part in parts))
-
-
-def band(label: str, curves: Sequence[Curve]) -> Band | None:
+def together(curves: Sequence[Curve]) -> Curve | None:
     """Bring the runs of several seeds together, at the epochs that all of them validated."""
-    curves = [curve for curve in curves if len(curve.epochs)]
-    common = [set(curve.epochs.tolist()) for curve in curves]
+    curves = [curve for curve in curves if len(curve["epochs"])]
+    common = [set(curve["epochs"].tolist()) for curve in curves]
     if not common or not (shared := sorted(set.intersection(*common))):
         return None
-    stacked = {
-        name: np.stack([getattr(each, field)[np.isin(each.epochs, shared)] for each in curves])
-        for name, field in {"mrr": "mrr", "hits@10": "hits_at_10", "seconds": "seconds"}.items()
+    return {
+        name: np.stack([curve[name][np.isin(curve["epochs"], shared)] for curve in curves])
+        for name in curves[0]
     }
-    seconds = stacked.pop("seconds").mean(0)
-    mean, low, high = (
-        {name: over(values, axis=0) for name, values in stacked.items()}
-        for over in (np.mean, np.min, np.max)
-    )
-    return Band(label, np.array(shared), seconds, mean, low, high)
 
 
-def comparison_charts(bands: Sequence[Band]) -> list[Chart]:
-    """Return each metric against seconds and against epochs."""
+def comparison_charts(curves: Mapping[str, Curve]) -> list[Chart]:
+    """Return each metric against seconds and against epochs: means, lowest and highest of runs."""
     return [
         Chart(
             f"{name}, against {axis_name}",
-            [band.series(axis, metric) for band in bands],
+            [_band(label, runs[axis], runs[metric]) for label, runs in curves.items()],
             x_name=axis_name,
             whole=axis == "epochs",
         )
@@ -133,17 +91,16 @@ def comparison_charts(bands: Sequence[Band]) -> list[Chart]:
     ]
 
 
-def write_comparison_page(comparison: Comparison, bands: Sequence[Band]) -> Path:
-    """Write the page into the folder of a comparison."""
-    return write_text(comparison.out / FILE_NAME, comparison_page(comparison, bands))
+def _band(label: str, x: np.ndarray, y: np.ndarray) -> Series:
+    return Series(label, *(part.tolist() for part in (x.mean(0), y.mean(0), y.min(0), y.max(0))))
 
 
-def comparison_page(comparison: Comparison, bands: Sequence[Band]) -> str:
-    """Return the page of a comparison as HTML; ``bands`` are the validations of its runs."""
+def comparison_page(comparison: Comparison, shown: Mapping[str, Curve]) -> str:
+    """Return the page of a comparison as HTML; ``shown`` are validations by sampler."""
     rows = sorted(comparison.rows, key=lambda each: -(each["mrr"] or 0.0))
     curves = paragraph("No run validated, so there are no curves.")
-    if bands:
-        curves = tag("div", row(comparison_charts(bands)), class_="large")
+    if shown:
+        curves = tag("div", row(comparison_charts(shown)), class_="large")
     given = {name: value for name, value in comparison.options.items() if value is not None}
     own = {"data": comparison.data or "–", "scoring": comparison.scoring}
     options = [(name.replace("_", " "), short(value)) for name, value in {**own, **given}.items()]
@@ -183,8 +140,9 @@ def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> list[Html
     for each in rows:
         texts = comparison.texts(each)
         mrr = bar(each["mrr"] or 0.0, texts["MRR"])
-        lines.append([each["sampler"], mrr, *(texts[column.title] for column in _COLUMNS[2:])])
-    parts = [table("On test, the best first", _COLUMNS, lines, chosen=0 if done else None)]
+        lines.append({"sampler": each["sampler"], **texts, "MRR": mrr})
+    chosen = 0 if done else None
+    parts = [table("On test, the best first", lines, minor=_MINOR, chosen=chosen)]
     if len(comparison.seeds) > 1:
         seeds = ", ".join(map(str, comparison.seeds))
         parts.append(note(f"Mean ± standard deviation over seeds {seeds}."))
@@ -216,11 +174,6 @@ def _repeat_comparison(comparison: Comparison) -> list[Html]:
 # A search ----------------------------------------------------------------------------------------
 
 
-def write_search_page(result: SearchResult) -> Path:
-    """Write the page into the folder of a search."""
-    return write_text(result.folder.path / FILE_NAME, search_page(result))
-
-
 def search_page(result: SearchResult) -> str:
     """Return the page of a search as HTML."""
     line = f"{result.objective.train_command} --config {shlex.quote(str(result.folder.best))}"
@@ -248,7 +201,7 @@ def search_page(result: SearchResult) -> str:
         [
             (f"Best {metric} on valid", share(result.best.score), ""),
             ("Found in trial", f"{result.best.number} of {len(result.trials)}", ""),
-            ("Epochs trained", count(result.epochs), ""),
+            ("Epochs trained", f"{result.epochs:,}", ""),
             ("Time of training", duration(result.curve[-1].seconds), ""),
         ]
     )
@@ -259,9 +212,12 @@ def _importance(result: SearchResult) -> list[Html]:
     found = result.importance
     if found is None:
         return [paragraph(result.importance_note or "")]
-    columns = [Column("option", "text"), Column("total"), Column("alone")]
     rows = [
-        [each.name, bar(each.total, share(each.total)), bar(each.alone, share(each.alone))]
+        {
+            "option": each.name,
+            "total": bar(each.total, share(each.total)),
+            "alone": bar(each.alone, share(each.alone)),
+        }
         for each in found.effects
     ]
     return [
@@ -271,27 +227,26 @@ def _importance(result: SearchResult) -> list[Html]:
             "it does together with others. Trust it as far as the model fits: on trials it had not "
             f"seen it explains a share of {found.fit:.2f} of the variance (cross-validated R²)."
         ),
-        tag("div", table("Share of the variance", columns, rows), class_="narrow"),
+        tag("div", table("Share of the variance", rows), class_="narrow"),
         row(effect_charts(found, result.metric.name)),
     ]
 
 
 def _trials(result: SearchResult) -> Html:
-    columns = [Column("trial", "text"), Column(result.metric.name), Column("epochs")]
-    columns += [Column(name, minor=True) for name in ("best epoch", *result.searched)]
     ordered = sorted(result.trials, key=lambda trial: -(trial.score or 0.0))
     most = result.best.score or 1.0
-    rows: list[list[object]] = []
+    rows: list[dict[str, object]] = []
     for trial in ordered[:_MOST_TRIALS]:
         score: object = "failed"
         if trial.score is not None:
             score = bar(trial.score / most, share(trial.score))
-        settings = [short(trial.config.get(name)) for name in result.searched]
-        rows.append([trial.number, score, trial.epochs, trial.best_epoch, *settings])
+        rows.append({"trial": trial.number, result.metric.name: score, "epochs": trial.epochs})
+        rows[-1]["best epoch"] = trial.best_epoch
+        rows[-1] |= {name: short(trial.config.get(name)) for name in result.searched}
     caption = "All trials, the best first"
     if len(rows) < len(ordered):
         caption = f"The best {len(rows)} of {len(ordered)} trials; trials.csv has all"
-    return table(caption, columns, rows, chosen=0)
+    return table(caption, rows, minor=("best epoch", *result.searched), chosen=0)
 
 
 def _repeat_search(result: SearchResult) -> list[Html]:

@@ -24,7 +24,6 @@ from nscaching.graph.names import SPLITS
 from nscaching.graph.pairs import SideName
 from nscaching.models import SCORING, Side
 from nscaching.report.entity_map import entity_degrees, entity_places, entity_types
-from nscaching.report.markup import count
 from nscaching.runs.explain import PathReason
 from nscaching.runs.predictions import NEVER_SEEN, Prediction
 from nscaching.runs.run import Run
@@ -245,7 +244,7 @@ class ExplorerAnswers:
         have = "has" if path.confirmed == 1 else "have"
         parts.append(
             f"{more}. Of {plural(path.support, 'pair')} linked like this, "
-            f"{count(path.confirmed)} {have} “{name}”."
+            f"{path.confirmed:,} {have} “{name}”."
         )
         return {"sign": 1, "parts": parts}
 

@@ -11,13 +11,13 @@ import html
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from nscaching._version import __version__
 from nscaching.options import Options
@@ -61,40 +61,32 @@ def join(parts: Sequence[object], between: str = "") -> Html:
     return Html(text(between).join(map(text, parts)))
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of a table; ``minor`` ones are hidden on a narrow screen."""
-
-    title: str
-    kind: Literal["number", "text"] = "number"
-    minor: bool = False
-
-    @property
-    def classes(self) -> str:
-        """Its CSS classes."""
-        kind = "number" if self.kind == "number" else "name"
-        return f"{kind} minor" if self.minor else kind
-
-
 def table(
     caption: object,
-    columns: Sequence[Column],
-    rows: Sequence[Sequence[object]],
+    rows: Sequence[Mapping[str, object]],
+    *,
+    names: Collection[str] = (),
+    minor: Collection[str] = (),
     chosen: int | None = None,
 ) -> Html:
-    """Return a table with a caption; the first cell of a row is its head, ``chosen`` stands out."""
-    heads = [tag("th", c.title, scope="col", class_=c.classes) for c in columns]
-    lines = [
-        tag(
-            "tr",
-            *(
-                tag("td" if place else "th", cell, class_=c.classes, scope=None if place else "row")
-                for place, (c, cell) in enumerate(zip(columns, row, strict=True))
-            ),
-            class_="chosen" if number == chosen else None,
-        )
-        for number, row in enumerate(rows)
-    ]
+    """Return a table of cells by title; the first cell of a row is its head, ``chosen`` stands out.
+
+    Cells are numbers, but for the first column and ``names``; ``minor`` ones are hidden on a narrow
+    screen.
+    """
+    titles = list(rows[0]) if rows else []
+    kinds = {
+        title: ("name" if title in (titles[0], *names) else "number")
+        + (" minor" if title in minor else "")
+        for title in titles
+    }
+    heads = [tag("th", title, scope="col", class_=kind) for title, kind in kinds.items()]
+    lines = []
+    for number, row in enumerate(rows):
+        first, *others = ((row[title], kind) for title, kind in kinds.items())
+        cells = [tag("th", first[0], class_=first[1], scope="row")]
+        cells += [tag("td", cell, class_=kind) for cell, kind in others]
+        lines.append(tag("tr", *cells, class_="chosen" if number == chosen else None))
     made = tag(
         "table", tag("caption", caption), tag("thead", tag("tr", *heads)), tag("tbody", *lines)
     )
@@ -153,11 +145,6 @@ def rank(value: float | None) -> str:
     if value is None or value != value:
         return "–"
     return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
-
-
-def count(value: int) -> str:
-    """Return how many."""
-    return f"{value:,}"
 
 
 def percent(value: float) -> str:

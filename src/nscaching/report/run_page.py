@@ -20,11 +20,9 @@ from nscaching.report.explorer import too_large, write_explorer
 from nscaching.report.explorer_answers import ExplorerAnswers
 from nscaching.report.markup import (
     FILE_NAME,
-    Column,
     Html,
     Section,
     command_line,
-    count,
     facts,
     join,
     note,
@@ -154,20 +152,20 @@ def _explore(run: Run, explorer: Path | None) -> Html:
 
 def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
     config, graph, model = run.config, run.graph, run.model
-    held_out = ", ".join(f"{count(len(graph.split(name)))} {name}" for name in ("valid", "test"))
+    held_out = ", ".join(f"{len(graph.split(name)):,} {name}" for name in ("valid", "test"))
     parameters = model.entity.numel() + model.relation.numel()
     pairs: list[tuple[str, object]] = [
         ("Graph", graph.name),
-        ("Size", f"{count(graph.num_entities)} entities, {count(graph.num_relations)} relations"),
-        ("Facts", f"{count(len(graph.train))} train, {held_out}"),
+        ("Size", f"{graph.num_entities:,} entities, {graph.num_relations:,} relations"),
+        ("Facts", f"{len(graph.train):,} train, {held_out}"),
         ("Scoring", f"{SCORING[config.scoring].__name__}, d = {config.dim}"),
-        ("Parameters", count(parameters)),
+        ("Parameters", f"{parameters:,}"),
         ("Sampler", SAMPLER_TITLES.get(config.sampler, config.sampler)),
     ]
     if config.sampler == "nscaching":
         temperatures = zip("₁₂₃", (config.alpha1, config.alpha2, config.alpha3), strict=True)
         alphas = ", ".join(f"α{mark}\u00a0=\u00a0{short(value)}" for mark, value in temperatures)
-        sizes = f"N₁ = {count(config.cache_size)}, N₂ = {count(config.candidates)}"
+        sizes = f"N₁ = {config.cache_size:,}, N₂ = {config.candidates:,}"
         pairs += [("Cache", sizes), ("Temperatures", alphas)]
     usual = model.scoring.usual_loss
     loss = config.loss_name(usual)
@@ -179,7 +177,7 @@ def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
         ("Loss", f"{said}, l2 = {short(l2)}, n3 = {short(config.n3)}"),
         ("Optimiser", config.optimizer),
         ("Learning rate", f"{short(config.lr)}, {config.schedule}"),
-        ("Batch", f"{count(config.batch(len(graph.train)))} triples, seed {config.seed}"),
+        ("Batch", f"{config.batch(len(graph.train)):,} triples, seed {config.seed}"),
     ]
     if ends := training_seconds(lines):
         epoch, seconds = ends[-1]
@@ -210,14 +208,19 @@ def _curves(lines: Sequence[dict[str, Any]]) -> list[Html]:
 def _numbers(epochs: Sequence[dict[str, Any]], valid: Sequence[dict[str, Any]]) -> Html:
     """Return the curves as a table, for those who cannot see them or want to copy numbers."""
     seen = {line["epoch"]: line for line in valid}
-    columns = [Column("epoch", "text"), Column("loss"), Column("MRR on valid"), Column("Hits@10")]
-    columns.append(Column("time", minor=True))
     rows = []
     for line in thinned(epochs, _TABLE_EPOCHS):
         found = seen.get(line["epoch"], {})
-        metrics = [share(found[key]) if key in found else "" for key in ("mrr", "hits@10")]
-        rows.append([line["epoch"], f"{line['loss']:.4f}", *metrics, duration(line["seconds"])])
-    made = table("Learning curves in numbers", columns, rows)
+        rows.append(
+            {
+                "epoch": line["epoch"],
+                "loss": f"{line['loss']:.4f}",
+                "MRR on valid": share(found["mrr"]) if "mrr" in found else "",
+                "Hits@10": share(found["hits@10"]) if "hits@10" in found else "",
+                "time": duration(line["seconds"]),
+            }
+        )
+    made = table("Learning curves in numbers", rows, minor=("time",))
     return tag("details", tag("summary", "The numbers"), made)
 
 
@@ -229,8 +232,8 @@ def _map(run: Run, places: Places | None) -> list[Html]:
     found = entity_map(run, known_places=places)
     which = "All entities"
     if len(found.ids) < run.graph.num_entities:
-        which = f"The {count(len(found.ids))} entities with the most training facts"
-        which += f" of {count(run.graph.num_entities)}"
+        which = f"The {len(found.ids):,} entities with the most training facts"
+        which += f" of {run.graph.num_entities:,}"
     return [
         note(
             f"{which}, placed by t-SNE so that entities with similar embeddings lie close "

@@ -13,12 +13,10 @@ from nscaching.evaluation import RankingMetrics, RankingReport
 from nscaching.graph import KnowledgeGraph
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.markup import (
-    Column,
     Html,
     bar,
     breakable,
     command,
-    count,
     join,
     note,
     paragraph,
@@ -38,14 +36,6 @@ from nscaching.training.tracing.snapshots import Line
 _AT_EACH_END, _ALL = 6, 14
 #: A relation with fewer ranks than this says little; it is shown only where there are no others.
 _FEWEST_RANKS = 20
-_COLUMNS = (
-    Column("MRR"),
-    Column("Hits@1", minor=True),
-    Column("Hits@3", minor=True),
-    Column("Hits@10"),
-    Column("mean rank", minor=True),
-    Column("ranks", minor=True),
-)
 #: Snapshots of a row, rows, and entities of a row that are shown.
 _SNAPSHOTS, _ROWS, _NAMES = 5, 3, 5
 #: New facts on a page, and the scores that finding them may take, on a CPU and on a GPU.
@@ -71,13 +61,20 @@ def quality(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
 
 
 def _metrics(caption: object, what: str, rows: Mapping[Any, RankingMetrics]) -> Html:
-    columns = [Column(what, "text"), *_COLUMNS]
-    cells = []
-    for name, part in rows.items():
-        hits = map(share, (part.hits_at_1, part.hits_at_3, part.hits_at_10))
-        first = bar(part.mrr, share(part.mrr))
-        cells.append([name, first, *hits, rank(part.mr), count(part.count)])
-    return tag("div", table(caption, columns, cells), class_="metrics")
+    cells = [
+        {
+            what: name,
+            "MRR": bar(part.mrr, share(part.mrr)),
+            "Hits@1": share(part.hits_at_1),
+            "Hits@3": share(part.hits_at_3),
+            "Hits@10": share(part.hits_at_10),
+            "mean rank": rank(part.mr),
+            "ranks": f"{part.count:,}",
+        }
+        for name, part in rows.items()
+    ]
+    minor = ("Hits@1", "Hits@3", "mean rank", "ranks")
+    return tag("div", table(caption, cells, minor=minor), class_="metrics")
 
 
 def _relations(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
@@ -136,7 +133,7 @@ def calibration(run: Run) -> list[Html]:
         note(
             f"Of claims with a probability of p a share of p should be true. The expected "
             f"calibration error is {share(report.ece)} ({share(report.ece_before)} for the "
-            f"logistic function of the raw score), over {count(report.count)} claims of {split}: "
+            f"logistic function of the raw score), over {report.count:,} claims of {split}: "
             "each fact beside a negative of the right type and one of any type."
         ),
         row([chart]),
@@ -157,19 +154,20 @@ def new_facts(run: Run) -> list[Html]:
     found = run.discover(_NEW_FACTS, heads=names, per_question=1, per_answer=2)
     if not found:
         return [paragraph("The model offers no fact that the graph lacks.")]
-    columns = [Column("head", "text"), Column("relation", "text"), Column("tail", "text")]
-    columns += [Column("probability"), Column("score", minor=True), Column("note", "text")]
     rows = [
-        [
-            breakable(each.head),
-            breakable(each.relation),
-            tag("b", breakable(each.tail)),
-            "–" if each.probability is None else percent(each.probability),
-            f"{each.score:.2f}",
-            "; ".join(each.flags),
-        ]
+        {
+            "head": breakable(each.head),
+            "relation": breakable(each.relation),
+            "tail": tag("b", breakable(each.tail)),
+            "probability": "–" if each.probability is None else percent(each.probability),
+            "score": f"{each.score:.2f}",
+            "note": "; ".join(each.flags),
+        }
         for each in found
     ]
+    made = table(
+        "Most probable new facts", rows, names=("relation", "tail", "note"), minor=("score",)
+    )
     asked = "all heads" if len(heads) == run.graph.num_entities else f"{len(heads):,} heads"
     return [
         note(
@@ -178,7 +176,7 @@ def new_facts(run: Run) -> list[Html]:
             "predictions, not facts. More of them:"
         ),
         _later(run),
-        tag("div", table("Most probable new facts", columns, rows), class_="triples"),
+        tag("div", made, class_="triples"),
     ]
 
 
@@ -239,18 +237,19 @@ def inside_the_cache(trace: Sequence[Line], window: int) -> list[Html]:
 
 
 def _row(name: str, snapshots: Sequence[Line]) -> Html:
-    columns = [Column("epoch", "text"), Column("the hardest", "text")]
-    columns.append(Column("at random", "text", minor=True))
     rows = [
-        [
-            line["epoch"],
-            join([_entity(each) for each in line["hardest"][:_NAMES]], ", "),
-            join([breakable(name) for name in line["random"][:_NAMES]], ", "),
-        ]
+        {
+            "epoch": line["epoch"],
+            "the hardest": join([_entity(each) for each in line["hardest"][:_NAMES]], ", "),
+            "at random": join([breakable(name) for name in line["random"][:_NAMES]], ", "),
+        }
         for line in thinned(snapshots, _SNAPSHOTS)
     ]
     question = " – ".join(part.strip() for part in name.replace("\t", "|").split("|"))
-    return tag("div", table(breakable(question), columns, rows), class_="rows")
+    made = table(
+        breakable(question), rows, names=("the hardest", "at random"), minor=("at random",)
+    )
+    return tag("div", made, class_="rows")
 
 
 def _entity(each: Mapping[str, Any]) -> Html:

@@ -8,17 +8,17 @@ from nscaching.experiments.paper.plan import Request
 
 #: Which part of a definition a smoke test runs: enough for every way a cell is made.
 SLICES = {
-    "table-7": {"datasets": ["WN18"], "scoring": ["transe"]},
-    "table-8": {"datasets": ["WN18RR"], "scoring": ["simple"], "modes": ["scratch"]},
-    "table-9": {"datasets": ["FB15K-237"]},
-    "table-11": {"datasets": ["cora"], "samplers": ["LINE", "NSCaching"], "budget": 1},
-    "figure-4": {"datasets": ["WN18"], "samplers": ["bernoulli", "nscaching"]},
-    "figure-5": {"datasets": ["WN18RR"], "samplers": ["bernoulli", "nscaching"]},
-    "figure-8": {"datasets": ["WN18RR"]},
-    "figure-10": {"datasets": ["WN18RR"]},
+    "table-7": {"dataset": ["WN18"], "scoring": ["transe"]},
+    "table-8": {"dataset": ["WN18RR"], "scoring": ["simple"], "mode": ["scratch"]},
+    "table-9": {"dataset": ["FB15K-237"]},
+    "table-11": {"dataset": ["cora"], "sampler": ["LINE", "NSCaching"], "budget": 1},
+    "figure-4": {"dataset": ["WN18"], "sampler": ["bernoulli", "nscaching"]},
+    "figure-5": {"dataset": ["WN18RR"], "sampler": ["bernoulli", "nscaching"]},
+    "figure-8": {"dataset": ["WN18RR"]},
+    "figure-10": {"dataset": ["WN18RR"]},
     "figure-13": {"scoring": ["simple"]},
-    "figure-14": {"datasets": ["WN18RR"]},
-    "losses": {"datasets": ["WN18RR"], "scoring": ["transe", "transd", "complex"]},
+    "figure-14": {"dataset": ["WN18RR"]},
+    "losses": {"dataset": ["WN18RR"], "scoring": ["transe", "transd", "complex"]},
 }
 
 

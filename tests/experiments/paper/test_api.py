@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from nscaching.errors import TrainingInterrupted, UserError
-from nscaching.experiments.paper import api, definition, reproduce
+from nscaching.experiments.paper import api, definition, making, reproduce
 from nscaching.experiments.paper.definitions import Cell
 from nscaching.experiments.paper.making import search_row, shape_of
 from nscaching.experiments.paper.plan import (
@@ -21,8 +21,8 @@ from nscaching.training import Progress
 
 from .helpers import request
 
-CELL = {"datasets": ["WN18RR"], "scoring": ["simple"], "modes": ["scratch"]}
-TWO = {**CELL, "samplers": ["bernoulli", "nscaching"], "on": "shape/400"}
+CELL = {"dataset": ["WN18RR"], "scoring": ["simple"], "mode": ["scratch"]}
+TWO = {**CELL, "sampler": ["bernoulli", "nscaching"], "on": "shape/400"}
 
 
 def run(out, name="table-7", **asked):
@@ -33,13 +33,13 @@ def run(out, name="table-7", **asked):
 def made_runs(monkeypatch):
     """List the folders that are trained."""
     calls = []
-    itself = api.train_row
+    itself = making.train_row
 
     def counted(cell, settings, graph, folder, *args, **options):
         calls.append(folder.name)
         return itself(cell, settings, graph, folder, *args, **options)
 
-    monkeypatch.setattr(api, "train_row", counted)
+    monkeypatch.setattr(making, "train_row", counted)
     return calls
 
 
@@ -56,25 +56,25 @@ def test_what_is_done_is_skipped_also_by_another_table(tmp_path, made_runs):
 
 
 def test_other_settings_are_run_again(tmp_path, made_runs):
-    run(tmp_path, samplers=["bernoulli"])
-    run(tmp_path, samplers=["bernoulli"], budget=3)
+    run(tmp_path, sampler=["bernoulli"])
+    run(tmp_path, sampler=["bernoulli"], budget=3)
     assert len(made_runs) == 2
     budgets = [row["budget"] for row in Results(tmp_path).rows]
     assert budgets == [2, 3]
 
 
 def test_a_longer_run_counts_for_a_shorter_one(tmp_path, made_runs):
-    run(tmp_path, samplers=["bernoulli"], budget=3)
-    assert run(tmp_path, samplers=["bernoulli"], budget=1).rows[0]["budget"] == 3
+    run(tmp_path, sampler=["bernoulli"], budget=3)
+    assert run(tmp_path, sampler=["bernoulli"], budget=1).rows[0]["budget"] == 3
     assert len(made_runs) == 1
 
 
 def test_a_smoke_run_never_takes_the_place_of_a_result(tmp_path):
-    run(tmp_path, samplers=["bernoulli"])
+    run(tmp_path, sampler=["bernoulli"])
     (row,) = Results(tmp_path).rows
     real = {**row, "on": None, "budget": None, "test": {"mrr": 0.9, "hits@10": 0.9}}
     Results(tmp_path).keep("table-7", [real])
-    run(tmp_path, samplers=["bernoulli"], budget=1)
+    run(tmp_path, sampler=["bernoulli"], budget=1)
     assert real in Results(tmp_path).rows
 
 
@@ -105,7 +105,7 @@ def test_a_stopped_cell_goes_on_and_the_finished_stay(tmp_path, monkeypatch):
 
 
 def test_seeds_are_cells_of_their_own(tmp_path):
-    made = run(tmp_path, samplers=["bernoulli"], seeds=[3, 4])
+    made = run(tmp_path, sampler=["bernoulli"], seeds=[3, 4])
     assert [row["seed"] for row in made.rows] == [3, 4]
     assert made.rows[0]["test"] != made.rows[1]["test"]
 
@@ -119,7 +119,7 @@ def test_data_that_is_not_has_data_is_a_row_that_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(loading, "fetch_dataset", nowhere)
     monkeypatch.setenv("NSCACHING_DATA", "")
     monkeypatch.setenv("NSCACHING_CACHE", str(tmp_path / "cache"))
-    made = run(tmp_path, datasets=["YAGO3-10"], on=None)
+    made = run(tmp_path, dataset=["YAGO3-10"], on=None)
     assert {planned.state for planned in made.plan} == {MISSING}
     assert made.expected_seconds == 0
     assert all(row["missing"] and "could not be downloaded" in row["error"] for row in made.rows)
@@ -130,17 +130,15 @@ def test_yago_is_defined_rightly_as_a_graph_of_its_shape_shows(tmp_path):
     whole = shape_of("YAGO3-10", 1000)
     assert (whole.num_entities, whole.num_relations) == (123, 37)
     assert len(whole.train) == pytest.approx(1079, abs=5)
-    made = run(tmp_path, datasets=["YAGO3-10"], on="shape/1000", modes=["scratch", "auto"])
+    made = run(tmp_path, dataset=["YAGO3-10"], on="shape/1000", mode=["scratch", "auto"])
     assert [row["error"] for row in made.rows] == [None] * 3
     auto = made.rows[-1]["settings"]
     assert (auto["alpha2"], auto["cache_size"]) == (16.62, 70)
 
 
 def test_a_dry_run_plans_and_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "nscaching.experiments.paper.making.Sources.has_data", lambda self, dataset: True
-    )
-    asked = Request(out=tmp_path / "no", datasets=["WN18RR"], device="cpu")
+    monkeypatch.setattr("nscaching.experiments.paper.plan.has_data", lambda *given: True)
+    asked = Request(out=tmp_path / "no", dataset=["WN18RR"], device="cpu")
     made = reproduce("table-7", asked, dry_run=True, progress="none")
     assert len(made.plan) == 37
     assert made.expected_seconds > 0
@@ -148,18 +146,18 @@ def test_a_dry_run_plans_and_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_time_is_corrected_by_what_was_timed_here(tmp_path):
-    first = run(tmp_path, samplers=["bernoulli"]).plan[0]
+    first = run(tmp_path, sampler=["bernoulli"]).plan[0]
     (row,) = Results(tmp_path).rows
     Results(tmp_path).keep("table-7", [{**row, "wall": 10 * row["expected_seconds"]}])
-    later = run(tmp_path, samplers=["nscaching"]).plan[0]
+    later = run(tmp_path, sampler=["nscaching"]).plan[0]
     assert later.seconds == pytest.approx(10 * later.model_seconds)
     assert first.seconds == first.model_seconds
 
 
 def test_a_time_is_called_rough_until_a_cell_was_timed_here(tmp_path):
-    first = run(tmp_path, samplers=["bernoulli"])
+    first = run(tmp_path, sampler=["bernoulli"])
     assert first.caveat == " (rough: no cell was timed on this machine yet)"
-    later = run(tmp_path, samplers=["nscaching"])
+    later = run(tmp_path, sampler=["nscaching"])
     assert (first.timed_here, later.timed_here) == (False, True)
     assert later.caveat == ""
 
@@ -181,7 +179,7 @@ def test_distances_with_caches_take_longer_on_a_cpu():
 
 
 def test_smoke_runs_and_whole_runs_have_folders_apart(tmp_path):
-    cell = api.definition("table-7").cells(**CELL, samplers=["nscaching"])[0]
+    cell = api.definition("table-7").cells(**CELL, sampler=["nscaching"])[0]
     folders = {
         run_folder(Request(out=tmp_path, **asked), cell)
         for asked in ({}, {"budget": 2}, {"on": "world"}, {"on": "world", "budget": 2})
@@ -197,7 +195,7 @@ def test_damaged_results_are_named(tmp_path):
 
 
 def search_cell(out, **asked):
-    (cell,) = definition("table-9").cells(datasets=["FB15K-237"])
+    (cell,) = definition("table-9").cells(dataset=["FB15K-237"])
     return cell, {**cell_settings(cell, request("table-9", out, **asked)), "dim": 4}
 
 
@@ -224,10 +222,10 @@ def test_a_whole_search_counts_for_a_shorter_one(tmp_path):
 
 def test_a_cell_that_failed_is_tried_again(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(api, "train_row", lambda *args, **options: 1 / 0)
-        first = run(tmp_path, samplers=["bernoulli"])
+        patched.setattr(making, "train_row", lambda *args, **options: 1 / 0)
+        first = run(tmp_path, sampler=["bernoulli"])
     assert first.rows[0]["error"] == "ZeroDivisionError: division by zero"
-    again = run(tmp_path, samplers=["bernoulli"])
+    again = run(tmp_path, sampler=["bernoulli"])
     assert [planned.state for planned in again.plan] == [FAILED]
     assert again.rows[0]["error"] is None
     assert [row["error"] for row in Results(tmp_path).rows] == [None]

@@ -6,7 +6,13 @@ import pytest
 
 from nscaching.errors import UserError
 from nscaching.experiments.paper import definition, definitions
-from nscaching.experiments.paper.definitions import chosen, printed, searched, settings_of
+from nscaching.experiments.paper.definitions import (
+    chosen,
+    printed,
+    searched,
+    settings_of,
+    shortened,
+)
 from nscaching.experiments.paper.making import named_traces
 from nscaching.runs.api import make_config
 
@@ -24,12 +30,12 @@ def test_all_that_the_issue_names_is_there():
 
 
 def test_table_7_has_the_cells_that_the_paper_prints():
-    cells = definition("table-7").cells(datasets=["WN18RR"])
+    cells = definition("table-7").cells(dataset=["WN18RR"])
     rows = [(c.scoring, c.sampler, c.mode) for c in cells]
     assert len(rows) == len(set(rows)) == 6 * 6 + 1
     assert ("simple", "nscaching", "auto") in rows
     assert not any(sampler == "igan" for _, sampler, _ in rows)
-    on_wn18 = definition("table-7").cells(datasets=["WN18"], samplers=["igan"])
+    on_wn18 = definition("table-7").cells(dataset=["WN18"], sampler=["igan"])
     assert {c.scoring for c in on_wn18} == {"transe", "transh", "transd"}
 
 
@@ -44,7 +50,7 @@ def test_table_7_has_what_no_earlier_run_had():
 
 
 def test_a_cell_the_paper_leaves_out_is_run_with_bernoulli_all_the_same():
-    cells = definition("table-7").cells(datasets=["YAGO3-10"], scoring=["distmult"])
+    cells = definition("table-7").cells(dataset=["YAGO3-10"], scoring=["distmult"])
     assert ("bernoulli", "scratch") in {(c.sampler, c.mode) for c in cells}
 
 
@@ -80,17 +86,17 @@ def test_every_cell_has_settings_that_training_takes(name):
 
 
 def test_a_search_does_not_fix_what_its_space_has():
-    (cell,) = definition("table-9").cells(datasets=["FB15K-237"])
+    (cell,) = definition("table-9").cells(dataset=["FB15K-237"])
     settings = settings_of(cell)
     assert settings["space"] == "sampler+"
     assert not {"alpha3", "rescale", "known_positives"} & settings.keys()
-    assert settings_of(cell, budget=3)["trial"]["epochs"] == 3
+    assert shortened(settings, 3)["trial"]["epochs"] == 3
 
 
 def test_modes_change_what_they_should():
     def of(mode, sampler="nscaching"):
         (cell,) = definition("table-7").cells(
-            datasets=["WN18RR"], scoring=["simple"], samplers=[sampler], modes=[mode]
+            dataset=["WN18RR"], scoring=["simple"], sampler=[sampler], mode=[mode]
         )
         return settings_of(cell)
 
@@ -125,4 +131,4 @@ def test_unknown_names_are_refused_with_a_hint():
     with pytest.raises(UserError, match="did you mean 'table-7'"):
         definition("table-77")
     with pytest.raises(UserError, match="no dataset 'WN18R'; did you mean 'WN18RR'"):
-        definition("table-7").cells(datasets=["WN18R"])
+        definition("table-7").cells(dataset=["WN18R"])

@@ -7,8 +7,7 @@ import pytest
 
 from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.experiments.paper import api, definition, reproduce
-from nscaching.experiments.paper.definitions import LONGER, TRY, TUNED, packaged
-from nscaching.experiments.paper.making import Sources
+from nscaching.experiments.paper.definitions import LONGER, TRY, TUNED, packaged, shortened
 from nscaching.experiments.paper.plan import Request, epochs_share, plan, waiting
 from nscaching.experiments.paper.results import Results, cell_of
 from nscaching.experiments.paper.tries import (
@@ -22,7 +21,7 @@ from nscaching.experiments.paper.tries import (
 from nscaching.experiments.runner import DONE
 from nscaching.training import Trainer
 
-TWO = {"datasets": ["WN18RR"], "scoring": ["simple"], "modes": ["scratch"]}
+TWO = {"dataset": ["WN18RR"], "scoring": ["simple"], "mode": ["scratch"]}
 SMALL = {**TWO, "budget": 2, "device": "cpu", "on": "shape/400", "tries": 2, "seeds": (0, 1)}
 
 
@@ -31,19 +30,19 @@ def run(out, name="table-7", **asked):
 
 
 def lengths_of(row, kind):
-    return lengths(cell_of(row), kind, SMALL["budget"])
+    return shortened(lengths(cell_of(row), kind), SMALL["budget"])
 
 
 def tries_of(sampler, name="table-7", tries=8, **filters):
     asked = {**TWO, **filters}
-    cells = definition(name).cells(**asked, samplers=[sampler])
+    cells = definition(name).cells(**asked, sampler=[sampler])
     return [cell for cell in expanded(definition(name), cells, tries) if cell.kind == TRY]
 
 
 def test_all_samplers_of_a_model_try_the_same_settings_of_it():
     grid = packaged("grid.yaml")["models"]["logistic"]
     of = {
-        sampler: [try_settings(cell, None) for cell in tries_of(sampler)]
+        sampler: [try_settings(cell) for cell in tries_of(sampler)]
         for sampler in ("bernoulli", "kbgan", "nscaching")
     }
     parts = {s: [{k: x[k] for k in grid} for x in tries] for s, tries in of.items()}
@@ -52,9 +51,7 @@ def test_all_samplers_of_a_model_try_the_same_settings_of_it():
 
 def test_all_samplers_are_trained_equally_long():
     for kind, patience in ((TRY, 0), (LONGER, 0), (TUNED, 6)):
-        one, other = (
-            lengths(tries_of(sampler)[0], kind, None) for sampler in ("bernoulli", "nscaching")
-        )
+        one, other = (lengths(tries_of(sampler)[0], kind) for sampler in ("bernoulli", "nscaching"))
         assert one == other
         assert one["patience"] == patience
 
@@ -62,9 +59,9 @@ def test_all_samplers_are_trained_equally_long():
 def test_pretraining_comes_on_top_and_its_end_is_where_the_pretrained_stop():
     def epochs(mode, kind, sampler="nscaching"):
         (cell,) = definition("table-7").cells(
-            datasets=["WN18RR"], scoring=["transe"], samplers=[sampler], modes=[mode]
+            dataset=["WN18RR"], scoring=["transe"], sampler=[sampler], mode=[mode]
         )
-        return lengths(cell, kind, None)["epochs"]
+        return lengths(cell, kind)["epochs"]
 
     before = epochs("pretrained", TRY, "bernoulli")
     assert before == epochs("pretrained", TUNED, "bernoulli")
@@ -81,7 +78,7 @@ def test_within_a_block_every_value_comes_about_as_often():
 def test_more_tries_keep_those_there_are():
     few, many = tries_of("bernoulli", tries=3), tries_of("bernoulli", tries=11)
     assert many[:3] == few
-    every = [json.dumps(try_settings(cell, None)) for cell in many]
+    every = [json.dumps(try_settings(cell)) for cell in many]
     assert len(set(every)) == 11
 
 
@@ -92,7 +89,7 @@ def test_table_8_is_tried_by_accuracy_and_table_11_by_micro_f1():
             [TRY, TUNED] if name == "table-11" else [TRY, LONGER, TUNED]
         )  # nodes are embedded in a few epochs, which are part of the grid
         assert {cell.options["select"] for cell in cells} == {select}
-    assert try_settings(tries_of("nscaching", "table-8")[0], None)["select"] == "accuracy"
+    assert try_settings(tries_of("nscaching", "table-8")[0])["select"] == "accuracy"
 
 
 def test_searches_cannot_be_tried():
@@ -102,12 +99,12 @@ def test_searches_cannot_be_tried():
 
 @pytest.mark.slow
 def test_the_best_on_valid_is_run_with_every_seed_and_only_that_looks_at_test(tmp_path):
-    both = {"samplers": ["bernoulli", "nscaching"]}
+    both = {"sampler": ["bernoulli", "nscaching"]}
     made = run(tmp_path, **both, tries=3)
     lines = [json.loads(line) for line in (tmp_path / "tries.jsonl").read_text().splitlines()]
     stages = [(TRY, 0), (TRY, 1), (TRY, 2), (LONGER, 0), (LONGER, 1)]
     assert [(line["sampler"], line["kind"], line["seed"]) for line in lines] == [
-        (sampler, *stage) for sampler in both["samplers"] for stage in stages
+        (sampler, *stage) for sampler in both["sampler"] for stage in stages
     ]
     assert all(line["valid"]["mrr"] > 0 and line["seconds"] > 0 for line in lines)
     assert not any("test" in line for line in lines)
@@ -140,16 +137,16 @@ def test_a_stopped_command_repeats_no_finished_try(tmp_path, monkeypatch):
 
     monkeypatch.setattr(api, "try_row", counted)
     with pytest.raises(TrainingInterrupted, match="--tries 2") as stopped:
-        run(tmp_path, samplers=["bernoulli"])
+        run(tmp_path, sampler=["bernoulli"])
     assert "1 of 6 cells finished" in str(stopped.value)
-    assert len(run(tmp_path, samplers=["bernoulli"]).rows) == 2
+    assert len(run(tmp_path, sampler=["bernoulli"]).rows) == 2
     assert len(runs) == 5  # two tries, one of them twice, and two longer ones
 
 
 def test_nothing_starts_that_would_end_too_late_and_the_command_resumes(tmp_path):
-    early = run(tmp_path, samplers=["bernoulli"], seconds=1e-6)
+    early = run(tmp_path, sampler=["bernoulli"], seconds=1e-6)
     assert (early.rows, Results(tmp_path).tries) == ([], [])
-    assert len(run(tmp_path, samplers=["bernoulli"], seconds=1e6).rows) == 2
+    assert len(run(tmp_path, sampler=["bernoulli"], seconds=1e6).rows) == 2
     first, second = (json.loads(x) for x in (tmp_path / "times.jsonl").read_text().splitlines())
     assert (first["finished"], second["finished"], second["of"]) == (0, 6, 6)
     assert first["expected_seconds"] > 0
@@ -164,7 +161,7 @@ def test_a_try_that_diverges_counts_and_is_never_chosen(tmp_path, monkeypatch):
         return itself(trainer, *args, **options)
 
     monkeypatch.setattr(Trainer, "run", diverge)
-    (row,) = run(tmp_path, samplers=["bernoulli"], seeds=(3,)).rows
+    (row,) = run(tmp_path, sampler=["bernoulli"], seeds=(3,)).rows
     assert (row["tried"]["count"], row["tried"]["diverged"], row["tried"]["best"]) == (2, 1, 1)
     first, second, *longer = Results(tmp_path).tries
     assert (first["valid"], first["diverged"]) == (None, "The loss is nan")
@@ -182,15 +179,15 @@ def test_a_cell_with_a_failed_try_is_not_tuned_on_fewer(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(api, "try_row", fail)
-        (row,) = run(tmp_path, samplers=["bernoulli"], seeds=(3,)).rows
+        (row,) = run(tmp_path, sampler=["bernoulli"], seeds=(3,)).rows
     assert "1 of its 2 tries failed (out of memory)" in row["error"]
     assert [line["seed"] for line in Results(tmp_path).tries] == [1]  # a failure is no try
-    (row,) = run(tmp_path, samplers=["bernoulli"], seeds=(3,)).rows
+    (row,) = run(tmp_path, sampler=["bernoulli"], seeds=(3,)).rows
     assert row["tried"]["count"] == 2
 
 
 def test_table_8_chooses_by_accuracy(tmp_path):
-    made = run(tmp_path, "table-8", samplers=["bernoulli"], seeds=(0,))
+    made = run(tmp_path, "table-8", sampler=["bernoulli"], seeds=(0,))
     tries = Results(tmp_path).tries
     assert all(0 <= line["valid"]["accuracy"] <= 1 for line in tries)
     assert made.rows[0]["tried"]["select"] == "accuracy"
@@ -198,10 +195,10 @@ def test_table_8_chooses_by_accuracy(tmp_path):
 
 
 def test_the_time_said_before_follows_a_timed_step_and_what_stops_early(tmp_path):
-    asked = Request(out=tmp_path, **{**SMALL, "budget": None, "samplers": ["bernoulli"]})
+    asked = Request(out=tmp_path, **{**SMALL, "budget": None, "sampler": ["bernoulli"]})
     cells = list(expanded(definition("table-7"), definition("table-7").cells(**asked.filters), 2))
     said = []
-    planned = plan(cells, asked, Results(tmp_path), Sources(asked.on), said.append)
+    planned = plan(cells, asked, Results(tmp_path), said.append)
     assert said == ["Timing SimplE, bernoulli, WN18RR"]  # once for all of its tries
     for each in planned:
         assert 0 < each.seconds <= each.at_most
@@ -215,7 +212,7 @@ def test_the_time_said_before_follows_a_timed_step_and_what_stops_early(tmp_path
 
 
 def test_nodes_are_tuned_by_micro_f1(tmp_path, capsys):
-    asked = {"datasets": ["cora"], "samplers": ["LINE"], "tries": 2, "seeds": (0,), "budget": 1}
+    asked = {"dataset": ["cora"], "sampler": ["LINE"], "tries": 2, "seeds": (0,), "budget": 1}
     request = Request(out=tmp_path, device="cpu", on="shape/400", **asked)
     (row,) = reproduce("table-11", request, progress="lines").rows
     first, second = (line["valid"]["micro_f1"] for line in Results(tmp_path).tries)
@@ -225,6 +222,6 @@ def test_nodes_are_tuned_by_micro_f1(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_workers_make_the_same_rows(tmp_path):
-    one = run(tmp_path / "one", samplers=["bernoulli"])
-    two = run(tmp_path / "two", samplers=["bernoulli"], workers=2)
+    one = run(tmp_path / "one", sampler=["bernoulli"])
+    two = run(tmp_path / "two", sampler=["bernoulli"], workers=2)
     assert [row["test"] for row in one.rows] == [row["test"] for row in two.rows]

@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
 import nscaching as ns
 from nscaching import UserError
 from nscaching.experiments.tune import group
-from nscaching.experiments.tune.search import TrialPlace, Work, train_trial
+from nscaching.experiments.tune.search import Work, train_trial
 from nscaching.experiments.tune.trials import Proposal, SearchFolder
 from nscaching.training import RunFolder
 
@@ -29,8 +30,8 @@ def alone(graph, tmp_path_factory):
 
 
 @pytest.fixture
-def place(alone):
-    return TrialPlace(str(alone.folder.path), alone.objective, threads=1, processes=2)
+def in_a_group(alone):
+    return partial(train_trial, str(alone.folder.path), alone.objective, 2)
 
 
 @pytest.mark.slow
@@ -48,19 +49,19 @@ def test_two_processes_train_the_trials_of_one(alone, graph, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_trial_is_resumed_by_a_group(alone, place):
+def test_a_trial_is_resumed_by_a_group(alone, in_a_group):
     number = alone.best.number
     work = Work(Proposal(number, {}, epochs=5), alone.best.config)
-    result = train_trial(place, work)
+    result = in_a_group(work)
     assert (result.epochs, result.anew, result.error) == (5, False, None)
 
 
 @pytest.mark.slow
-def test_what_fails_in_a_group_is_a_failed_trial(alone, place):
-    failed = train_trial(place, Work(Proposal(7, {}, epochs=2), {"lr": 1e30}))
+def test_what_fails_in_a_group_is_a_failed_trial(alone, in_a_group):
+    failed = in_a_group(Work(Proposal(7, {}, epochs=2), {"lr": 1e30}))
     assert failed.status == "failed"
     assert "lr" in failed.error
-    wrong = train_trial(place, Work(Proposal(8, {}, epochs=2), {"lr": -1.0}))
+    wrong = in_a_group(Work(Proposal(8, {}, epochs=2), {"lr": -1.0}))
     assert wrong.fatal
     assert "lr" in wrong.error
 
@@ -84,7 +85,7 @@ def test_a_search_that_is_stopped_stops_its_groups(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_launcher_that_loses_its_worker_saves_and_ends(alone, place, tmp_path):
+def test_a_launcher_that_loses_its_worker_saves_and_ends(alone, tmp_path):
     often = {"epochs": 5000, "checkpoint_seconds": 0}
     asked = {"options": {**often, **alone.best.config}, "seconds": None}
     asked |= {"base": str(alone.folder.base), "out": str(tmp_path / "run")}

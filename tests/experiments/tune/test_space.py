@@ -6,7 +6,7 @@ import pytest
 from nscaching import NodeConfig, TrainConfig, UserError
 from nscaching.experiments.tune.optimiser import configuration_space
 from nscaching.experiments.tune.space import (
-    CACHE,
+    GRAPH_SPACES,
     NODE_SPACES,
     SPACES,
     ZERO_SHARE,
@@ -19,7 +19,7 @@ def build(name="sampler", fixed=None, **base):
     return SearchSpace.build(name, TrainConfig(**base), fixed or {})
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", GRAPH_SPACES)
 def test_every_point_of_a_space_is_a_valid_configuration(name):
     space = build(name)
     for point in configuration_space(space, 0).sample_configuration(200):
@@ -74,7 +74,9 @@ def test_ranges_are_the_papers_with_zero_reachable():
         assert {row[name] for row in rows} == {10, 30, 50, 70, 90}
 
 
-@pytest.mark.parametrize("parameter", CACHE[:3], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "parameter", SPACES["sampler"].hyperparameters[:3], ids=lambda row: row.name
+)
 def test_a_position_gives_its_value_back(parameter):
     for value in (0.0, 0.25, 1.0):
         assert parameter.value(parameter.position(value)) == pytest.approx(value, rel=1e-3)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shlex
+import functools
 import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +15,10 @@ from nscaching._version import __version__
 from nscaching.artefacts import FolderLock
 from nscaching.artefacts.files import append_json_line, sweep_temporary
 from nscaching.errors import UserError
-from nscaching.experiments.paper.definitions import (
-    LONGER,
-    TRIES,
-    TRY,
-    TUNED,
-    Definition,
-    definition,
-)
+from nscaching.experiments.paper import making
+from nscaching.experiments.paper.definitions import TRY, TUNED, Definition, definition, shortened
 from nscaching.experiments.paper.figures import draw
 from nscaching.experiments.paper.gains import rank_file
-from nscaching.experiments.paper.making import (
-    Sources,
-    node_row,
-    search_row,
-    train_row,
-    variance_row,
-)
 from nscaching.experiments.paper.plan import (
     MISSING,
     Planned,
@@ -51,8 +36,9 @@ from nscaching.experiments.paper.tries import (
     tried,
     try_row,
 )
-from nscaching.experiments.runner import DONE, Sweep, attempt, run_all
-from nscaching.experiments.workers import processes, share_of_machine
+from nscaching.experiments.runner import DONE, Sweep, run_all
+from nscaching.experiments.workers import processes
+from nscaching.report.markup import command_line
 from nscaching.training import Progress
 from nscaching.training.benchmarking import describe_machine
 from nscaching.training.devices import pick_device
@@ -62,29 +48,28 @@ from nscaching.training.progress import duration
 LONG = 300.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reproduction:
     """A table or figure with what was found for it."""
 
     definition: Definition
-    out: Path
+    request: Request
     plan: list[Planned]
-    rows: list[Row]
+    timed_here: bool = False  #: whether cells timed on this machine correct what is expected
+    rows: list[Row] = field(default_factory=list)
     file: Path | None = None
     pictures: tuple[Path, ...] = ()
-    timed_here: bool = False  #: whether cells timed on this machine correct what is expected
-    workers: int = 1  #: cells that are trained at once
     seconds: float = 0.0  #: that it took
 
     @property
     def expected_seconds(self) -> float:
         """How long the plan was expected to take."""
-        return sum(planned.seconds for planned in self.plan) / self.workers
+        return sum(planned.seconds for planned in self.plan) / self.request.workers
 
     @property
     def caveat(self) -> str:
         """How far to trust the expected time, to be said after it."""
-        most = sum(planned.at_most for planned in self.plan) / self.workers
+        most = sum(planned.at_most for planned in self.plan) / self.request.workers
         if most > 1.01 * self.expected_seconds:
             return f" (at most {duration(most)}, if nothing stops early)"
         rough = self.expected_seconds > 0 and not self.timed_here
@@ -96,7 +81,7 @@ class Reproduction:
             "name": self.definition.name,
             "title": self.definition.title,
             "label": self.definition.label,
-            "out": str(self.out),
+            "out": str(self.request.out),
             "expected_seconds": round(self.expected_seconds, 1),
             "seconds": round(self.seconds, 1),
             "timed_here": self.timed_here,
@@ -124,36 +109,30 @@ def reproduce(
     cells = wanted.cells(**request.filters, seeds=request.seeds)
     if request.tries is not None:
         cells = list(expanded(wanted, cells, request.tries))
-    _sources.cache_clear()
-    results, sources = Results(request.out), _sources(request.on)
-    planned = plan(cells, request, results, sources, None if finished else shown.say)
+    making.loaded.cache_clear()
+    results = Results(request.out)
+    planned = plan(cells, request, results, None if finished else shown.say)
     if finished:
-        planned = [each for each in planned if each.state == DONE and each.cell.kind not in TRIES]
+        planned = [each for each in planned if each.state == DONE and not each.cell.is_try]
         done = {each.cell.identity for each in planned}
         cells = [cell for cell in cells if cell.identity in done]  # panels may share some
         if not cells:
             raise UserError(f"No cell of {name} is finished in {request.out}.")
-    device = pick_device(request.device).type
-    hardware = describe_machine(device)
+    hardware = describe_machine(pick_device(request.device).type)
     timed = slowness(results.rows, hardware, request.on, request.workers) is not None
-    made = Reproduction(wanted, request.out, planned, [], timed_here=timed, workers=request.workers)
+    made = Reproduction(wanted, request, planned, timed)
     if dry_run:
         return made
     _announce(made, shown)
     with _locked(request.out):
-        results = Results(request.out)  # another command may have added to them
-        place = CellPlace(request, hardware, shown.style)
-        if request.workers > 1:
-            share = max(1, (os.cpu_count() or 1) // request.workers)
-            place = replace(place, style="none", threads=share)
-        sweep = CellSweep(name, planned, place, results, shown)
-        with processes(place, request.workers) as executor:
-            run_all(sweep, executor)
-        rows = sweep.rows()
-        pictures = tuple(draw(wanted, cells, rows, made.out))
-    made = replace(made, rows=rows, file=sweep.file, pictures=pictures, seconds=sweep.seconds())
+        sweep = CellSweep(made, hardware, shown)
+        with processes(sweep.make, request.workers) as crew:
+            run_all(sweep, crew)
+        made.rows = sweep.rows()
+        made.pictures = tuple(draw(wanted, cells, made.rows, request.out))
+    made.seconds = sweep.seconds()
     if made.expected_seconds:
-        sweep.say_time(made.expected_seconds)
+        sweep.say_time()
     return made
 
 
@@ -172,155 +151,127 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _announce(made: Reproduction, shown: Progress) -> None:
     waiting = [planned for planned in made.plan if planned.seconds]
-    done = len(made.plan) - len(waiting)
-    noun = "cells" if all(each.cell.kind not in TRIES for each in made.plan) else "tries and cells"
+    noun = "tries and cells" if any(each.cell.is_try for each in made.plan) else "cells"
     shown.say(
-        f"{made.definition.name}: {len(made.plan)} {noun}, {done} of them done or without data; "
-        f"about {duration(made.expected_seconds)} for the rest{made.caveat}."
+        f"{made.definition.name}: {len(made.plan)} {noun}, {len(made.plan) - len(waiting)} of "
+        f"them done or without data; about {duration(made.expected_seconds)} for the "
+        f"rest{made.caveat}."
     )
     for planned in waiting:
-        if planned.cell.kind not in (*TRIES, TUNED):
+        if not planned.cell.is_try and not planned.cell.is_chosen:
             shown.say(f"  {planned.title} ({duration(planned.seconds)})")
 
 
-@dataclass(frozen=True)
-class CellPlace:
-    """Makes the rows of cells, here or on a worker."""
-
-    request: Request
-    hardware: dict[str, Any]
-    style: str  #: how progress is shown
-    threads: int = 0
-    own_stream: bool = False
-
-    def run(self, planned: Planned) -> Row:
-        """Make a row on a worker; whatever goes wrong is the row, but for a disk that is full."""
-        with share_of_machine(self):
-            return attempt(lambda: self.make(planned), lambda reason: self.lost(planned, reason))
-
-    def lost(self, planned: Planned, error: str) -> Row:
-        """Return the row of a failure."""
-        missing = planned.state == MISSING
-        return self._blank(planned) | {"error": error, "missing": missing}
-
-    def make(self, planned: Planned) -> Row:
-        """Make a row."""
-        started = time.monotonic()
-        found = self._found(planned)
-        return self._blank(planned) | found | {"wall": time.monotonic() - started}
-
-    def _found(self, planned: Planned) -> Row:
-        cell, settings, sources = planned.cell, planned.settings, _sources(self.request.on)
-        best: Row = {}
-        if cell.kind in (LONGER, TUNED):
-            settings = chosen_settings(cell, planned.tries, self.request.budget)
-            best = {"chosen": settings}
-            best |= {"tried": tried(cell, planned.tries)} if cell.kind == TUNED else {}
-        progress = Progress(self.style)
-        if cell.scoring is None:
-            nodes = sources.nodes(cell.dataset)
-            if cell.kind == TRY:
-                return node_try_row(cell, settings, nodes)
-            settings = {name: value for name, value in settings.items() if name != "seed"}
-            return best | node_row(cell, settings, nodes, progress)
-        settings = {**settings, "device": self.request.device}
-        graph, folder = sources.graph(cell.dataset), run_folder(self.request, cell)
-        if cell.kind in TRIES:
-            kept_in = folder if planned.seconds > LONG else None
-            return best | try_row(settings, graph, kept_in, progress)
-        if cell.kind == "variance":
-            return variance_row(settings, graph, progress)
-        if cell.kind == "search":
-            return search_row(cell, settings, graph, folder, progress)
-        kept: dict[str, Any] = {"standing_in": self.request.on is not None}
-        if cell.kind == TUNED:
-            folder = folder / f"of-{settings_name(settings)}"
-            smoke = self.request.on is not None or self.request.budget is not None
-            kept["ranks"] = None if smoke else rank_file(self.request.out, cell)
-        return best | train_row(cell, settings, graph, folder, progress, **kept)
-
-    def _blank(self, planned: Planned) -> Row:
-        row = blank_row(planned.cell, planned.settings)
-        row |= {"on": self.request.on, "budget": self.request.budget, "missing": False}
-        row |= {"expected_seconds": planned.model_seconds, "workers": self.request.workers}
-        return row | {"version": __version__, "hardware": self.hardware}
+def blank_of(request: Request, hardware: dict[str, Any], planned: Planned) -> Row:
+    """Return what a row has of a cell whatever comes of it."""
+    row = blank_row(planned.cell, planned.settings)
+    row |= {"on": request.on, "budget": request.budget, "missing": False}
+    row |= {"expected_seconds": planned.model_seconds, "workers": request.workers}
+    return row | {"version": __version__, "hardware": hardware}
 
 
-@cache
-def _sources(on: str | None) -> Sources:
-    """Load every graph once in a process."""
-    return Sources(on)
+def make_row(request: Request, hardware: dict[str, Any], style: str, planned: Planned) -> Row:
+    """Make the row of a cell, here or on a worker; ``style`` is how progress is shown."""
+    started = time.monotonic()
+    found = _found(request, planned, Progress(style))
+    wall = {"wall": time.monotonic() - started}
+    return blank_of(request, hardware, planned) | found | wall
 
 
-class CellSweep(Sweep[Planned]):
+def _found(request: Request, planned: Planned, progress: Progress) -> Row:
+    cell, settings, on = planned.cell, planned.settings, request.on
+    best: Row = {}
+    if cell.is_chosen:
+        settings = shortened(chosen_settings(cell, planned.tries), request.budget)
+        best = {"chosen": settings}
+        best |= {"tried": tried(cell, planned.tries)} if cell.kind == TUNED else {}
+    if cell.scoring is None:
+        nodes = making.nodes_of(cell.dataset, on)
+        if cell.kind == TRY:
+            return node_try_row(cell, settings, nodes)
+        settings = {name: value for name, value in settings.items() if name != "seed"}
+        return best | making.node_row(cell, settings, nodes, progress)
+    settings = {**settings, "device": request.device}
+    graph, folder = making.graph_of(cell.dataset, on), run_folder(request, cell)
+    if cell.is_try:
+        kept_in = folder if planned.seconds > LONG else None
+        return best | try_row(settings, graph, kept_in, progress)
+    if cell.kind == "variance":
+        return making.variance_row(settings, graph, progress)
+    if cell.kind == "search":
+        return making.search_row(cell, settings, graph, folder, progress)
+    kept: dict[str, Any] = {"standing_in": on is not None}
+    if cell.kind == TUNED:
+        folder = folder / f"of-{settings_name(settings)}"
+        smoke = on is not None or request.budget is not None
+        kept["ranks"] = None if smoke else rank_file(request.out, cell)
+    return best | making.train_row(cell, settings, graph, folder, progress, **kept)
+
+
+class CellSweep(Sweep[Planned, Row]):
     """The cells of one table or figure; tries come before the cells that they are for."""
 
     noun = "cell"
 
-    def __init__(
-        self,
-        name: str,
-        planned: list[Planned],
-        place: CellPlace,
-        results: Results,
-        progress: Progress,
-    ) -> None:
-        super().__init__(planned, progress)
-        self.name, self.place, self.results = name, place, results
-        self.request = place.request
-        self.resume_command = _command(name, self.request)
-        self.file: Path | None = None
+    def __init__(self, made: Reproduction, hardware: dict[str, Any], progress: Progress) -> None:
+        super().__init__(made.plan, progress)
+        self.made, self.request, self.hardware = made, made.request, hardware
+        self.results = Results(self.request.out)  # another command may have added to them
+        style = progress.style if self.request.workers == 1 else "none"
+        self.make = functools.partial(make_row, self.request, hardware, style)
+        self.resume_command = _command(made.definition.name, self.request)
         self._started, self._factor = time.monotonic(), 1.0
         self._of: dict[Any, list[Planned]] = {}  #: tries, by the cell that they are for
-        for each in planned:
-            if each.cell.kind in TRIES:
-                self._of.setdefault(_chosen_for(each), []).append(each)
+        for each in made.plan:
+            if each.cell.is_try:
+                self._of.setdefault(each.tuned, []).append(each)
 
     def seconds(self) -> float:
         """Return the seconds since it began."""
         return time.monotonic() - self._started
 
-    def say_time(self, expected: float) -> None:
+    def say_time(self) -> None:
         """Say how long it took, and keep it beside what was expected."""
-        took, left = self.seconds(), self.total - self.finished
-        said = f"{self.name}: {self.finished} of {self.total} finished after {duration(took)}; "
+        name, took, expected = self.made.definition.name, self.seconds(), self.made.expected_seconds
+        said = f"{name}: {self.finished} of {self.total} finished after {duration(took)}; "
         said += f"{duration(expected)} had been expected for all."
-        said += f" Resume with:\n  {self.resume_command}" if left else ""
+        if self.finished < self.total:
+            said += f" Resume with:\n  {self.resume_command}"
         self.progress.say(said)
-        line = {"name": self.name, "version": __version__, "workers": self.request.workers}
+        line = {"name": name, "version": __version__, "workers": self.request.workers}
         line |= {"expected_seconds": round(expected, 1), "seconds": round(took, 1)}
-        line |= {"finished": self.finished, "of": self.total, "gpu": self.place.hardware["gpu"]}
-        append_json_line(self.results.folder / "times.jsonl", line)
+        line |= {"finished": self.finished, "of": self.total, "gpu": self.hardware["gpu"]}
+        append_json_line(self.request.out / "times.jsonl", line)
 
     def rows(self) -> list[Row]:
         """Return the rows in the order of the definition, without tries."""
-        kept = (each for each in self.configurations if each.cell.kind not in TRIES)
-        return [self.records[each.identity] for each in kept if each.identity in self.records]
+        kept = (each.identity for each in self.configurations if not each.cell.is_try)
+        return [self.records[identity] for identity in kept if identity in self.records]
 
     def _known(self, planned: Planned) -> Row | None:
         row = self.results.find(planned.cell, planned.settings, self.request.on)
         return None if row is None or row.get("error") else row
 
-    def _tries(self, planned: Planned) -> list[Planned]:
+    def _tries(self, planned: Planned) -> list[str]:
         """Return the tries that a longer one or a tuned cell is chosen from."""
-        if planned.cell.kind not in (LONGER, TUNED):
+        if not planned.cell.is_chosen:
             return []
-        every = self._of.get(_chosen_for(planned), [])
-        return every if planned.cell.kind == TUNED else [x for x in every if x.cell.kind == TRY]
+        every = self._of.get(planned.tuned, [])
+        return [x.identity for x in every if planned.cell.kind == TUNED or x.cell.kind == TRY]
 
     def _ready(self, planned: Planned) -> bool:
         late = self.request.seconds
         if late is not None and self.seconds() + planned.seconds * self._factor > late:
             return False
-        return all(each.identity in self.records for each in self._tries(planned))
+        return all(identity in self.records for identity in self._tries(planned))
 
     def next(self) -> Planned | None:
         """Return the next one; a cell that is chosen from tries comes with them."""
         self._factor = self._slower()
         found = super().next()
-        if found is None or not (tries := self._tries(found)):
-            return found
-        return replace(found, tries=tuple(self.records[each.identity] for each in tries))
+        if found is None:
+            return None
+        return replace(found, tries=tuple(map(self.records.__getitem__, self._tries(found))))
 
     def _slower(self) -> float:
         """Return how much longer runs took so far than was expected of them."""
@@ -331,35 +282,36 @@ class CellSweep(Sweep[Planned]):
         ]
         return max(1.0, statistics.median(took)) if took else 1.0
 
-    def _train(self, planned: Planned) -> Row:
-        return self.place.make(planned)
+    def run(self, planned: Planned) -> Row:
+        """Make a row."""
+        return self.make(planned)
 
     def _failed(self, planned: Planned, reason: str) -> Row:
-        return self.place.lost(planned, reason)
+        failed = {"error": reason, "missing": planned.state == MISSING}
+        return blank_of(self.request, self.hardware, planned) | failed
 
     def _seconds(self, planned: Planned) -> float | None:
         if not planned.seconds:
             return 0.0
-        here = self.place.hardware, self.request.on, self.request.workers
-        factor = slowness(self.results.rows, *here) or 1.0
-        corrected = planned.model_seconds * factor * planned.seconds / (planned.at_most or 1.0)
-        return (planned.seconds if self.request.tries else corrected) / self.request.workers
+        if not self.request.tries:
+            here = self.hardware, self.request.on, self.request.workers
+            planned = replace(planned, slower=slowness(self.results.rows, *here) or 1.0)
+        return planned.seconds / self.request.workers
 
     def take_in(self, planned: Planned, record: Row) -> None:
         """Write a record down; say what a try or a tuned cell has found."""
-        if planned.cell.kind in (*TRIES, TUNED) and planned.state != DONE:
-            self.progress.say(f"  {planned.title}: {_found(record)}")
+        if (planned.cell.is_try or planned.cell.is_chosen) and planned.state != DONE:
+            self.progress.say(f"  {planned.title}: {_told(record)}")
         super().take_in(planned, record)
 
     def _keep(self, planned: Planned, record: Row) -> None:
-        if planned.cell.kind in TRIES:
-            if not record["error"]:
-                self.results.keep_try(record)
-        else:
-            self.file = self.results.keep(self.name, self.rows())
+        if not planned.cell.is_try:
+            self.made.file = self.results.keep(self.made.definition.name, self.rows())
+        elif not record["error"]:
+            self.results.keep_try(record)
 
 
-def _found(row: Row) -> str:
+def _told(row: Row) -> str:
     if row["error"]:
         return f"failed: {row['error'].splitlines()[0]}"
     split = "test" if row.get("test") or row.get("f1") else "valid"
@@ -373,20 +325,8 @@ def _found(row: Row) -> str:
     return f"{split} {', '.join(numbers) or 'diverged'}{best}, {row['wall']:.1f} s"
 
 
-def _chosen_for(planned: Planned) -> tuple[str, ...]:
-    return replace(planned.cell, kind=TUNED, seed=0).identity
-
-
 def _command(name: str, request: Request) -> str:
     """Return the command that asks for the same again."""
-    asked: list[tuple[str, Any]] = [
-        (name.rstrip("s"), each) for name, names in request.filters.items() for each in names
-    ]
-    asked.append(("seeds", ",".join(map(str, request.seeds))))
-    others = ("budget", "trials", "tries", "seconds", "on", "device", "out")
-    asked += [(name, getattr(request, name)) for name in others]
-    asked += [("workers", request.workers)] if request.workers > 1 else []
-    flags = [
-        word for flag, value in asked if value is not None for word in (f"--{flag}", str(value))
-    ]
-    return shlex.join(["nscaching", "reproduce", name, *flags])
+    given, own = request.as_dict(), {"seeds": ",".join(map(str, request.seeds))}
+    del given["seeds"]
+    return command_line(f"reproduce {name}", given, [Request], own)

@@ -26,6 +26,8 @@ LENGTHS = ("epochs", "valid_every", "trace_every", "pretrain_epochs", "generator
 #: Kinds of cells that ``--tries`` adds: short tries, the best of them for longer, and the best.
 TRY, LONGER, TUNED = "try", "longer", "tuned"
 TRIES = (TRY, LONGER)
+#: What cells differ in, and may be asked for by.
+AXES = ("dataset", "scoring", "sampler", "mode")
 #: Samplers whose cells are run even where the paper prints no number.
 _ALWAYS = ("bernoulli", "nscaching")
 
@@ -56,6 +58,16 @@ class Cell:
     #: tuned: the best of them, on test
     kind: str = "train"
     panel: str = ""  #: part of the figure
+
+    @property
+    def is_try(self) -> bool:
+        """Whether it is one of those that a tuned cell is chosen from."""
+        return self.kind in TRIES
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether its settings are chosen from tries."""
+        return self.kind in (LONGER, TUNED)
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -103,19 +115,10 @@ class Definition:
             "cells": len(self.cells()),
         }
 
-    def cells(
-        self,
-        *,
-        datasets: Sequence[str] = (),
-        scoring: Sequence[str] = (),
-        samplers: Sequence[str] = (),
-        modes: Sequence[str] = (),
-        seeds: Sequence[int] = (0,),
-    ) -> list[Cell]:
+    def cells(self, *, seeds: Sequence[int] = (0,), **filters: Sequence[str]) -> list[Cell]:
         """Return the runs it needs, those that the filters leave; an unknown name is refused."""
         every = [cell for group in self.groups for cell in _cells(group)]
-        asked = {"dataset": datasets, "scoring": scoring, "sampler": samplers, "mode": modes}
-        for axis, names in asked.items():
+        for axis, names in filters.items():
             there = dict.fromkeys(str(getattr(cell, axis)) for cell in every)
             for name in names:
                 if name not in there:
@@ -217,10 +220,8 @@ def chosen(dataset: str, scoring: str) -> dict[str, Any]:
     return found
 
 
-def settings_of(
-    cell: Cell, budget: int | None = None, tried: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the training options of a cell; a budget shortens everything that counts epochs.
+def settings_of(cell: Cell, tried: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the training options of a cell.
 
     ``tried`` takes the place of the settings that the package has for the cell.
     """
@@ -248,11 +249,13 @@ def settings_of(
     options |= {"scoring": cell.scoring, "sampler": cell.sampler, "seed": cell.seed}
     if cell.sampler == "igan" and "pretrain_epochs" not in options:
         options["generator_epochs"] = entry["pretrain_epochs"]
-    return options if budget is None else shortened(options, budget)
+    return options
 
 
-def shortened(options: dict[str, Any], budget: int) -> dict[str, Any]:
-    """Return options with at most so many epochs."""
+def shortened(options: dict[str, Any], budget: int | None) -> dict[str, Any]:
+    """Return options with at most so many epochs, and all else that counts them as short."""
+    if budget is None:
+        return options
     parts = {"pretrain_epochs": budget // 2, "generator_epochs": max(1, budget // 2)}
     shorter = {
         name: min(value, parts.get(name, budget)) if name in LENGTHS else value

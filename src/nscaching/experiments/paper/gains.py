@@ -85,19 +85,17 @@ def find_gains(results: Results) -> list[Gain]:
     before = {tuple(map(line.get, keys)): line for line in read_json_lines(file)}
     whole = [row for row in results.files.get("table-7", []) if not is_smoke(row)]
     tries = [row for row in results.tries if not is_smoke(row)]
-    pairs: dict[tuple[str, str], dict[str, dict[str, list[Row]]]] = {}
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in whole:
-        if row["mode"] == "scratch" and row["sampler"] in _SAMPLERS and not row["error"]:
-            kinds = pairs.setdefault((row["dataset"], row["scoring"]), {})
-            kinds.setdefault(row["kind"], {}).setdefault(row["sampler"], []).append(row)
+        if row["mode"] == "scratch" and not row["error"]:
+            key = row["dataset"], row["scoring"], row["kind"], row["sampler"]
+            groups.setdefault(key, []).append(row)
     found = []
-    for (dataset, scoring), kinds in pairs.items():
-        made = [
-            gain
-            for kind in (TUNED, "train")
-            if len(kinds.get(kind, {})) == len(_SAMPLERS)
-            and (gain := _gain(dataset, scoring, kinds[kind], results.folder, before))
-        ]
+    for dataset, scoring in dict.fromkeys(key[:2] for key in groups):
+        made = []
+        for kind in (TUNED, "train"):
+            both = [groups.get((dataset, scoring, kind, sampler), []) for sampler in _SAMPLERS]
+            made += _gain(dataset, scoring, both, results.folder, before)
         if made:
             earlier = made[1].gain if len(made) > 1 else None
             same = _same_settings(tries, dataset, scoring)
@@ -110,14 +108,15 @@ def find_gains(results: Results) -> list[Gain]:
 def _gain(
     dataset: str,
     scoring: str,
-    of: Mapping[str, Sequence[Row]],
+    both: Sequence[Sequence[Row]],
     folder: Path,
     before: Mapping[Any, Mapping[str, Any]],
-) -> Gain | None:
-    one, other = ({row["seed"]: row for row in of[sampler]} for sampler in reversed(_SAMPLERS))
+) -> list[Gain]:
+    """Return the gain of a pair, if there is one: both samplers with at least one seed."""
+    other, one = ({row["seed"]: row for row in rows} for rows in both)
     seeds = sorted(one.keys() & other.keys())
     if not seeds:
-        return None
+        return []
     ours, theirs = ([by[seed]["test"]["mrr"] for seed in seeds] for by in (one, other))
     tries = {row["settings"].get("tries") for row in (*one.values(), *other.values())}
     values = [_values(folder, [by[seed] for seed in seeds]) for by in (one, other)]
@@ -128,7 +127,7 @@ def _gain(
     where = {"dataset": dataset, "scoring": scoring, "mode": "scratch"}
     of_paper = [printed("link_prediction", {**where, "sampler": name}) for name in _SAMPLERS]
     paper = [numbers["mrr"] for numbers in of_paper if "mrr" in numbers]
-    return Gain(
+    gain = Gain(
         dataset,
         scoring,
         statistics.fmean(theirs),
@@ -139,6 +138,7 @@ def _gain(
         _over_seeds([a - b for a, b in zip(ours, theirs, strict=True)]),
         None if over_facts is None else (over_facts[0], over_facts[1]),
     )
+    return [gain]
 
 
 def _same_settings(

@@ -9,8 +9,9 @@ the epochs so far. Nothing is kept on the way: a study that is stopped starts ag
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def series(run: RunFolder) -> Row:
     lines = run.read_metrics()
     curve = read_curve(lines)
     losses = [[x["epoch"], x["loss"]] for x in lines if x.get("event") == "epoch"]
-    found: Row = {"curve": {name: values.tolist() for name, values in vars(curve).items()}}
+    found: Row = {"curve": {name: values.tolist() for name, values in curve.items()}}
     found["losses"] = thinned(losses, POINTS)
     trace = run.read_trace()
     counted = [{name: x[name] for name in _COUNTERS} for x in trace if x["event"] == "epoch"]
@@ -193,47 +194,52 @@ def node_row(cell: Cell, settings: Mapping[str, Any], graph: NodeGraph, progress
 # The graphs ---------------------------------------------------------------------------------------
 
 
-class Sources:
-    """Loads every graph once, and remembers which are missing."""
-
-    def __init__(self, stand_in: str | None = None) -> None:
-        self.stand_in = stand_in
-        self.scale = _scale(stand_in)
-        self._graphs: dict[str, KnowledgeGraph] = {}
-        self._missing: dict[str, str] = {}
-
-    def has_data(self, dataset: str) -> bool:
-        """Tell whether the data is on this machine; nothing is downloaded."""
-        if self.stand_in is not None:
-            return True
-        if dataset not in _NODE_SHAPES:
-            return find_dataset(dataset) is not None
-        try:
-            load_node_graph(dataset)
-        except UserError:
-            return False
+def has_data(dataset: str, on: str | None) -> bool:
+    """Tell whether a data set, or what stands in, is on this machine; nothing is downloaded."""
+    if on is not None:
         return True
+    if dataset not in _NODE_SHAPES:
+        return find_dataset(dataset) is not None
+    try:
+        load_node_graph(dataset)
+    except UserError:
+        return False
+    return True
 
-    def graph(self, dataset: str) -> KnowledgeGraph:
-        """Return the graph; :class:`UserError` says why it cannot be had, each time the same."""
-        if dataset in self._missing:
-            raise UserError(self._missing[dataset])
-        if dataset not in self._graphs:
-            try:
-                if self.scale is None:
-                    self._graphs[dataset] = load_graph(self.stand_in or dataset)
-                else:
-                    self._graphs[dataset] = shape_of(dataset, self.scale)
-            except UserError as error:
-                self._missing[dataset] = str(error)
-                raise
-        return self._graphs[dataset]
 
-    def nodes(self, dataset: str) -> NodeGraph:
-        """Return a graph without relations."""
-        if self.stand_in is None:
-            return load_node_graph(dataset)
-        return node_shape(dataset, self.scale or _NODE_SCALE)
+@cache
+def loaded(dataset: str, on: str | None) -> KnowledgeGraph | UserError:
+    """Return the graph, or why it cannot be had, the same each time; ``on`` stands in for it."""
+    try:
+        scale = scale_of(on)
+        return load_graph(on or dataset) if scale is None else shape_of(dataset, scale)
+    except UserError as error:
+        return error
+
+
+def graph_of(dataset: str, on: str | None) -> KnowledgeGraph:
+    """Return the graph, which is read once in a process."""
+    found = loaded(dataset, on)
+    if isinstance(found, UserError):
+        raise found
+    return found
+
+
+def nodes_of(dataset: str, on: str | None) -> NodeGraph:
+    """Return a graph without relations."""
+    return load_node_graph(dataset) if on is None else node_shape(dataset, scale_of(on))
+
+
+def scale_of(on: str | None) -> int | None:
+    """Return by how much ``shape`` or ``shape/100`` is smaller; None for any other graph."""
+    shape, slash, divisor = (on or "").partition("/")
+    if shape != SHAPE:
+        return None
+    if not slash:
+        return 1
+    if not divisor.isdigit() or int(divisor) < 1:
+        raise UserError(f"--on {on} is not a shape; write --on shape or --on shape/100.")
+    return int(divisor)
 
 
 def shape_of(dataset: str, scale: int = 1) -> KnowledgeGraph:
@@ -252,9 +258,10 @@ def shape_of(dataset: str, scale: int = 1) -> KnowledgeGraph:
     return KnowledgeGraph(*names, *splits, name=f"{dataset}-shape")
 
 
-def node_shape(dataset: str, scale: int) -> NodeGraph:
+def node_shape(dataset: str, scale: int | None) -> NodeGraph:
     """Return a random graph of the size of Cora or Citeseer; most edges stay within a class."""
     nodes, edges, classes = _NODE_SHAPES[dataset]
+    scale = scale or _NODE_SCALE
     nodes, edges = max(40, nodes // scale), max(80, edges // scale)
     rng = np.random.default_rng(0)
     of_node = np.arange(nodes) % classes
@@ -266,34 +273,13 @@ def node_shape(dataset: str, scale: int) -> NodeGraph:
     return replace(made, labels=labels, name=dataset)
 
 
-def _scale(stand_in: str | None) -> int | None:
-    shape, slash, divisor = (stand_in or "").partition("/")
-    if shape != SHAPE:
-        return None
-    if not slash:
-        return 1
-    if not divisor.isdigit() or int(divisor) < 1:
-        raise UserError(f"--on {stand_in} is not a shape; write --on shape or --on shape/100.")
-    return int(divisor)
-
-
 # How scores vary ----------------------------------------------------------------------------------
 
 
-class RunningVariance:
-    """Welford's variance of many numbers at once; shapes: (n,)."""
-
-    def __init__(self, size: int) -> None:
-        self.count = 0
-        self.mean, self.deviation = np.zeros(size), np.zeros(size)
-
-    def add(self, values: np.ndarray) -> float:
-        """Take a value of each; return the mean of their variances so far."""
-        self.count += 1
-        gap = values - self.mean
-        self.mean += gap / self.count
-        self.deviation += gap * (values - self.mean)
-        return float((self.deviation / self.count).mean())
+def variances(scores: Sequence[np.ndarray], steps: Sequence[int]) -> list[float]:
+    """Return the mean variance of the first so many scores of some triples. Shapes: (n,)."""
+    stacked = np.stack(scores)
+    return [float(stacked[:step].var(axis=0).mean()) for step in steps]
 
 
 def variance_row(settings: dict[str, Any], graph: KnowledgeGraph, progress: Progress) -> Row:
@@ -309,18 +295,19 @@ def variance_row(settings: dict[str, Any], graph: KnowledgeGraph, progress: Prog
         "negatives of the cache": _some(cached_negatives(graph, first.sampler), rng),
     }
     second = _trainer(settings, graph, progress)
-    running = {name: RunningVariance(len(triples)) for name, triples in followed.items()}
-    points: list[dict[str, float]] = []
+    scores: dict[str, list[np.ndarray]] = {name: [] for name in followed}
 
     def observe(epoch: int) -> None:
-        points.append({"epoch": epoch})
         for name, triples in followed.items():
-            points[-1][name] = running[name].add(score_triples(second.model, triples))
+            scores[name].append(score_triples(second.model, triples))
 
     second.after_epoch = observe
     second.run(resume=False)
+    epochs = thinned(range(1, second.counters.epoch + 1), POINTS)
+    columns = [variances(each, epochs) for each in scores.values()]
+    points = zip(epochs, *columns, strict=True)
     return {
-        "variance": thinned(points, POINTS),
+        "variance": [dict(zip(("epoch", *scores), point, strict=True)) for point in points],
         "followed": {name: len(triples) for name, triples in followed.items()},
         "seconds": time.monotonic() - started,
         "device": str(second.device),

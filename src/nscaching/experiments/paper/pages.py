@@ -21,12 +21,12 @@ from nscaching.experiments.paper.definitions import (
 from nscaching.experiments.paper.gains import Gain, draw_gains, find_gains
 from nscaching.experiments.paper.results import (
     Beside,
+    Compared,
     Results,
     Row,
-    beside,
     cell_of,
+    compared,
     is_smoke,
-    same_cell,
 )
 from nscaching.models import SCORING
 from nscaching.training.progress import duration
@@ -178,16 +178,16 @@ def _section(
         if stem == definition.name or stem.startswith(f"{definition.name}-"):
             lines += ["", f"![{definition.title}]({_kept_beside(page, picture)})"]
     for tuned, procedure in enumerate(_PROCEDURES):
-        groups = same_cell(row for row in rows if (row["kind"] == TUNED) == bool(tuned))
-        compared = [(group, beside(definition.draw, group)) for group in groups]
-        names = list(dict.fromkeys(each.measure for _, found in compared for each in found))
+        own = (row for row in rows if (row["kind"] == TUNED) == bool(tuned))
+        names, groups = compared(definition.draw, own)
         if names:
-            held = [each for _, found in compared for each in found if each.paper is not None]
+            every = (each for _, found in groups for each in found.values())
+            held = [each for each in every if each.paper is not None]
             lines += ["", f"### {procedure}"] if tuned else []
             if held:
                 tally[procedure] = f"{sum(x.reached for x in held)} of {len(held)}"
                 lines += ["", f"At least the paper's: {tally[procedure]} numbers."]
-            lines += ["", *_table(compared, names)]
+            lines += ["", *_table(groups, names)]
     lines += _cache_rows(rows) if definition.draw == "cache-table" else []
     lines += _found_settings(rows) if definition.draw == "search-table" else []
     failed = {cell_of(row).identity: row for row in rows if row["error"]}
@@ -197,17 +197,16 @@ def _section(
     return "\n".join(lines) + "\n", tally
 
 
-def _table(compared: Sequence[tuple[list[Row], list[Beside]]], names: Sequence[str]) -> list[str]:
+def _table(groups: Compared, names: Sequence[str]) -> list[str]:
     titles = (f"{name}: paper, ours, difference" for name in names)
     head = ["cell", *titles, "tries", "seeds", "time per run"]
     rows = []
-    for group, found in compared:
+    for group, found in groups:
         if not found:
             continue
-        by_name = {each.measure: each for each in found}
         done = [row for row in group if not row["error"]]
         seconds = sum(row["seconds"] for row in done) / len(done)
-        cells = [_shown(by_name.get(name)) for name in names]
+        cells = [_shown(found.get(name)) for name in names]
         seeds = ", ".join(str(row["seed"]) for row in done)
         tries = str(done[0]["tried"]["count"]) if "tried" in done[0] else "package"
         rows.append([_place(group[0]), *cells, tries, seeds, duration(seconds)])

@@ -10,16 +10,25 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from nscaching.experiments.paper.definitions import TRIES, TRY, Cell, packaged, settings_of
-from nscaching.experiments.paper.making import Sources
+from nscaching.experiments.paper.definitions import (
+    AXES,
+    TRY,
+    TUNED,
+    Cell,
+    packaged,
+    settings_of,
+    shortened,
+)
+from nscaching.experiments.paper.making import graph_of, has_data, scale_of
 from nscaching.experiments.paper.results import Results, Row
 from nscaching.experiments.paper.tries import known_by, lengths, try_settings
 from nscaching.experiments.runner import DONE, state_of
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.datasets import known_dataset
 from nscaching.models import SCORING
+from nscaching.options import OptionGroup, Options
 from nscaching.runs.api import recipe_config
 from nscaching.training import Progress
 from nscaching.training.benchmarking import describe_machine, time_run
@@ -35,29 +44,47 @@ USUAL_TRIALS = 50
 MISSING = "no data"
 
 
+_which = OptionGroup("Reproduction")
+
+
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(Options):
     """What is asked for, besides the name of the table or figure."""
 
-    out: Path
-    datasets: Sequence[str] = ()
-    scoring: Sequence[str] = ()
-    samplers: Sequence[str] = ()
-    modes: Sequence[str] = ()
-    seeds: Sequence[int] = (0,)
-    budget: int | None = None  #: epochs at most, for a smoke run
-    trials: int | None = None  #: of a search
-    tries: int | None = None  #: equal care: settings that every cell tries before its seeds
-    workers: int = 1  #: processes that train cells, each one at a time
-    seconds: float | None = None  #: nothing starts that is expected to end later
-    device: str = "auto"
-    on: str | None = None  #: a graph that stands in for the data sets
+    dataset: tuple[str, ...] = _which((), "Only this data set; repeatable.")
+    scoring: tuple[str, ...] = _which((), "Only this scoring function; repeatable.")
+    sampler: tuple[str, ...] = _which((), "Only this sampler; repeatable.")
+    mode: tuple[str, ...] = _which((), "Only scratch, pretrain, pretrained or auto; repeatable.")
+    seeds: tuple[int, ...] = _which((0,), "Seeds.")
+    tries: int | None = _which(
+        None,
+        "Equal care: every cell tries so many settings of the paper's grid, whatever its "
+        "sampler, compared on valid by the measure of the table, the best two again for "
+        "longer; the best is run with every seed. By default cells have the settings of the "
+        "package.",
+        low=1,
+    )
+    workers: int = _which(1, "Processes that train cells, on a GPU best under CUDA MPS.", low=1)
+    seconds: float | None = _which(
+        None, "Start nothing that is expected to end later; the same command resumes.", low=1
+    )
+    out: Path = _which(  # noqa: RUF009 - nobody changes a path
+        Path("runs/paper"),
+        "Folder of the results, the runs go to runs/ in it; with --report the page.",
+    )
+    budget: int | None = _which(None, "Epochs of a run at most, for a smoke run.", low=1)
+    trials: int | None = _which(None, "Trials of a search; by default 50.", low=1)
+    on: str | None = _which(
+        None,
+        "Use this graph in place of the data sets: world, a folder, or shape/100 for a "
+        "random graph of a hundredth of their size.",
+    )
+    device: str = _which("auto", "auto, cpu, cuda or mps.")
 
     @property
     def filters(self) -> dict[str, Sequence[str]]:
         """Which cells are asked for, by what they differ in; an empty list is all of them."""
-        names = ("datasets", "scoring", "samplers", "modes")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in AXES}
 
 
 @dataclass(frozen=True)
@@ -68,9 +95,24 @@ class Planned:
     settings: dict[str, Any]
     state: str
     model_seconds: float  #: by the stored costs
-    seconds: float  #: corrected by what was timed on this machine; 0 for what is done
-    at_most: float = 0.0  #: the same without early stopping
+    slower: float = 0.0  #: than that it is here, by what was timed; 0 for what is done
+    share: float = 1.0  #: of the epochs that early stopping leaves
     tries: tuple[Row, ...] = ()  #: what a tuned cell is chosen from, when it starts
+
+    @property
+    def at_most(self) -> float:
+        """The seconds without early stopping."""
+        return self.model_seconds * self.slower
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that are expected."""
+        return self.at_most * self.share
+
+    @property
+    def tuned(self) -> tuple[str, ...]:
+        """What the tries of a cell and the cell with each of its seeds have in common."""
+        return replace(self.cell, kind=TUNED, seed=0).identity
 
     @property
     def identity(self) -> str:
@@ -81,7 +123,7 @@ class Planned:
     def title(self) -> str:
         """How it is called on the screen."""
         place = f"{self.cell.dataset} {self.cell.scoring or ''}".strip()
-        if self.cell.kind in TRIES:
+        if self.cell.is_try:
             return f"{place}: {self.cell.label}, {self.cell.kind} {self.cell.seed + 1}"
         return f"{place}: {self.cell.label}, seed {self.cell.seed}"
 
@@ -103,7 +145,6 @@ def plan(
     cells: Sequence[Cell],
     request: Request,
     results: Results,
-    sources: Sources,
     say: Callable[[str], None] | None = None,
 ) -> list[Planned]:
     """Return the cells once each, with their settings, state and expected time.
@@ -113,49 +154,50 @@ def plan(
     """
     device = pick_device(request.device).type
     hardware = describe_machine(device)
+    here = results.rows, hardware, request.on, request.workers
+    scale = scale_of(request.on) or 1
     planned: dict[tuple[str, ...], Planned] = {}
     timed: dict[tuple[Any, ...], float] = {}
     for cell in cells:
         settings = cell_settings(cell, request)
         known = _trained_like(cell, settings, request)
-        sizes = Sizes.of("world" if request.on == "world" else cell.dataset, sources.scale or 1)
+        sizes = sizes_of("world" if request.on == "world" else cell.dataset, scale)
         seconds = expected_seconds(cell, known, sizes, device)
         row = results.find(cell, settings, request.on)
         state = state_of(row, run_folder(request, cell).exists())
-        if state != DONE and not sources.has_data(cell.dataset):
-            state = MISSING
-        at_most = share = 0.0
-        if state not in (DONE, MISSING):
+        made = Planned(cell, settings, state, seconds)
+        if state != DONE and not has_data(cell.dataset, request.on):
+            made = replace(made, state=MISSING)
+        elif state != DONE:
             like = cell.dataset, cell.scoring, cell.sampler
             if like not in timed:
-                here = results.rows, hardware, request.on, request.workers
                 factor = slowness(*here, like) or slowness(*here)
                 if factor is None:
                     factor = waiting(request.workers, device)
                     if say and request.tries and cell.scoring and not costs_of(hardware):
-                        name = SCORING[cell.scoring].__name__
-                        say(f"Timing {name}, {cell.sampler}, {cell.dataset}")
-                        factor *= timed_now(cell, known, sizes, sources.graph(cell.dataset), device)
+                        say(f"Timing {SCORING[cell.scoring].__name__}, {cell.sampler}, {like[0]}")
+                        graph = graph_of(cell.dataset, request.on)
+                        factor *= timed_now(cell, known, sizes, graph, device)
                 timed[like] = factor
-            at_most = seconds * timed[like]
             share = epochs_share(results.rows, cell, known)
-        made = Planned(cell, settings, state, seconds, at_most * share, at_most)
+            made = replace(made, slower=timed[like], share=share)
         planned.setdefault(cell.identity, made)
     return list(planned.values())
 
 
 def cell_settings(cell: Cell, request: Request) -> dict[str, Any]:
     """Return the options that a row is known by."""
+    if cell.kind == "nodes" and request.budget is not None:
+        return {"epochs": request.budget}
     if cell.kind == TRY:
-        return try_settings(cell, request.budget)
-    if request.tries is not None:
-        return known_by(cell, request.tries, request.budget)
-    if cell.kind == "nodes":
-        return {} if request.budget is None else {"epochs": request.budget}
-    settings = settings_of(cell, request.budget)
+        found = try_settings(cell)
+    elif request.tries is not None:
+        found = known_by(cell, request.tries)
+    else:
+        found = {} if cell.kind == "nodes" else settings_of(cell)
     if cell.kind == "search":
-        settings["trials"] = request.trials or settings.get("trials", USUAL_TRIALS)
-    return settings
+        found["trials"] = request.trials or found.get("trials", USUAL_TRIALS)
+    return shortened(found, request.budget)
 
 
 def _trained_like(cell: Cell, settings: dict[str, Any], request: Request) -> dict[str, Any]:
@@ -163,7 +205,7 @@ def _trained_like(cell: Cell, settings: dict[str, Any], request: Request) -> dic
     if request.tries is None or cell.kind == TRY:
         return settings
     like = replace(cell, kind=TRY, seed=cell.seed % request.tries)
-    return try_settings(like, request.budget) | lengths(cell, cell.kind, request.budget)
+    return shortened(try_settings(like) | lengths(cell, cell.kind), request.budget)
 
 
 def run_folder(request: Request, cell: Cell) -> Path:
@@ -179,20 +221,20 @@ def run_folder(request: Request, cell: Cell) -> Path:
 # How long a cell takes: the stored costs, corrected by what was timed on this machine ------------
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """What the time depends on."""
 
     train: int
     valid: int
     entities: int
 
-    @classmethod
-    def of(cls, dataset: str, scale: int = 1) -> Sizes | None:
-        """Return the sizes of a named data set, or of a shape that is so much smaller."""
-        info = known_dataset(dataset)
-        sizes = (info.train, info.valid, info.entities) if info else None
-        return cls(*(size // scale for size in sizes)) if sizes else None
+
+def sizes_of(dataset: str, scale: int = 1) -> Sizes | None:
+    """Return the sizes of a named data set, or of a shape that is so much smaller."""
+    info = known_dataset(dataset)
+    if info is None:
+        return None
+    return Sizes(*(size // scale for size in (info.train, info.valid, info.entities)))
 
 
 def expected_seconds(

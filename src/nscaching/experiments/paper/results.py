@@ -193,6 +193,16 @@ def beside(draw: str, seeds: Sequence[Row]) -> list[Beside]:
     return both
 
 
+Compared = list[tuple[list[Row], dict[str, Beside]]]
+
+
+def compared(draw: str, rows: Iterable[Row]) -> tuple[list[str], Compared]:
+    """Return the names of all measures, and every cell with its own by name."""
+    groups = [(group, beside(draw, group)) for group in same_cell(rows)]
+    names = dict.fromkeys(each.measure for _, found in groups for each in found)
+    return list(names), [(group, {x.measure: x for x in found}) for group, found in groups]
+
+
 def measures(draw: str, row: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers that a definition shows of a row."""
     if draw == "node-table":

@@ -30,14 +30,13 @@ from nscaching.experiments.paper.definitions import (
     chosen,
     packaged,
     settings_of,
-    shortened,
 )
 from nscaching.experiments.paper.results import Row
+from nscaching.experiments.tune.objective import validation_score
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import SCORING
 from nscaching.nodes import NodeGraph, embed_nodes
 from nscaching.nodes.api import METHODS
-from nscaching.nodes.tasks import classification_scores
 from nscaching.runs.api import make_trainer
 from nscaching.training import Progress, RunFolder
 
@@ -72,7 +71,7 @@ def expanded(definition: Definition, cells: Sequence[Cell], tries: int) -> Itera
             yield replace(cell, kind=TUNED, options=changed)
 
 
-def try_settings(cell: Cell, budget: int | None) -> dict[str, Any]:
+def try_settings(cell: Cell) -> dict[str, Any]:
     """Return the training options of a try."""
     grid, loss = packaged("grid.yaml"), _loss(cell)
     axes = {**grid["models"][loss], **grid.get(_select(cell), {}).get(loss, {})}
@@ -81,12 +80,11 @@ def try_settings(cell: Cell, budget: int | None) -> dict[str, Any]:
     if loss != "softmax":
         found |= drawn(f"{cell.dataset}/{cell.scoring}/{cell.sampler}", own, cell.seed)
     if cell.scoring is None:
-        found |= {"seed": cell.seed}
-        return found if budget is None else shortened(found, budget)
-    return settings_of(cell, budget, {**found, **lengths(cell, TRY, None)})
+        return found | {"seed": cell.seed}
+    return settings_of(cell, {**found, **lengths(cell, TRY)})
 
 
-def lengths(cell: Cell, kind: str, budget: int | None) -> dict[str, Any]:
+def lengths(cell: Cell, kind: str) -> dict[str, Any]:
     """Return epochs, validations and patience of the runs of a kind, the same for all samplers."""
     if cell.scoring is None:
         return {}
@@ -100,7 +98,7 @@ def lengths(cell: Cell, kind: str, budget: int | None) -> dict[str, Any]:
         found["epochs"] += chosen(cell.dataset, cell.scoring)["pretrain_epochs"]
     elif cell.mode == "pretrained":
         found |= {"epochs": chosen(cell.dataset, cell.scoring)["pretrain_epochs"], "patience": 0}
-    return found if budget is None else shortened(found, budget)
+    return found
 
 
 def _loss(cell: Cell) -> str:
@@ -120,11 +118,11 @@ def drawn(name: str, axes: Mapping[str, Sequence[Any]], number: int) -> dict[str
     return found
 
 
-def known_by(cell: Cell, tries: int, budget: int | None) -> dict[str, Any]:
+def known_by(cell: Cell, tries: int) -> dict[str, Any]:
     """Return what a row that is chosen from tries is known by: those tries, and its length."""
-    every = [try_settings(replace(cell, kind=TRY, seed=n), budget) for n in range(tries)]
-    own = lengths(cell, cell.kind, budget)
-    steps = [lengths(cell, kind, budget) for kind in TRIES] if own else []
+    every = [try_settings(replace(cell, kind=TRY, seed=n)) for n in range(tries)]
+    own = lengths(cell, cell.kind)
+    steps = [lengths(cell, kind) for kind in TRIES] if own else []
     name = settings_name({"tries": every, "lengths": steps})
     return {"tries": tries, "drawn": name, **(own or {"epochs": max(x["epochs"] for x in every)})}
 
@@ -150,11 +148,11 @@ def _select(cell: Cell) -> str:
     return str(cell.options.get("select", "mrr"))
 
 
-def chosen_settings(cell: Cell, tries: Sequence[Row], budget: int | None) -> dict[str, Any]:
+def chosen_settings(cell: Cell, tries: Sequence[Row]) -> dict[str, Any]:
     """Return the training options of a row that is chosen from tries, with a length of its own."""
     ranked = ranked_tries(cell, tries)
     row = ranked[min(cell.seed, len(ranked) - 1)] if cell.kind == LONGER else ranked[0]
-    found = {**(row.get("chosen") or row["settings"]), **lengths(cell, cell.kind, budget)}
+    found = {**(row.get("chosen") or row["settings"]), **lengths(cell, cell.kind)}
     return found if cell.kind == LONGER else {**found, "seed": cell.seed}
 
 
@@ -210,10 +208,7 @@ def try_row(
 
 def node_try_row(cell: Cell, settings: Mapping[str, Any], graph: NodeGraph) -> Row:
     """Embed nodes and classify validation nodes: a fifth of the labels that are learnt from."""
-    assert graph.labels is not None
     started = time.monotonic()
     embedding = embed_nodes(graph, progress="none", **{**METHODS[cell.sampler], **settings})
-    asked: dict[str, Any] = {"shares": (0.5,), "seed": cell.seed, "validate": True}
-    scores = classification_scores(embedding.vectors, graph.labels, **asked)
-    found: Row = {"valid": {"micro_f1": float(scores[..., 0].mean())}, "diverged": None}
+    found: Row = {"valid": {"micro_f1": validation_score(embedding, cell.seed)}, "diverged": None}
     return found | {"epochs": settings["epochs"], "seconds": time.monotonic() - started}

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import importlib.util
-import io
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nscaching.artefacts.files import write_text
+from nscaching.artefacts.showing import write_table
 from nscaching.distributed.cost import strata_for
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.evaluation.metrics import (
+    METRICS,
     Interval,
     bootstrap_means,
+    fact_values,
     interval,
     paired_difference,
     within_noise,
@@ -34,12 +36,14 @@ from nscaching.experiments.tune.space import (
 )
 from nscaching.experiments.tune.trials import RUNNING, CurvePoint, SearchFolder, Trial, by_metric
 from nscaching.experiments.workers import Workers
+from nscaching.graph.names import Floats
 from nscaching.options import Options
-from nscaching.report.experiment_pages import write_search_page
-from nscaching.report.markup import try_to_write
+from nscaching.report.experiment_pages import search_page
+from nscaching.report.markup import FILE_NAME, try_to_write
 from nscaching.report.pictures import draw_search
-from nscaching.runs.api import refuse_both
-from nscaching.training import Progress
+from nscaching.runs.api import load_run, refuse_both
+from nscaching.training import Progress, RunFolder, TrainConfig
+from nscaching.training.devices import pick_device
 
 if TYPE_CHECKING:  # needs SMAC
     from nscaching.experiments.tune.optimiser import Importance
@@ -99,12 +103,15 @@ def tune(
     refuse_both(resume, overwrite)
     started = time.monotonic()
     shown = progress if isinstance(progress, Progress) else Progress(progress)
-    with contextlib.ExitStack() as held:
-        if resume and graph is not None and not _is_begun(graph, out):
+    folder = _folder(out, str(graph) if _is_name(graph) else getattr(graph, "name", ""))
+    if resume and graph is not None:
+        folder.recover()
+        if not folder.exists():  # what a killed start left is nothing
             shown.say("There is no search to resume yet, so one is begun.")
             resume = False
+    with contextlib.ExitStack() as held:
         if resume:
-            folder = _existing(out, graph, base, labels)
+            _refuse_another(folder, out, graph, {"base": base, "labels": labels})
             held.enter_context(folder.writing())
             settings = _resumed(folder, given, options, crew.processes)
         else:
@@ -113,7 +120,7 @@ def tune(
             plan = objective.plan(graph, base, options)
             if crew.processes > 1:
                 plan["strata"] = _strata(settings, plan.get("strata", 1), crew.processes)
-            folder = SearchFolder(out if out is not None else _default_out(plan["data"]))
+            folder = _folder(out, plan["data"])
             held.enter_context(folder.writing())
             folder.refuse_occupied(overwrite)
             loaded: Any = objective.open(graph, plan, labels)
@@ -121,11 +128,19 @@ def tune(
         search = Search(folder, settings, shown, crew.processes)
         if resume:
             search.resume()
-        device = search.objective.device(search.base)  # type: ignore[arg-type]
-        with crew.executor(search.place, device) as executor, search.showing():
-            run_all(search, executor)
+        with crew.crew(search.train, _device(search.base)) as at_work, search.showing():
+            run_all(search, at_work)
         search.end()
         return _result(search, settings, time.monotonic() - started)
+
+
+def _is_name(graph: Any) -> bool:
+    return isinstance(graph, str | Path)
+
+
+def _folder(out: str | Path | None, data: str) -> SearchFolder:
+    """Return the folder of a search, named after the data where no other is named."""
+    return SearchFolder(out or Path("runs") / f"{Path(data).name.split('.')[0] or 'graph'}-tune")
 
 
 def _strata(settings: AnyOptions, stored: int, processes: int) -> int:
@@ -133,6 +148,11 @@ def _strata(settings: AnyOptions, stored: int, processes: int) -> int:
     if isinstance(settings, NodeSearchOptions):
         raise UserError("Embeddings of nodes are trained by one process; drop --processes.")
     return strata_for(stored, processes)
+
+
+def _device(config: Config) -> str:
+    """Return the kind of device that trials use, or raise when it is not there."""
+    return pick_device(config.device).type if isinstance(config, TrainConfig) else "cpu"
 
 
 def _taken(options: dict[str, Any], *kinds: type[Options]) -> dict[str, Any]:
@@ -159,14 +179,16 @@ def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResul
         base=search.base,
         trials=trials,
         best=best,
-        curve=search.curve.points,
+        curve=search.curve,
         importance=None if isinstance(found, str) else found,
         importance_note=found if isinstance(found, str) else None,
-        gain=Gain.measure(search.objective, best, trials),
+        gain=Gain.measure(best, trials),
         seconds=seconds,
     )
     result = replace(result, pictures=draw_search(result))
-    page = try_to_write(lambda: write_search_page(result), search.progress.say)
+    page = try_to_write(
+        lambda: write_text(result.folder.path / FILE_NAME, search_page(result)), search.progress.say
+    )
     result = replace(result, report=None if page is None else str(page))
     result.write()
     return result
@@ -189,7 +211,7 @@ class Gain:
     within_noise: bool  #: whether that difference may be chance
 
     @classmethod
-    def measure(cls, objective: Objective, best: Trial, trials: list[Trial]) -> Gain | None:
+    def measure(cls, best: Trial, trials: list[Trial]) -> Gain | None:
         """Rank the valid facts with the best and with the first trial, where that is possible.
 
         A search that was stopped may have finished others before the first.
@@ -197,12 +219,23 @@ class Gain:
         first = next((trial for trial in trials if trial.number == 1), None)
         if first is None:
             return None
-        scores = [objective.fact_scores(Path(trial.run)) for trial in (best, first)]
+        scores = [_fact_scores(Path(trial.run)) for trial in (best, first)]
         if scores[0] is None or scores[1] is None:
             return None
         ends = interval(bootstrap_means(scores[0].reshape(-1, 1))[:, 0])
         above, ends_above = paired_difference(scores[0], scores[1])
         return cls(ends, above, ends_above, within_noise(ends_above))
+
+
+def _fact_scores(out: Path) -> Floats | None:
+    """Return what each valid fact adds to the score of a trial, (n,); None where none does."""
+    if not RunFolder(out).has_model():
+        return None
+    run = load_run(out)
+    if run.config.select not in METRICS:
+        return None
+    report = run.evaluate("valid")
+    return fact_values(report.ranks)[:, METRICS.index(run.config.select)]
 
 
 @dataclass(frozen=True)
@@ -275,21 +308,20 @@ class SearchResult:
     def write(self) -> None:
         """Write ``best.yaml``, ``trials.csv`` and ``result.json``."""
         write_text(self.folder.best, self.config.as_yaml())
-        write_text(self.folder.table, self._table())
+        rows = [
+            {
+                "trial": trial.number,
+                "status": trial.status,
+                f"valid_{self.metric.key}": trial.score,
+                "best_epoch": trial.best_epoch,
+                "epochs": trial.epochs,
+                "seconds": round(trial.seconds, 2),
+                **{name: trial.config.get(name) for name in self.searched},
+            }
+            for trial in self.trials
+        ]
+        write_table(self.folder.table, rows, list(rows[0]))
         write_text(self.folder.result, json.dumps(self.as_dict(), indent=1) + "\n")
-
-    def _table(self) -> str:
-        names = self.searched
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        score_name = f"valid_{self.metric.key}"
-        writer.writerow(["trial", "status", score_name, "best_epoch", "epochs", "seconds", *names])
-        for trial in self.trials:
-            score = "" if trial.score is None else trial.score
-            numbers = [trial.best_epoch, trial.epochs, round(trial.seconds, 2)]
-            settings = [trial.config.get(name, "") for name in names]
-            writer.writerow([trial.number, trial.status, score, *numbers, *settings])
-        return text.getvalue()
 
 
 # Beginning and resuming --------------------------------------------------------------------------
@@ -312,47 +344,33 @@ def _begin(
         progress.say(note)
     space, config = objective.configure(settings.space, plan, graph, progress)
     SearchSpace.build(space, config, fixed)
-    objective.device(config)
+    _device(config)
     settings = replace(settings, space=space)
     folder.create(settings, fixed, lambda path: objective.write_base(path, config, graph))
     return settings
 
 
-def _is_begun(graph: Any, out: str | Path | None) -> bool:
-    """Tell whether the folder of a search holds something; what a killed start left is nothing."""
-    name = str(graph) if isinstance(graph, str | Path) else getattr(graph, "name", "")
-    folder = SearchFolder(out if out is not None else _default_out(name))
-    folder.recover()
-    return folder.exists()
-
-
-def _existing(
-    out: str | Path | None,
-    graph: Any,
-    base: Config | str | Path | None,
-    labels: str | Path | None,
-) -> SearchFolder:
-    """Return the folder of the search to resume, which must be the one that is meant."""
+def _refuse_another(
+    folder: SearchFolder, out: object, graph: Any, drop: Mapping[str, object]
+) -> None:
+    """Refuse to resume a search that is not the one that is meant; ``drop`` may not be given."""
     if out is None and graph is None:
         raise UserError("Name the search to resume with --out.")
-    by_name = isinstance(graph, str | Path)
-    name = str(graph) if by_name else getattr(graph, "name", "")
-    folder = SearchFolder(out if out is not None else _default_out(name))
     settings, _, _ = folder.read()  # complains when there is none
     objective = objective_of(settings)
     stored = objective.read_config(folder.base)
-    for what, given in (("base", base), ("labels", labels)):
+    for what, given in drop.items():
         if given is not None:
             raise UserError(
                 f"A search is resumed with the {what} it was begun with; drop --{what}."
             )
-    same = name == stored.data if by_name else graph is None or objective.is_of(folder.base, graph)
-    if not same:
+    if graph is None:
+        return
+    if str(graph) != stored.data if _is_name(graph) else not objective.is_of(folder.base, graph):
         raise UserError(
             f"{folder.path} searches on {stored.data}, not on this graph. Drop the data to "
             f"resume it, or {CHOOSE_ANOTHER}"
         )
-    return folder
 
 
 def _resumed(
@@ -377,8 +395,3 @@ def _resumed(
             f"to resume it, or {CHOOSE_ANOTHER}"
         )
     return settings
-
-
-def _default_out(data: str) -> Path:
-    """Return the folder a search goes to when none is named."""
-    return Path("runs") / f"{Path(data).name.split('.')[0] or 'graph'}-tune"

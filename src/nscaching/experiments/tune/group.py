@@ -30,15 +30,10 @@ _SAVING_SECONDS = 60.0
 
 
 def train_in_group(
-    processes: int,
-    threads: int,
-    base: Path,
-    out: Path,
-    options: Mapping[str, Any],
-    seconds: float | None,
+    processes: int, base: Path, out: Path, options: Mapping[str, Any], seconds: float | None
 ) -> TrialResult:
-    """Train a trial on so many processes of this machine, which share ``threads`` (0: torch's)."""
-    share = str(max(1, (threads or torch.get_num_threads()) // processes))
+    """Train a trial on so many processes of this machine, which share the threads of torch."""
+    share = str(max(1, torch.get_num_threads() // processes))
     named = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), share)
     _wait_for(RunFolder(out))
     with tempfile.TemporaryDirectory(prefix="nscaching-trial-") as folder:

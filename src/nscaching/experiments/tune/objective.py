@@ -24,20 +24,18 @@ import numpy as np
 from nscaching.artefacts.files import explained_writes
 from nscaching.distributed.launch import joined
 from nscaching.errors import UserError
-from nscaching.evaluation.metrics import METRICS, SELECTABLE, fact_values
+from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.experiments.runner import TrialLog
 from nscaching.experiments.tune.space import AUTO, SPACES, AnyOptions, NodeSearchOptions
 from nscaching.experiments.tune.trials import SUCCESS, TrialResult
 from nscaching.graph import KnowledgeGraph, as_graph
-from nscaching.graph.names import Floats
 from nscaching.nodes import NodeConfig, NodeEmbedding, NodeGraph, embed_nodes, load_node_graph
 from nscaching.nodes.api import make_node_config
 from nscaching.nodes.embedding import CONFIG_FILE, read_graph, write_graph
 from nscaching.nodes.loading import NAMED as NAMED_NODE_GRAPHS
 from nscaching.nodes.tasks import classification_scores, hold_out_edges
-from nscaching.runs.api import load_run, make_config, make_trainer, merged_options, recipe_config
-from nscaching.training import Progress, RunFolder, TrainConfig, sharded_checkpoint
-from nscaching.training.devices import pick_device
+from nscaching.runs.api import make_config, make_trainer, merged_options, recipe_config
+from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.opening import graph_of_run, named_or_graph, open_graph
 from nscaching.training.recipes import PAPER
 
@@ -147,31 +145,6 @@ class GraphRuns:
         best, epochs = counters.best_epoch, counters.epoch
         return TrialResult(SUCCESS, float(score), best_epoch=best, epochs=epochs, anew=anew)
 
-    def epochs_done(self, out: Path) -> int:
-        """Return the epochs that a failed trial has come to."""
-        lines = RunFolder(out).read_metrics()
-        return max((int(line.get("epoch", 0)) for line in lines), default=0)
-
-    def forget(self, out: Path) -> None:
-        """Remove what only a trial that is resumed needs, the checkpoint; the model stays."""
-        folder = RunFolder(out)
-        folder.checkpoint.unlink(missing_ok=True)
-        sharded_checkpoint.drop(folder.latest.parent)
-
-    def fact_scores(self, out: Path) -> Floats | None:
-        """Return what each valid fact adds to the score of a trial, (n,); None where none does."""
-        if not RunFolder(out).has_model():
-            return None
-        run = load_run(out)
-        if run.config.select not in METRICS:
-            return None
-        report = run.evaluate("valid")
-        return fact_values(report.ranks)[:, METRICS.index(run.config.select)]
-
-    def device(self, config: TrainConfig) -> str:
-        """Return the kind of device that trials use, or raise when it is not there."""
-        return pick_device(config.device).type
-
 
 @functools.lru_cache(maxsize=2)
 def _graph(base: str) -> KnowledgeGraph:
@@ -254,27 +227,14 @@ class NodeEmbeddings:
                 continue
             told = {**settings, "seed": seed}
             embedding = embed_nodes(graph, config=config, progress="none", **told)
-            scores[seed] = _score(embedding, seed)
+            scores[seed] = validation_score(embedding, seed)
             log.append({"seed": seed, "epochs": epochs, "score": scores[seed]})
         mean = float(np.mean(list(scores.values())))
         return TrialResult(SUCCESS, score=mean, best_epoch=epochs, epochs=epochs)
 
-    def epochs_done(self, out: Path) -> int:
-        """Return 0: an embedding has no checkpoint."""
-        return 0
 
-    def forget(self, out: Path) -> None:
-        """Remove nothing."""
-
-    def fact_scores(self, out: Path) -> None:
-        """Return None: the score is not a mean over facts."""
-
-    def device(self, config: NodeConfig) -> str:
-        """Return where embeddings are trained."""
-        return "cpu"
-
-
-def _score(embedding: NodeEmbedding, seed: int) -> float:
+def validation_score(embedding: NodeEmbedding, seed: int) -> float:
+    """Return micro-F1 on validation nodes, or the AUC of held-out edges without classes."""
     labels = embedding.graph.labels
     if labels is None:
         return float(embedding.predict_links(seed=seed)["auc"])

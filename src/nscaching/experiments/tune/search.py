@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.progress import Progress as RichProgress
 
@@ -21,14 +22,14 @@ from nscaching.experiments.tune.space import PAPERS_FIRST, AnyOptions, SearchSpa
 from nscaching.experiments.tune.trials import (
     FAILED,
     RUNNING,
+    CurvePoint,
     Proposal,
-    SearchCurve,
     SearchFolder,
     Trial,
     TrialResult,
 )
-from nscaching.experiments.workers import share_of_machine
-from nscaching.training import Progress
+from nscaching.experiments.workers import Share, share_of_machine
+from nscaching.training import Progress, RunFolder, sharded_checkpoint
 from nscaching.training.progress import duration
 
 #: When the first so many trials all fail, something other than the configurations is wrong.
@@ -39,60 +40,44 @@ class SearchFailed(NSCachingError, RuntimeError):
     """No trial of a search could be trained."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """A trial to train: a proposal, its options, and the seconds that are left for it."""
+class Work(NamedTuple):
+    """A trial to train, small enough to travel to workers."""
 
     proposal: Proposal
     options: dict[str, Any]
-    seconds: float | None = None
+    seconds: float | None = None  #: that are left for it
 
 
-@dataclass(frozen=True)
-class TrialPlace:
-    """Where trials are kept, and how a worker trains them; small, so that it travels."""
-
-    folder: str  #: of the search
-    objective: Objective
-    threads: int = 0  #: CPU threads a trial may use; 0 is what torch was given
-    own_stream: bool = False  #: several trials share the GPU from one process
-    processes: int = 1  #: of this machine that train a trial together
-
-    def run(self, work: Work) -> TrialResult:
-        """Train a trial."""
-        return train_trial(self, work)
-
-    def train(
-        self, base: Path, out: Path, options: Mapping[str, Any], seconds: float | None
-    ) -> TrialResult:
-        """Train a trial here, or in a group of processes."""
-        if self.processes == 1:
-            return self.objective.train(base, out, options, seconds)
-        return train_in_group(self.processes, self.threads, base, out, options, seconds)
-
-    def lost(self, work: Work, error: str) -> TrialResult:
-        """Return the result of a trial whose worker died."""
-        return TrialResult(FAILED, error=error)
-
-
-def train_trial(place: TrialPlace, work: Work) -> TrialResult:
-    """Train a trial up to some epochs, or resume it.
+def train_trial(folder: str, objective: Objective, processes: int, work: Work) -> TrialResult:
+    """Train a trial of the search in a folder up to some epochs, or resume it.
 
     A run that diverges or does not fit into memory is a failed trial; a user's mistake would spoil
-    every trial, and ends the search.
+    every trial, and ends the search. ``processes`` of this machine train it together.
     """
     started = time.monotonic()
-    folder = SearchFolder(place.folder)
-    out = folder.trial(work.proposal.trial)
-    options = {**work.options, "epochs": work.proposal.epochs}
+    place = SearchFolder(folder)
+    out = place.trial(work.proposal.trial)
+    how = place.base, out, {**work.options, "epochs": work.proposal.epochs}, work.seconds
     try:
-        with share_of_machine(place):
-            result = place.train(folder.base, out, options, work.seconds)
+        result = objective.train(*how) if processes == 1 else train_in_group(processes, *how)
     except Exception as error:
         fatal = isinstance(error, UserError)
         result = TrialResult(FAILED, error=failure(error), fatal=fatal)
-    epochs = result.epochs or place.objective.epochs_done(out)
+    epochs = result.epochs or _epochs_done(out)
     return replace(result, epochs=epochs, seconds=time.monotonic() - started)
+
+
+def _epochs_done(out: Path) -> int:
+    """Return the epochs that a failed trial has come to; an embedding of nodes keeps none."""
+    lines = RunFolder(out).read_metrics()
+    return max((int(line.get("epoch", 0)) for line in lines), default=0)
+
+
+def _forget(out: Path) -> None:
+    """Remove what only a trial that is resumed needs, the checkpoint; the model stays."""
+    folder = RunFolder(out)
+    folder.checkpoint.unlink(missing_ok=True)
+    sharded_checkpoint.drop(folder.latest.parent)
 
 
 class Search(Experiment[Work, TrialResult]):
@@ -124,9 +109,11 @@ class Search(Experiment[Work, TrialResult]):
             seed=first.seed,
             folder=folder.path,
         )
-        self.place = TrialPlace(str(folder.path.resolve()), self.objective, processes=processes)
+        where = str(folder.path.resolve())
+        self.train = functools.partial(train_trial, where, self.objective, processes)
         self.trials: dict[int, Trial] = {}
-        self.curve = SearchCurve()
+        self.curve: list[CurvePoint] = []
+        self._epochs, self._trained = 0, 0.0  #: trained in all, and the seconds of it
         self.out_of_time = False
         self._seconds, self._started = settings.seconds, time.monotonic()
         self._resumed: list[Proposal] = []  #: those that a stopped search was training
@@ -165,7 +152,7 @@ class Search(Experiment[Work, TrialResult]):
     # What the engine asks -------------------------------------------------------------------------
 
     @property
-    def finished(self) -> int:
+    def finished(self) -> int:  # type: ignore[override]
         """Trials with a result."""
         return sum(trial.status != RUNNING for trial in self.trials.values())
 
@@ -190,7 +177,12 @@ class Search(Experiment[Work, TrialResult]):
 
     def run(self, work: Work) -> TrialResult:
         """Train a trial in this process."""
-        return train_trial(self.place, work)
+        with share_of_machine(Share()):
+            return self.train(work)
+
+    def failed(self, work: Work, reason: str) -> TrialResult:
+        """Return the result of a trial whose worker died."""
+        return TrialResult(FAILED, error=reason)
 
     def take_in(self, work: Work, result: TrialResult) -> None:
         """Write a result down, tell the optimiser, keep ``best.yaml`` up to date."""
@@ -239,8 +231,10 @@ class Search(Experiment[Work, TrialResult]):
         return self.trials[number]
 
     def _add(self, proposal: Proposal, result: TrialResult) -> None:
-        trained = self._trial(proposal).add(proposal, result)
-        self.curve.add(proposal, result, trained)
+        self._epochs += self._trial(proposal).add(proposal, result)
+        self._trained += result.seconds
+        point = CurvePoint.of(self.trials.values(), self._epochs, self._trained)
+        self.curve += [] if point is None else [point]
 
     @property
     def best(self) -> Trial | None:
@@ -258,7 +252,7 @@ class Search(Experiment[Work, TrialResult]):
         for trial in self.trials.values():
             finished = trial.status == FAILED or trial.asked_epochs >= self.optimiser.epochs
             if finished and trial is not best:
-                self.objective.forget(Path(trial.run))
+                _forget(Path(trial.run))
 
     def _give_up_if_hopeless(self) -> None:
         finished = [trial for trial in self.trials.values() if trial.status != RUNNING]

@@ -1,6 +1,6 @@
-"""What is searched: the options of a search, tables of hyperparameters, and named spaces of them.
+"""What is searched: the options of a search, hyperparameters, and named spaces of them.
 
-To search a new option, add a row to the table of a space. The value that the configuration being
+To search a new option, add a row to ``spaces.yaml``. The value that the configuration being
 tuned has is always in its range, because the first trial has it.
 
 Every hyperparameter has a *position*, which the optimiser moves, and a *value*, which training
@@ -14,7 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import Any, NamedTuple
+
+import yaml
 
 from nscaching.errors import UserError
 from nscaching.models import SCORING
@@ -39,7 +42,7 @@ class Hyperparameter:
     scale: str
     values: tuple[Any, ...]  #: the two ends, or all values
     zero: bool = False  #: for linear and log: whether exactly 0 is a value too
-    when: Mapping[str, tuple[Any, ...]] | None = None  #: only where these options have these values
+    when: Mapping[str, Sequence[Any]] | None = None  #: only where these options have these values
     first: Any = None  #: of the first trial
 
     @property
@@ -104,68 +107,6 @@ def _times(value: Any, factor: float) -> Any:
     return float(f"{value * factor:.4g}")
 
 
-_SIZES = (10, 30, 50, 70, 90)
-_MARGIN = Hyperparameter("margin", "grid", (1, 2, 3, 4), when={"loss": ("margin",)})
-_L2 = Hyperparameter("l2", "grid", (0.001, 0.01, 0.1), when={"loss": ("logistic",)})
-_SOFTMAX, _CACHED = {"loss": ("softmax",)}, {"sampler": ("nscaching",)}
-_BILINEAR = {**_SOFTMAX, "scoring": ("distmult", "complex", "simple")}
-_RESCALE = Hyperparameter("rescale", "choice", ("quantile", "none"))
-
-#: The cache, with the paper's ranges.
-CACHE = (
-    Hyperparameter("alpha1", "linear", (0.0, 1.0), zero=True, when={"strata": (1,)}),
-    Hyperparameter("alpha2", "log", (0.01, 100.0), zero=True),
-    Hyperparameter("alpha3", "log", (0.01, 100.0), zero=True),
-    Hyperparameter("cache_size", "grid", _SIZES),
-    Hyperparameter("candidates", "grid", _SIZES),
-)
-CACHE_AND_SCORES = (
-    *CACHE,
-    _RESCALE,
-    Hyperparameter("known_positives", "choice", ("exclude", "allow")),
-)
-#: The model, with the paper's grid.
-MODEL = (
-    Hyperparameter("dim", "grid", (50, 100, 200)),
-    Hyperparameter("lr", "grid", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)),
-    Hyperparameter("batch_size", "grid", (1024, 2048, 4096)),
-    _MARGIN,
-    _L2,
-)
-#: Model, loss and cache around the settings of a recipe.
-RECIPE = (
-    Hyperparameter("lr", "around", (0.1, 0.3, 3.0)),
-    Hyperparameter("dim", "around", (0.5, 2.0)),
-    Hyperparameter("batch_size", "around", (0.5, 2.0)),
-    _MARGIN,
-    _L2,
-    Hyperparameter("n3", "log", (0.001, 0.5), zero=True, when=_SOFTMAX),
-    Hyperparameter("relation_prediction", "log", (0.01, 4.0), zero=True, when=_BILINEAR),
-    Hyperparameter("schedule", "choice", ("constant", "linear", "cosine"), when=_SOFTMAX),
-    Hyperparameter("dropout", "linear", (0.0, 0.5), zero=True, when=_SOFTMAX),
-    Hyperparameter("label_smoothing", "linear", (0.0, 0.3), zero=True, when=_SOFTMAX),
-    Hyperparameter("cache_size", "around", (0.5, 2.0), when=_CACHED),
-    Hyperparameter("candidates", "around", (0.5, 2.0), when=_CACHED),
-    Hyperparameter("pool", "around", (0.25, 0.5), when=_CACHED),
-    Hyperparameter("alpha3", "log", (0.01, 100.0), zero=True, when=_CACHED),
-)
-#: Embeddings of nodes; temperatures above 3 spoil the skip-gram model.
-NODES = (
-    Hyperparameter("negatives", "grid", (1, 2, 3, 5, 8)),
-    Hyperparameter("alpha2", "log", (0.01, 3.0), zero=True),
-    Hyperparameter("alpha3", "log", (0.01, 3.0), zero=True),
-    Hyperparameter("cache_size", "grid", _SIZES),
-    Hyperparameter("candidates", "grid", _SIZES),
-)
-NODES_AND_CACHE = (
-    *NODES,
-    Hyperparameter("fresh", "choice", ("frequency", "uniform")),
-    Hyperparameter("cached_neighbours", "choice", ("allow", "exclude")),
-    Hyperparameter("update_every", "grid", (1, 2, 4, 8)),
-    _RESCALE,
-)
-
-
 class Space(NamedTuple):
     """A named space."""
 
@@ -173,18 +114,24 @@ class Space(NamedTuple):
     hyperparameters: tuple[Hyperparameter, ...]
 
 
+def _spaces() -> dict[str, Space]:
+    read = yaml.safe_load(files(__package__).joinpath("spaces.yaml").read_text(encoding="utf-8"))
+    return {
+        name: Space(
+            space["sampler"],
+            tuple(
+                Hyperparameter(option, **{**row, "values": tuple(row["values"])})
+                for option, row in space["rows"].items()
+            ),
+        )
+        for name, space in read.items()
+    }
+
+
 #: Stands for the space that fits the recipe until the graph is known.
 AUTO = "auto"
-SPACES: Mapping[str, Space] = {
-    "recipe": Space(None, RECIPE),
-    "sampler": Space("nscaching", CACHE),
-    "sampler+": Space("nscaching", CACHE_AND_SCORES),
-    "model": Space("bernoulli", MODEL),
-}
-NODE_SPACES: Mapping[str, Space] = {
-    "nodes": Space("nscaching", NODES),
-    "nodes+": Space("nscaching", NODES_AND_CACHE),
-}
+SPACES: Mapping[str, Space] = _spaces()
+GRAPH_SPACES, NODE_SPACES = ("recipe", "sampler", "sampler+", "model"), ("nodes", "nodes+")
 #: The first trial of the paper's search: as near to Bernoulli sampling as a cache comes. Searches
 #: of our first version, which had the spaces sampler and sampler+, begin with it too.
 PAPERS_FIRST: Mapping[str, Any] = {
@@ -205,7 +152,7 @@ class SearchSpace:
     @classmethod
     def build(cls, name: str, base: Options, fixed: Mapping[str, Any]) -> SearchSpace:
         """Return a named space without the options that are fixed; it starts at the base."""
-        sampler, table = {**SPACES, **NODE_SPACES}[name]
+        sampler, table = SPACES[name]
         asked = fixed.get("sampler", sampler)
         if sampler is not None and asked != sampler:
             raise UserError(
@@ -300,7 +247,7 @@ class SearchOptions(CommonOptions):
         "five hyperparameters of the cache; sampler+: rescale and known positives too; model: dim, "
         "lr, batch size and margin or l2 under Bernoulli; nodes, nodes+: embeddings of nodes (see "
         "'nscaching nodes tune'); auto: sampler for the paper's recipe, else recipe.",
-        choices=(AUTO, *SPACES, *NODE_SPACES),
+        choices=(AUTO, *GRAPH_SPACES, *NODE_SPACES),
     )
 
 
@@ -312,7 +259,7 @@ class NodeSearchOptions(CommonOptions):
         "nodes",
         "nodes: N, N1, N2, alpha2, alpha3; nodes+: also where fresh nodes come from, neighbours in "
         "the cache, how often it is updated, and rescale.",
-        choices=tuple(NODE_SPACES),
+        choices=NODE_SPACES,
     )
     seeds: int = _search(3, "Trainings of each configuration; their mean score counts.", low=1)
 

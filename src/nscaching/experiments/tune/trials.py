@@ -13,7 +13,7 @@ stood. Replaying the log is all that resuming a search needs, with any number of
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ def by_metric(fields: Mapping[str, Any], metric: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """Where a search stood after a result."""
+    """Where a search stood after a result (the paper's figure: top1 and top3)."""
 
     trials: int  #: different configurations so far
     epochs: int  #: trained so far, in all
@@ -113,29 +113,14 @@ class CurvePoint:
     top1: float  #: the best score of a trial
     top3: float | None  #: the mean of the three best trials, once there are three
 
-
-class SearchCurve:
-    """How the incumbent rises (the paper's figure: top1 and top3); one point per result."""
-
-    def __init__(self) -> None:
-        self.points: list[CurvePoint] = []
-        self._best: dict[int, float] = {}
-        self._seen: set[int] = set()
-        self._epochs, self._seconds = 0, 0.0
-
-    def add(self, proposal: Proposal, result: TrialResult, trained: int) -> None:
-        """Take a result in; failures cost epochs and seconds and raise nothing."""
-        self._seen.add(proposal.trial)
-        self._epochs += trained
-        self._seconds += result.seconds
-        if result.score is not None:
-            before = self._best.get(proposal.trial, result.score)
-            self._best[proposal.trial] = max(before, result.score)
-        if not self._best:
-            return
-        top = sorted(self._best.values(), reverse=True)[:3]
-        top3 = sum(top) / 3 if len(top) == 3 else None
-        self.points.append(CurvePoint(len(self._seen), self._epochs, self._seconds, top[0], top3))
+    @classmethod
+    def of(cls, trials: Iterable[Trial], epochs: int, seconds: float) -> CurvePoint | None:
+        """Return where these trials stand; None before the first of them has a score."""
+        begun = [trial for trial in trials if trial.status != RUNNING]
+        top = sorted((t.score for t in begun if t.score is not None), reverse=True)[:3]
+        if not top:
+            return None
+        return cls(len(begun), epochs, seconds, top[0], sum(top) / 3 if len(top) == 3 else None)
 
 
 class SearchLog(TrialLog):
