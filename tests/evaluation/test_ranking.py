@@ -9,6 +9,7 @@ from nscaching.evaluation import rank_triples, ranking
 from nscaching.evaluation.ranking import TIES, chunk_rows, known_positives
 from nscaching.graph.names import SPLITS
 from nscaching.graph.pairs import TrainingRows, pair_rows
+from nscaching.kernels.registry import PLAIN, forced
 from nscaching.models import SCORING, EmbeddingModel, Side
 from tests.conftest import graph_of, on_both_paths, random_graph, random_model
 from tests.evaluation.helpers import slow_ranks, tied_model
@@ -115,6 +116,15 @@ def test_tables_of_a_chunk_stay_within_the_memory_given(entities, memory_mb):
     rows = chunk_rows(entities, memory_mb)
     assert rows == 1 or 4 * 3 * rows * entities <= memory_mb * 2**20
     assert 4 * 3 * (rows + 1) * entities > memory_mb * 2**20
+
+
+def test_scores_that_are_compared_in_parts_give_equal_ranks(monkeypatch):
+    graph, model = random_graph(), random_model("complex")
+    with forced(PLAIN):
+        whole = rank_triples(model, graph, graph.test)
+        monkeypatch.setattr(ranking, "COUNTED", 60)  # two rows
+        for side, ranks in rank_triples(model, graph, graph.test).items():
+            assert np.array_equal(ranks.rank, whole[side].rank)
 
 
 def test_a_chunk_has_at_least_one_row():

@@ -79,8 +79,11 @@ class KnownAnswers:
 
 #: Which share of the entities with the same score stands above the true one.
 TIES = {"mean": 0.5, "optimistic": 0.0, "pessimistic": 1.0}
-#: Tables of (queries x entities) floats alive at once while a chunk is ranked.
+#: By how much a chunk is smaller than the memory that bounds it, for what is alive besides scores.
 LIVE_TABLES = 3
+#: Scores that the plain form compares at once, and the bytes that it takes for each: they are sums
+#: of long integers.
+COUNTED, COUNTED_BYTES = 1 << 24, 16
 DEFAULT_MEMORY_MB = 512
 
 
@@ -189,10 +192,14 @@ def _plain_count(
     scores: Tensor, row: Tensor, true: Tensor, question: Tensor, entity: Tensor
 ) -> tuple[Tensor, Tensor]:
     scores[question, entity] = torch.nan  # neither above nor equal to anything
-    if len(scores) < len(row):
-        scores = scores[row]
-    above, same = (scores > true.unsqueeze(1)), (scores == true.unsqueeze(1))
-    return above.count_nonzero(1), same.count_nonzero(1)
+    size = max(1, COUNTED // max(1, scores.shape[1]))
+    better, equal = torch.empty(2, len(row), dtype=torch.int64, device=scores.device)
+    for start in range(0, len(row), size):
+        part = slice(start, start + size)
+        own, limit = scores[row[part]], true[part].unsqueeze(1)
+        better[part] = (own > limit).count_nonzero(1)
+        equal[part] = (own == limit).count_nonzero(1)
+    return better, equal
 
 
 _count_better = register("count_better", _plain_count, cpu="all_pairs_cpu")

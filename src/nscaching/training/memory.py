@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from nscaching.errors import UserError
-from nscaching.evaluation.ranking import LIVE_TABLES, chunk_rows
+from nscaching.evaluation.ranking import COUNTED, COUNTED_BYTES, chunk_rows
 from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.registry import CPU, PLAIN, compiled_for
 from nscaching.losses import LOGIT_BYTES
@@ -33,6 +33,9 @@ _NAME_BYTES = 70 + 8 + 100
 _PROGRAM_BYTES = 460 << 20
 #: What a torch that was built for GPUs adds to it, also where no GPU is used.
 _CUDA_BUILD_BYTES = 250 << 20
+#: What a GPU takes per triple besides its ids: keys and places, sorted in two buffers each, to draw
+#: the order of an epoch, and the copy of the order that a CUDA graph reads.
+_ORDER_BYTES = 40
 #: Tensors of the size of the scores that a softmax over candidates holds at once: scores, weights,
 #: logits and their parts; those that an update of the cache adds, label smoothing, and a pool that
 #: distances are taken to.
@@ -82,7 +85,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "best model": parameters if len(graph.valid) and config.valid_every else 0,
         "caches": 0,
         "generator": 0,
-        "triples": triples * (5 * 4 + 8),
+        "triples": triples * (5 * 4 + 8 + (_ORDER_BYTES if on_gpu else 0)),
         "known positives": 2 * 8 * triples if config.known_positives == "exclude" else 0,
         "batch": _batch_bytes(graph, config, scoring),
         "trace": _trace_bytes(graph, config) if config.is_traced() else 0,
@@ -100,8 +103,9 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         queries = max(len(graph.valid), len(graph.test))
         live = min(chunk_rows(entities, config.eval_memory), queries)
         held_out = len(graph.valid) + len(graph.test)
-        tables = LIVE_TABLES if on_gpu else 1  # the CPU counts in one pass
-        parts["evaluation"] = tables * 4 * entities * live + (5 * 8 + 12) * held_out
+        parts["evaluation"] = 4 * entities * live + (5 * 8 + 12) * held_out
+        if on_gpu:  # the CPU counts in one pass
+            parts["evaluation"] += COUNTED_BYTES * max(entities, min(entities * live, COUNTED))
         parts["evaluation"] += entities * _view_bytes(scoring, on_gpu)
         if config.table == "bfloat16":  # a block of rows in float32, and its scores
             block = block_floats(pick_device(config.device).type)
