@@ -222,7 +222,7 @@ class ExplorerAnswers:
             reasons.append({"sign": 1, "parts": parts})
         if found.contradicts is not None:
             fact = self._fact(found.contradicts)
-            parts = ["The graph has ", *fact, "; both cannot hold as a rule."]
+            parts = ["The graph has ", *fact, "; this relation has one answer as a rule."]
             reasons.append({"sign": -1, "parts": parts})
         of_relation = self.graph.train[self.graph.train[:, 1] == relation]
         for end, side, other, column in ((head, "head", "tail", 0), (tail, "tail", "head", 2)):
