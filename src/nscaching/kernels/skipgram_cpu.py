@@ -2,8 +2,8 @@
 
 A window is a centre and what stands around it, each node once with its count. Every pair of a
 window has the same N negatives, so a window costs as many dot products as it has distinct nodes,
-plus N. The gradient of the context table is gathered a row at a time, which needs no locks and
-gives the same sums on any number of threads. Compiled on first use and kept on disk.
+plus N. Gradients of the context table are left as slopes, which the optimiser adds up as it moves a
+row. Compiled on first use and kept on disk.
 
 A row of ``targets`` (windows, W + N) holds the context nodes in its first W places and the
 negatives in the others, -1 where there is none; ``weights`` has the counts of the contexts.
@@ -205,65 +205,6 @@ def window_gradients(
                 gradient[i, d] += slope * context_table[node, d]
         if i % LOSS_EVERY == 0:
             losses[i // LOSS_EVERY] = total
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def group_targets(targets: Array, slot: Array, nodes: Array, starts: Array, order: Array) -> int:
-    """List the distinct targets and, a target at a time, the places where it stands.
-
-    ``slot`` (n,) is -1 before and after. Returns how many distinct targets there are; the places of
-    the t-th are ``order[starts[t]:starts[t + 1]]``.
-    """
-    flat = targets.reshape(-1)
-    used = 0
-    for at in range(flat.shape[0]):
-        node = flat[at]
-        if node < 0:
-            continue
-        if slot[node] < 0:
-            slot[node] = used
-            nodes[used] = node
-            starts[used + 1] = 0
-            used += 1
-        starts[slot[node] + 1] += 1
-    starts[0] = 0
-    for t in range(used):
-        starts[t + 1] += starts[t]
-    for at in range(flat.shape[0]):
-        node = flat[at]
-        if node >= 0:
-            t = slot[node]
-            order[starts[t]] = at
-            starts[t] += 1
-    for t in range(used, 0, -1):
-        starts[t] = starts[t - 1]
-    starts[0] = 0
-    for t in range(used):
-        slot[nodes[t]] = -1
-    return used
-
-
-@njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
-def target_gradients(
-    node_table: Array,
-    centres: Array,
-    slopes: Array,
-    starts: Array,
-    order: Array,
-    gradient: Array,
-) -> None:
-    """Add up slope times centre for each target. Shapes: slopes (m, k), gradient (t, d)."""
-    width = node_table.shape[1]
-    flat = slopes.reshape(-1)
-    k = slopes.shape[1]
-    for t in prange(gradient.shape[0]):
-        for d in range(width):
-            gradient[t, d] = np.float32(0)
-        for at in range(starts[t], starts[t + 1]):
-            slope = flat[order[at]]
-            centre = centres[order[at] // k]
-            for d in range(width):
-                gradient[t, d] += slope * node_table[centre, d]
 
 
 @njit(cache=True, nogil=True)

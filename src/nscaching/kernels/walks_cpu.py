@@ -190,13 +190,3 @@ def walk(
                 node = np.int64(found)
             before, here = here, node
             nodes[i, step] = node
-
-
-@njit(cache=True, nogil=True)
-def count_nodes(nodes: Array, counts: Array) -> None:
-    """Add how often each node stands in the walks. Shapes: (b, length), (n,)."""
-    for i in range(nodes.shape[0]):
-        for j in range(nodes.shape[1]):
-            if nodes[i, j] < 0:
-                break
-            counts[nodes[i, j]] += 1

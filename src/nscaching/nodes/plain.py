@@ -29,7 +29,7 @@ def kernel(name: str) -> Callable[..., Any]:
     if not availability.HAVE_NUMBA:
         plain: Callable[..., Any] = globals()[name]
         return plain
-    module = "walks_cpu" if name in ("walk", "count_nodes") else "skipgram_cpu"
+    module = "walks_cpu" if name == "walk" else "skipgram_cpu"
     compiled: Callable[..., Any] = getattr(import_module(f"nscaching.kernels.{module}"), name)
     return compiled
 
@@ -162,11 +162,6 @@ def _exact_step(
     return int(nodes[min(np.searchsorted(reached, target, side="right"), len(nodes) - 1)])
 
 
-def count_nodes(nodes, counts):
-    """Add how often each node stands in the walks."""
-    counts += np.bincount(nodes[nodes >= 0], minlength=len(counts))
-
-
 # Windows and negatives ---------------------------------------------------------------------------
 
 
@@ -252,30 +247,6 @@ def window_gradients(
     losses[:] = loss[::LOSS_EVERY]
     weights[:] = np.float32(scale) * sign * counts / (1 + np.exp(-signed))
     gradient[:] = np.einsum("mk,mkd->md", weights, vectors)
-
-
-def group_targets(targets, slot, nodes, starts, order):
-    """List the distinct targets as they first occur, and the places where each stands."""
-    flat = targets.reshape(-1)
-    there = np.flatnonzero(flat >= 0)
-    distinct, first, inverse = np.unique(flat[there], return_index=True, return_inverse=True)
-    by_first = np.argsort(first, kind="stable")
-    number = np.empty(len(distinct), dtype=np.int64)
-    number[by_first] = np.arange(len(distinct))
-    group = number[inverse.reshape(-1)]
-    nodes[: len(distinct)] = distinct[by_first]
-    starts[: len(distinct) + 1] = np.concatenate([[0], np.cumsum(np.bincount(group))])
-    order[: len(there)] = there[np.argsort(group, kind="stable")]
-    return len(distinct)
-
-
-def target_gradients(node_table, centres, slopes, starts, order, gradient):
-    """Add up slope times centre for each target."""
-    places = order[: starts[len(gradient)]]
-    group = np.repeat(np.arange(len(gradient)), np.diff(starts[: len(gradient) + 1]))
-    gradient[:] = 0
-    rows = slopes.reshape(-1)[places, None] * node_table[centres[places // slopes.shape[1]]]
-    np.add.at(gradient, group, rows)
 
 
 def fill_alias(threshold, alias):

@@ -135,7 +135,6 @@ class SkipGramStep:
         if model.context is not model.node:
             tables["context"] = model.context
         self.adam = Adam(tables, lr, weight_decay, lazy=lazy)
-        self._slot = np.full(len(model.node), -1, dtype=np.int32)
 
     def __call__(self, windows: Windows) -> float:
         """Move the tables by the mean loss of the pairs, and return about what it is."""
@@ -147,22 +146,12 @@ class SkipGramStep:
         given = (windows.centres, windows.targets, windows.weights, windows.pairs, windows.width)
         scale = 1.0 / max(float(windows.pairs.sum()), 1.0)
         kernel("window_gradients")(node, context, *given, scale, centre_gradient, losses)
-        places = windows.targets.size
-        targets = np.empty(min(places, len(self._slot)), dtype=np.int64)
-        starts = np.empty(len(targets) + 1, dtype=np.int64)
-        order = np.empty(places, dtype=np.int64)
-        used = kernel("group_targets")(windows.targets, self._slot, targets, starts, order)
-        target_gradient = np.empty((used, dim), dtype=np.float32)
-        kernel("target_gradients")(
-            node, windows.centres, windows.weights, starts, order, target_gradient
+        centres, targets, slopes = map(
+            torch.from_numpy, (windows.centres, windows.targets, windows.weights)
         )
-        one, two = (
-            RowGradients(torch.from_numpy(rows), torch.from_numpy(gradient))
-            for rows, gradient in (
-                (windows.centres, centre_gradient),
-                (targets[:used], target_gradient),
-            )
-        )
+        one = RowGradients(centres, torch.from_numpy(centre_gradient))
+        # Adam adds the rows of a target up as it moves it; the centres are those before the step.
+        two = RowGradients(targets.reshape(-1).long(), self.model.node[centres], slopes)
         tied = self.model.context is self.model.node
         self.adam.step({"node": [one, two]} if tied else {"node": [one], "context": [two]})
         return float(losses.sum(dtype=np.float64) / max(looked_at.sum(), 1.0))
