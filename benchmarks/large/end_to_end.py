@@ -143,7 +143,7 @@ def predict(given: argparse.Namespace) -> dict[str, Any]:
     graph, asked = run.graph, []
     told: dict[str, Any] = {"load_seconds": time.perf_counter() - begin}
     if not given.probabilities:
-        run._calibrated = True  # as of a run without valid facts: answers by score alone
+        run.calibration = None  # as of a run without valid facts: answers by score alone
     else:
         begin = time.perf_counter()
         _ = run.calibration

@@ -1,10 +1,11 @@
-"""What a run is asked for decisions: answers, new facts, reasons."""
+"""What a run is asked for decisions: answers and reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +14,8 @@ from nscaching.evaluation import score_triples
 from nscaching.graph import read_triples
 from nscaching.graph.names import Longs
 from nscaching.models import Side
-from nscaching.runs.discover import discover
 from nscaching.runs.learning import Learning
 from nscaching.runs.predictions import Prediction, Predictions, Reference, triple_of
-from nscaching.training import Progress
 
 if TYPE_CHECKING:
     from nscaching.runs.explain import Explainer, Explanation
@@ -28,8 +27,6 @@ _BY = ("probability", "score")
 
 class Decisions(Learning):
     """The part of :class:`nscaching.Run` that answers questions about facts."""
-
-    _explainer: Explainer | None = None
 
     # Questions -----------------------------------------------------------------------------------
 
@@ -152,70 +149,6 @@ class Decisions(Learning):
         h, r, t = triple_of(self.graph, (head, relation, tail))
         return self.graph.answers("tail", h, r).get(t)
 
-    def discover(
-        self,
-        n: int = 100,
-        *,
-        relations: Reference | Iterable[Reference] | None = None,
-        heads: Reference | Iterable[Reference] | None = None,
-        tails: Reference | Iterable[Reference] | None = None,
-        per_question: int | None = 3,
-        per_answer: int | None = None,
-        per_relation: int | None = None,
-        contradictions: bool = False,
-        unlikely: bool = False,
-        memory_mb: int | None = None,
-        progress: Progress | None = None,
-    ) -> Predictions:
-        """Return the n most probable facts that the graph lacks.
-
-        Asks (h, r, ?) of every relation for every head that was seen with it, or that stands in
-        the same positions as those that were; all entities are candidates.
-
-        Args:
-            n: Facts wanted; fewer where the graph has no more.
-            relations: Only facts of these relations.
-            heads: Only facts with these heads.
-            tails: Only facts with these tails.
-            per_question: At most so many answers to one question; None does not limit them.
-            per_answer: At most so many facts with the same relation and tail.
-            per_relation: At most so many facts of one relation.
-            contradictions: Whether facts that contradict the graph are kept, flagged: a second
-                answer where the relation has one.
-            unlikely: Whether facts are kept whose tail was never seen with the relation and that
-                are less probable than 1 %.
-            memory_mb: Bound of the memory for scores.
-            progress: Where progress is shown.
-
-        Returns:
-            Facts with probability and flags, the most probable first.
-
-        Examples:
-            >>> facts = run.discover(20, relations=["speaks", "near"])
-
-        """
-        asker = self._asker
-        if memory_mb is not None:
-            asker.evidence.memory_mb = memory_mb
-        try:
-            return discover(
-                asker,
-                n,
-                relations=range(self.graph.num_relations)
-                if relations is None
-                else [self.graph.relation_id(name) for name in _several(relations)],
-                heads=None if heads is None else self._entities(heads),
-                tails=None if tails is None else self._entities(tails),
-                per_question=per_question,
-                per_answer=per_answer,
-                per_relation=per_relation,
-                contradictions=contradictions,
-                unlikely=unlikely,
-                progress=progress,
-            )
-        finally:
-            asker.evidence.memory_mb = self.config.eval_memory
-
     def explain(
         self, head: Reference, relation: Reference, tail: Reference, k: int = 3
     ) -> Explanation:
@@ -234,11 +167,7 @@ class Decisions(Learning):
             >>> reasons = run.explain("Winnipeg", "in time zone", "America/Toronto").sentences()
 
         """
-        from nscaching.runs.explain import Explainer
-
         ids = self._triples([(head, relation, tail)])
-        if self._explainer is None:
-            self._explainer = Explainer(self.graph)
         return self._explainer.explain(self._judged(ids), ids[0].tolist(), k)
 
     def remark(self, side: Side, anchor: Reference, relation: Reference) -> str | None:
@@ -259,6 +188,12 @@ class Decisions(Learning):
         return None
 
     # Inside --------------------------------------------------------------------------------------
+
+    @cached_property
+    def _explainer(self) -> Explainer:
+        from nscaching.runs.explain import Explainer
+
+        return Explainer(self.graph)
 
     def _judged(self, ids: Longs) -> Prediction:
         """Return a triple of ids, (1, 3), with what is known of it."""
@@ -305,18 +240,8 @@ class Decisions(Learning):
     def _asked(self, part: Reference | None) -> Reference | None:
         return None if part == "?" and "?" not in self.graph.entity_ids else part
 
-    def _entities(self, names: Reference | Iterable[Reference]) -> Longs:
-        return np.array([self.graph.entity_id(name) for name in _several(names)], dtype=np.int64)
-
 
 def check_count(k: int) -> None:
     """Refuse to give fewer answers than one."""
     if k < 1:
         raise UserError(f"k must be at least 1, not {k}.")
-
-
-def _several(names: Any) -> list[Any]:
-    """Return one name, or several, as a list."""
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        return [names]
-    return list(names)

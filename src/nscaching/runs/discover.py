@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,8 @@ from nscaching.errors import UserError
 from nscaching.graph.names import Floats, Integers
 from nscaching.models import Side
 from nscaching.runs.asking import Asker
-from nscaching.runs.predictions import Predictions
+from nscaching.runs.learning import Learning
+from nscaching.runs.predictions import Predictions, Reference, several
 from nscaching.training import Progress
 
 #: Answers of a question looked at when their number is not limited.
@@ -60,73 +62,114 @@ class Best:
         return self._triples[0], self._numbers[0]
 
 
-def discover(
+class Discovery(Learning):
+    """The part of :class:`nscaching.Run` that looks for new facts in the whole graph."""
+
+    def discover(
+        self,
+        n: int = 100,
+        *,
+        relations: Reference | Iterable[Reference] | None = None,
+        heads: Reference | Iterable[Reference] | None = None,
+        tails: Reference | Iterable[Reference] | None = None,
+        per_question: int | None = 3,
+        per_answer: int | None = None,
+        per_relation: int | None = None,
+        contradictions: bool = False,
+        unlikely: bool = False,
+        memory_mb: int | None = None,
+        progress: Progress | None = None,
+    ) -> Predictions:
+        """Return the n most probable facts that the graph lacks.
+
+        Asks (h, r, ?) of every relation for every head that was seen with it, or that stands in
+        the same positions as those that were; all entities are candidates.
+
+        Args:
+            n: Facts wanted; fewer where the graph has no more.
+            relations: Only facts of these relations.
+            heads: Only facts with these heads.
+            tails: Only facts with these tails.
+            per_question: At most so many answers to one question; None does not limit them.
+            per_answer: At most so many facts with the same relation and tail.
+            per_relation: At most so many facts of one relation.
+            contradictions: Whether facts that contradict the graph are kept, flagged: a second
+                answer where the relation has one.
+            unlikely: Whether facts are kept whose tail was never seen with the relation and that
+                are less probable than 1 %.
+            memory_mb: Bound of the memory for scores.
+            progress: Where progress is shown.
+
+        Returns:
+            Facts with probability and flags, the most probable first.
+
+        Examples:
+            >>> facts = run.discover(20, relations=["speaks", "near"])
+
+        """
+        asker, shown = self._asker, progress or Progress("none")
+        limits = per_question, per_answer, per_relation
+        names = ("n", "per_question", "per_answer", "per_relation")
+        for name, value in zip(names, (n, *limits), strict=True):
+            if value is not None and value < 1:
+                raise UserError(f"{name} must be at least 1, not {value}.")
+        wanted = set(range(self.graph.num_relations))
+        if relations is not None:
+            wanted = {self.graph.relation_id(name) for name in several(relations)}
+        some = None if heads is None else np.unique(self._entities(heads))
+        # Where answers are limited too, the best one of a question may be left out for the next.
+        k = _MOST_PER_QUESTION if per_question is None or per_answer is not None else per_question
+        how: dict[str, Any] = {"contradictions": contradictions, "unlikely": unlikely}
+        if tails is not None:
+            among = torch.zeros(self.graph.num_entities, dtype=torch.bool)
+            among[torch.from_numpy(self._entities(tails))] = True
+            how["among"] = among.to(self.model.device)
+        each = n if per_relation is None else min(n, per_relation)
+        each = each if per_answer is None else max(_KEPT * each, _FEWEST_KEPT)
+        # The best of all relations, or of each.
+        best = {0 if per_relation is None else relation: Best(each) for relation in wanted}
+        asker.evidence.memory_mb = memory_mb or self.config.eval_memory
+        try:
+            with shown.work("looking for questions", len(wanted)) as advance:
+                blocks = _blocks(asker, sorted(wanted), some, contradictions, advance)
+            _ask(asker, blocks, best, min(k, self.graph.num_entities), how, shown)
+        finally:
+            asker.evidence.memory_mb = self.config.eval_memory
+        parts = [each.ordered() for each in best.values()] or [Best(1).ordered()]
+        triples, numbers = (np.concatenate(part) for part in zip(*parts, strict=True))
+        order = np.argsort(-numbers[:, 0], kind="stable")
+        return _chosen(asker, triples[order], numbers[order], n, limits)
+
+
+_Block = tuple[int, Integers, Floats]
+
+
+def _ask(
     asker: Asker,
-    count: int,
-    *,
-    relations: Iterable[int],
-    heads: Integers | None = None,
-    tails: Integers | None = None,
-    per_question: int | None = None,
-    per_answer: int | None = None,
-    per_relation: int | None = None,
-    contradictions: bool = False,
-    unlikely: bool = False,
-    progress: Progress | None = None,
-) -> Predictions:
-    """Return the most probable new facts; see :meth:`nscaching.Run.discover`."""
-    limits = {"per_question": per_question, "per_answer": per_answer, "per_relation": per_relation}
-    for name, value in {"n": count, **limits}.items():
-        if value is not None and value < 1:
-            raise UserError(f"{name} must be at least 1, not {value}.")
-    graph = asker.graph
-    wanted = sorted(set(relations))
-    # Where answers are limited too, the best one of a question may be left out for the next.
-    k = _MOST_PER_QUESTION if per_question is None or per_answer is not None else per_question
-    k = min(k, graph.num_entities)
-    among = None
-    if tails is not None:
-        among = torch.zeros(graph.num_entities, dtype=torch.bool)
-        among[torch.from_numpy(tails)] = True
-        among = among.to(asker.evidence.model.device)
-    wanted_each = count if per_relation is None else min(count, per_relation)
-    limit = wanted_each if per_answer is None else max(_KEPT * wanted_each, _FEWEST_KEPT)
-    # The best of all relations, or of each.
-    found_best = {0 if per_relation is None else relation: Best(limit) for relation in wanted}
-    shown, some = progress or Progress("none"), None if heads is None else np.unique(heads)
-    with shown.work("looking for questions", len(wanted)) as advance:
-        blocks = _blocks(asker, wanted, some, contradictions, advance)
-    questions = sum(len(block) for _, block, _ in blocks)
-    if questions * graph.num_entities > _MANY_SCORES:
+    blocks: list[_Block],
+    best: Mapping[int, Best],
+    k: int,
+    how: Mapping[str, Any],
+    shown: Progress,
+) -> None:
+    """Ask blocks of questions in turn; the best of their answers are kept."""
+    questions, entities = sum(len(block) for _, block, _ in blocks), asker.graph.num_entities
+    if questions * entities > _MANY_SCORES:
         shown.say(
-            f"{questions:,} questions with {graph.num_entities:,} candidates each: this may take "
-            "long. Fewer --relation or --head are quicker."
+            f"{questions:,} questions with {entities:,} candidates each: this may take long. Fewer "
+            "--relation or --head are quicker."
         )
     with shown.work("asking", questions) as advance:
         for relation, block, bounds in blocks:
             advance(len(block))
-            best = found_best[0 if per_relation is None else relation]
-            block = block[bounds >= best.least]
+            kept = best[relation if relation in best else 0]
+            block = block[bounds >= kept.least]
             if len(block) == 0:
                 continue
-            found = asker.ask(
-                Side.TAIL,
-                relation,
-                block,
-                k,
-                contradictions=contradictions,
-                unlikely=unlikely,
-                among=among,
-                least=best.least,
-            )
-            triples = np.column_stack(
-                [block[found.row], np.full(len(found.row), relation), found.entity]
-            )
-            best.add(triples.astype(np.int64), found.logit, found.score)
-    parts = [best.ordered() for best in found_best.values()] or [Best(limit).ordered()]
-    triples, numbers = (np.concatenate(part) for part in zip(*parts, strict=True))
-    order = np.argsort(-numbers[:, 0], kind="stable")
-    return _chosen(asker, triples[order], numbers[order], count, tuple(limits.values()))
+            found = asker.ask(Side.TAIL, relation, block, k, least=kept.least, **how)
+            relations = np.full(len(found.row), relation)
+            triples = np.column_stack([block[found.row], relations, found.entity])
+            kept.add(triples.astype(np.int64), found.logit, found.score)
 
 
 def _blocks(

@@ -1,12 +1,13 @@
-"""What a run believes, and how it learns from people: probabilities, decisions, growth."""
+"""What a run believes: probabilities, and what people rejected."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -19,36 +20,56 @@ from nscaching.evaluation.calibration import (
     fit_calibration,
 )
 from nscaching.graph import KnowledgeGraph, read_triples
-from nscaching.graph.names import Floats, Longs
+from nscaching.graph.names import REJECTED, Floats, Longs
 from nscaching.models import EmbeddingModel
 from nscaching.runs.asking import Asker
-from nscaching.runs.predictions import History, Named, Triples, triple_of
-from nscaching.training import Progress, RunFolder, TrainConfig
-
-if TYPE_CHECKING:
-    from nscaching.runs.run import Run
+from nscaching.runs.predictions import (
+    History,
+    Named,
+    Reference,
+    Triples,
+    several,
+    triple_of,
+)
+from nscaching.training import RunFolder, TrainConfig
 
 
 class Learning:
-    """The part of :class:`nscaching.Run` that has probabilities and learns from decisions."""
+    """The part of :class:`nscaching.Run` that has probabilities, and what the other parts share."""
 
     config: TrainConfig
     graph: KnowledgeGraph
     model: EmbeddingModel
     folder: RunFolder | None
 
+    #: What is recorded of a run without a folder.
+    _lines: Sequence[dict[str, Any]] = ()
+
     # Probabilities -------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def calibration(self) -> Calibration | None:
         """What turns scores into probabilities; fitted on valid once, and kept in the folder.
 
         None where the graph has no valid triples.
         """
-        if not self._calibrated:
-            self._calibration = self._load_calibration()
-            self._calibrated = True
-        return self._calibration
+        if len(self.graph.valid) == 0:
+            return None
+        path = None if self.folder is None else self._calibration_file(self.folder)
+        if path is not None and path.is_file():
+            try:
+                given = unsealed(read_json(path)) or {}
+                return Calibration.from_dict(given, self.model, self.graph.num_relations)
+            except (ValueError, OverflowError):  # a UserError is a ValueError
+                pass  # it can be made again
+        fitted = fit_calibration(self.model, self.graph, memory_mb=self.config.eval_memory)
+        # What is kept is what is used: a run read back gives the same probabilities.
+        plain = json.loads(json.dumps(fitted.as_dict()))
+        if path is not None and path.parent.is_dir():
+            # A folder that cannot be written to can be asked all the same.
+            with contextlib.suppress(UserError):
+                write_text(path, json.dumps(sealed(plain)) + "\n")
+        return Calibration.from_dict(plain, self.model, self.graph.num_relations)
 
     def probabilities(self, triples: Triples, *, prior: float = 0.5) -> Floats:
         """Return the probability that each claim is true. Shape: (n,).
@@ -104,44 +125,23 @@ class Learning:
     def fits_when_asked(self) -> bool:
         """Whether the first question will fit the probabilities, which takes its time."""
         kept = self.folder is not None and self._calibration_file(self.folder).is_file()
-        return not (self._calibrated or kept or len(self.graph.valid) == 0)
+        return not ("calibration" in vars(self) or kept or len(self.graph.valid) == 0)
 
     @staticmethod
     def _calibration_file(folder: RunFolder) -> Path:
         return folder.path / "calibration.json"
 
-    def _load_calibration(self) -> Calibration | None:
-        if len(self.graph.valid) == 0:
-            return None
-        path = None if self.folder is None else self._calibration_file(self.folder)
-        if path is not None and path.is_file():
-            try:
-                given = unsealed(read_json(path)) or {}
-                return Calibration.from_dict(given, self.model, self.graph.num_relations)
-            except (ValueError, OverflowError):  # a UserError is a ValueError
-                pass  # it can be made again
-        fitted = fit_calibration(self.model, self.graph, memory_mb=self.config.eval_memory)
-        # What is kept is what is used: a run read back gives the same probabilities.
-        plain = json.loads(json.dumps(fitted.as_dict()))
-        if path is not None and path.parent.is_dir():
-            # A folder that cannot be written to can be asked all the same.
-            with contextlib.suppress(UserError):
-                write_text(path, json.dumps(sealed(plain)) + "\n")
-        return Calibration.from_dict(plain, self.model, self.graph.num_relations)
+    # What was kept --------------------------------------------------------------------------------
 
-    # Learning from answers -----------------------------------------------------------------------
-
-    @property
+    @cached_property
     def rejected(self) -> frozenset[Named]:
         """Facts that were rejected: never offered again. See :meth:`update`."""
-        if self._rejected is None and "rejected" in self.graph.labelled:
-            triples = self.graph.labelled["rejected"][:, :3].tolist()
-            self._rejected = frozenset(map(self.graph.named, triples))
-        if self._rejected is None:  # of the first version, or none
-            path = None if self.folder is None else self.folder.path / "rejected.tsv"
-            rows = read_triples(path) if path is not None and path.is_file() else []
-            self._rejected = frozenset((h, r, t) for h, r, t in rows)
-        return self._rejected
+        if REJECTED in self.graph.labelled:
+            triples = self.graph.labelled[REJECTED][:, :3].tolist()
+            return frozenset(map(self.graph.named, triples))
+        path = None if self.folder is None else self.folder.path / "rejected.tsv"
+        rows = read_triples(path) if path is not None and path.is_file() else []  # of 0.1.0
+        return frozenset((h, r, t) for h, r, t in rows)
 
     @property
     def rejected_ids(self) -> Longs:
@@ -159,66 +159,16 @@ class Learning:
         """What the run wrote down while it trained: one line per epoch and per evaluation."""
         return History(self.folder.read_metrics() if self.folder is not None else self._lines)
 
-    def update(
-        self,
-        facts: Any = None,
-        *,
-        accept: Any = None,
-        reject: Any = None,
-        out: str | Path | None = None,
-        epochs: int | None = None,
-        overwrite: bool = False,
-        progress: Progress | str = "auto",
-    ) -> Run:
-        """Learn from new facts and from decisions, and return a new run; this one stays as it is.
-
-        Args:
-            facts: New triples, a file or a list of names; new entities and relations may be in it.
-            accept: Discovered triples that were found true; they become facts.
-            reject: Discovered triples that were found false; they are never offered again.
-            out: Folder of the new run.
-            epochs: Epochs of training, from the parameters of this run; by default half of this
-                run's, at least 5.
-            overwrite: Whether a run in that folder is replaced.
-            progress: How progress is shown.
-
-        Returns:
-            The new run.
-
-        Examples:
-            >>> facts = [("Atlantis City", "in country", "Iceland")]
-            >>> new = run.update(facts, epochs=1, progress="none")
-
-        """
-        from nscaching.runs.update import update_run
-
-        return update_run(
-            cast("Run", self),
-            facts,
-            accept,
-            reject,
-            out=out,
-            epochs=epochs,
-            overwrite=overwrite,
-            progress=progress,
-        )
-
     # Inside --------------------------------------------------------------------------------------
 
-    _calibrated = False
-    _calibration: Calibration | None = None
-    _rejected: frozenset[Named] | None = None
-    _kept_asker: Asker | None = None
-    _lines: Sequence[dict[str, Any]] = ()
-
-    @property
+    @cached_property
     def _asker(self) -> Asker:
-        if self._kept_asker is None:
-            memory = self.config.eval_memory
-            given = self.calibration, self.rejected_ids
-            self._kept_asker = Asker(self.model, self.graph, *given, memory)
-        return self._kept_asker
+        memory = self.config.eval_memory
+        return Asker(self.model, self.graph, self.calibration, self.rejected_ids, memory)
 
     def _triples(self, triples: Triples) -> Longs:
         ids = [triple_of(self.graph, triple) for triple in triples]
         return np.array(ids, dtype=np.int64).reshape(-1, 3)
+
+    def _entities(self, names: Reference | Iterable[Reference]) -> Longs:
+        return np.array([self.graph.entity_id(name) for name in several(names)], dtype=np.int64)

@@ -155,3 +155,10 @@ def triple_of(graph: KnowledgeGraph, triple: Sequence[Reference]) -> tuple[int, 
         raise UserError(f"Give a list of (head, relation, tail); {triple!r} is none.")
     head, relation, tail = triple
     return graph.entity_id(head), graph.relation_id(relation), graph.entity_id(tail)
+
+
+def several(names: Any) -> list[Any]:
+    """Return one name, or several, as a list."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        return [names]
+    return list(names)

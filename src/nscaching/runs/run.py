@@ -28,6 +28,7 @@ from nscaching.evaluation import (
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import SCORING, EmbeddingModel, Side
 from nscaching.runs.decisions import Decisions, check_count
+from nscaching.runs.discover import Discovery
 from nscaching.runs.predictions import (
     Neighbour,
     Prediction,
@@ -36,6 +37,7 @@ from nscaching.runs.predictions import (
     Triples,
     triple_of,
 )
+from nscaching.runs.update import Growth
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 from nscaching.training.folder import evaluation_line
 from nscaching.training.tracing import GradientNorms, norms_of_negatives
@@ -52,7 +54,7 @@ SAMPLER_TITLES = {
 __all__ = ["Neighbour", "Prediction", "Predictions", "Run"]
 
 
-class Run(Decisions):
+class Run(Decisions, Discovery, Growth):
     """The outcome of :func:`nscaching.train`, or a run folder read back.
 
     Entities and relations are given by name, as text, or by id, as a whole number. Where names are

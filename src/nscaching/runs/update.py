@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from nscaching.graph import KnowledgeGraph, read_triples
 from nscaching.graph.names import REJECTED, SPLITS, Ids, Integers
 from nscaching.graph.pairs import contained
 from nscaching.optim import Gradients, Optimizer
+from nscaching.runs.learning import Learning
 from nscaching.runs.predictions import Named, Prediction, triple_of
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer, checkpoint
 
@@ -45,39 +46,96 @@ _NEW_ROW_EPOCHS, _NEW_ROW_WAY = 10, 0.2
 _KEPT_SQUARES = 0.1
 
 
-def update_run(
-    run: Run,
-    facts: Any,
-    accept: Any,
-    reject: Any,
-    *,
-    out: str | Path | None,
-    epochs: int | None,
-    overwrite: bool,
-    progress: Progress | str,
-) -> Run:
-    """Return a new run that has learnt from facts and decisions; see ``Run.update``."""
-    from nscaching.runs.api import make_trainer
-    from nscaching.runs.run import finished
+class Growth(Learning):
+    """The part of :class:`nscaching.Run` that learns from new facts and from decisions."""
 
-    shown = progress if isinstance(progress, Progress) else Progress(progress)
-    if out is not None and run.folder is not None and _same(Path(out), run.folder.path):
-        raise UserError(f"{out} is the run itself, which an update leaves as it is; name another.")
-    accepted, refused = _named(accept), _named(reject)
-    for triple in accepted:  # discovered ones: a name that is not known is a mistake
-        triple_of(run.graph, triple)
-    new = [*_named(facts), *accepted]
-    both = set(new) & set(refused)
-    if both:
-        raise UserError(f"{' · '.join(min(both))} is both given as a fact and rejected.")
-    if not new and not refused:
-        raise UserError("There is nothing to update: give facts, or facts to accept or reject.")
-    rejected = (run.rejected | set(refused)) - set(new)
-    graph = grown_graph(run.graph, new, rejected)
-    entity, relation = grown_tables(run, graph)
+    def update(
+        self,
+        facts: Any = None,
+        *,
+        accept: Any = None,
+        reject: Any = None,
+        out: str | Path | None = None,
+        epochs: int | None = None,
+        overwrite: bool = False,
+        progress: Progress | str = "auto",
+    ) -> Run:
+        """Learn from new facts and from decisions, and return a new run; this one stays as it is.
+
+        Args:
+            facts: New triples, a file or a list of names; new entities and relations may be in it.
+            accept: Discovered triples that were found true; they become facts.
+            reject: Discovered triples that were found false; they are never offered again.
+            out: Folder of the new run.
+            epochs: Epochs of training, from the parameters of this run; by default half of this
+                run's, at least 5.
+            overwrite: Whether a run in that folder is replaced.
+            progress: How progress is shown.
+
+        Returns:
+            The new run.
+
+        Examples:
+            >>> facts = [("Atlantis City", "in country", "Iceland")]
+            >>> new = run.update(facts, epochs=1, progress="none")
+
+        """
+        from nscaching.runs.api import make_trainer
+        from nscaching.runs.run import finished
+
+        shown = progress if isinstance(progress, Progress) else Progress(progress)
+        folder = None if out is None else RunFolder(out)
+        if folder and self.folder and folder.path.resolve() == self.folder.path.resolve():
+            raise UserError(
+                f"{out} is the run itself, which an update leaves as it is; name another."
+            )
+        accepted, new, rejected = self._decided(facts, accept, reject)
+        graph = grown_graph(self.graph, new, rejected)
+        run = cast("Run", self)
+        tables = dict(zip(("entity", "relation"), grown_tables(run, graph), strict=True))
+        with contextlib.nullcontext() if folder is None else folder.writing():
+            if folder is not None:
+                folder.refuse_occupied(overwrite)
+            config = _shorter(run, epochs)
+            trainer = make_trainer(graph, out=None, config=config, progress=shown)
+            _start_from(trainer, tables, run)
+            if folder is not None:
+
+                def also(new: RunFolder) -> None:
+                    for name, rows in (("rejected", rejected), ("accepted", set(accepted))):
+                        if rows:
+                            lines = "".join("\t".join(row) + "\n" for row in sorted(rows))
+                            write_text(new.path / f"{name}.tsv", lines)
+                    trainer.save_start(new)
+
+                folder.create(trainer.config, graph, also)
+                trainer.folder = folder
+            trainer.run(resume=True)
+            updated = finished(trainer, shown)
+        updated.rejected = frozenset(rejected)
+        return updated
+
+    def _decided(
+        self, facts: Any, accept: Any, reject: Any
+    ) -> tuple[list[Named], list[Named], frozenset[Named]]:
+        """Return accepted facts, all new ones, and all that are rejected from now on."""
+        accepted, refused = _named(accept), _named(reject)
+        for triple in accepted:  # discovered ones: a name that is not known is a mistake
+            triple_of(self.graph, triple)
+        new = [*_named(facts), *accepted]
+        both = set(new) & set(refused)
+        if both:
+            raise UserError(f"{' · '.join(min(both))} is both given as a fact and rejected.")
+        if not new and not refused:
+            raise UserError("There is nothing to update: give facts, or facts to accept or reject.")
+        return accepted, new, (self.rejected | set(refused)) - set(new)
+
+
+def _shorter(run: Run, epochs: int | None) -> TrainConfig:
+    """Return how a run is trained on."""
     trained = run.summary.get("best_epoch") or run.config.epochs
     fewer = max(_FEWEST_EPOCHS, round(_SHARE_OF_EPOCHS * trained))
-    config = replace(
+    return replace(
         run.config,
         init_from=None,
         epochs=fewer if epochs is None else epochs,
@@ -85,27 +143,6 @@ def update_run(
         max_seconds=None,
         strata=1,  # the tables are those of all entities, in their order
     )
-    folder = None if out is None else RunFolder(out)
-    with contextlib.nullcontext() if folder is None else folder.writing():
-        if folder is not None:
-            folder.refuse_occupied(overwrite)
-        trainer = make_trainer(graph, out=None, config=config, progress=shown)
-        _start_from(trainer, {"entity": entity, "relation": relation}, run)
-        if folder is not None:
-
-            def also(new: RunFolder) -> None:
-                for name, rows in (("rejected.tsv", rejected), ("accepted.tsv", set(accepted))):
-                    if rows:
-                        lines = "".join("\t".join(row) + "\n" for row in sorted(rows))
-                        write_text(new.path / name, lines)
-                trainer.save_start(new)
-
-            folder.create(trainer.config, graph, also)
-            trainer.folder = folder
-        trainer.run(resume=True)
-        updated = finished(trainer, shown)
-    updated._rejected = frozenset(rejected)
-    return updated
 
 
 def _start_from(trainer: Trainer, tables: dict[str, Tensor], run: Run) -> None:
@@ -367,7 +404,3 @@ def _named(given: Any) -> list[Named]:
             raise UserError(f"Give triples of names (head, relation, tail); {row!r} is none.")
         rows.append(names)
     return rows
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
