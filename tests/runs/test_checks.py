@@ -1,18 +1,16 @@
 """The doctor's advice follows from what is found."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nscaching.extras import EXTRAS
 from nscaching.runs import checks
-from nscaching.runs.checks import Gpu, Kernels, Processor
 
-CALM = Processor(cores=4, cores_in_all=4, threads=4, load=0.5, memory_gb=8.0, variables={})
-READY = Kernels(numba=True, compiled=True, can_be_kept=True)
-CARD = Gpu("H200", 139.0, "cuda", triton=True, compiler="cc", driver=True)
+CALM = {"cores": 4, "cores_in_all": 4, "threads": 4, "load": 0.5, "variables": {}}
+READY = {"numba": True, "compiled": True, "can_be_kept": True}
+CARD = {"usable": "cuda", "triton": True, "compiler": "cc", "driver": True}
 
 
 def test_a_machine_that_is_well_gets_no_advice():
@@ -30,7 +28,7 @@ def test_a_machine_that_is_well_gets_no_advice():
     ],
 )
 def test_advice_on_the_processor(changed, words):
-    (said,) = checks._about_processor(replace(CALM, **changed))
+    (said,) = checks._about_processor(CALM | changed)
     assert all(word in said for word in words)
 
 
@@ -43,7 +41,7 @@ def test_advice_on_the_processor(changed, words):
     ],
 )
 def test_advice_on_kernels(changed, word):
-    (said,) = checks._about_kernels(replace(READY, **changed))
+    (said,) = checks._about_kernels(READY | changed)
     assert word in said
 
 
@@ -58,15 +56,15 @@ def test_advice_on_kernels(changed, word):
 )
 def test_advice_on_the_gpu(changed, word, monkeypatch):
     monkeypatch.setattr(checks.sys, "platform", "linux")
-    (said,) = checks._about_gpu(replace(CARD, **changed))
+    (said,) = checks._about_gpu(CARD | changed)
     assert word in said
 
 
 def test_threads_are_counted_as_they_are(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     found = checks.examine()
-    assert found.processor.variables["OMP_NUM_THREADS"] == "1"
-    assert found.versions["torch"]
+    assert found["processor"]["variables"]["OMP_NUM_THREADS"] == "1"
+    assert found["versions"]["torch"]
 
 
 def test_extras_are_those_of_pyproject():

@@ -24,8 +24,9 @@ from nscaching.cli.command import (
     table,
 )
 from nscaching.errors import plural, shown
+from nscaching.extras import EXTRAS
 from nscaching.runs.api import load_run, make_config
-from nscaching.runs.checks import SEVERAL, Examination, check_folder, examine, missing_extras
+from nscaching.runs.checks import SEVERAL, Found, check_folder, examine
 from nscaching.training import Progress, TrainConfig
 from nscaching.training.benchmarking import describe_machine, time_run
 from nscaching.training.devices import pick_device
@@ -190,33 +191,33 @@ def doctor_command() -> Output:
     for line in _lines(found):
         made.add_row(*line)
     parts: list[Part] = [made]
-    if missing := missing_extras(found):
+    if missing := [EXTRAS[name] for name, there in found["extras"].items() if not there]:
         rows = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2))
         for extra in missing:
             rows.add_row(f"  {extra.command}", extra.purpose)
         parts += ["\nNot installed, and only needed for what it says:", rows]
-    parts.append("\nWhat would make it faster" if found.advice else "\nNothing to improve.")
-    return Output(found.as_dict(), [*parts, *(f"- {sentence}" for sentence in found.advice)])
+    parts.append("\nWhat would make it faster" if found["advice"] else "\nNothing to improve.")
+    return Output(found, [*parts, *(f"- {sentence}" for sentence in found["advice"])])
 
 
-def _lines(found: Examination) -> list[tuple[str, str]]:
-    processor, kernels, gpu = found.processor, found.kernels, found.gpu
-    memory = f", {processor.memory_gb:g} GB of memory" if processor.memory_gb else ""
-    load = f", load {processor.load:g}" if processor.load is not None else ""
-    compiled = "compiled and kept" if kernels.compiled else "compiled in the first run"
-    card = f"{gpu.name} by {gpu.usable}" if gpu.usable else "none that torch can use"
-    if gpu.memory_gb:
-        card += f", {gpu.memory_gb:g} GB"
-    triton = "Triton" if gpu.triton else "no Triton"
-    versions = found.versions
+def _lines(found: Found) -> list[tuple[str, str]]:
+    processor, kernels, gpu = found["processor"], found["kernels"], found["gpu"]
+    memory = f", {processor['memory_gb']:g} GB of memory" if processor["memory_gb"] else ""
+    load = f", load {processor['load']:g}" if processor["load"] is not None else ""
+    compiled = "compiled and kept" if kernels["compiled"] else "compiled in the first run"
+    card = f"{gpu['name']} by {gpu['usable']}" if gpu["usable"] else "none that torch can use"
+    if gpu["memory_gb"]:
+        card += f", {gpu['memory_gb']:g} GB"
+    triton = "Triton" if gpu["triton"] else "no Triton"
+    versions = found["versions"]
     listed = ", ".join(f"{name} {number}" for name, number in versions.items() if name != "system")
     return [
         ("versions", listed.replace("None", "(none)")),
         ("system", versions["system"] or ""),
-        ("processor", f"{processor.cores} cores, {processor.threads} threads{load}{memory}"),
-        *((name, f"{value} (set by you)") for name, value in processor.variables.items()),
-        ("kernels", f"Numba, {compiled}" if kernels.numba else "off: plain torch"),
-        ("GPU", f"{card}; {triton}, compiler {gpu.compiler or 'none'}"),
-        ("extras", ", ".join(name for name, there in found.extras.items() if there) or "none"),
-        ("data sets", ", ".join(found.datasets)),
+        ("processor", f"{processor['cores']} cores, {processor['threads']} threads{load}{memory}"),
+        *((name, f"{value} (set by you)") for name, value in processor["variables"].items()),
+        ("kernels", f"Numba, {compiled}" if kernels["numba"] else "off: plain torch"),
+        ("GPU", f"{card}; {triton}, compiler {gpu['compiler'] or 'none'}"),
+        ("extras", ", ".join(name for name, there in found["extras"].items() if there) or "none"),
+        ("data sets", ", ".join(found["datasets"])),
     ]

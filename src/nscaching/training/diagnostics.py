@@ -6,84 +6,76 @@ Both files are diagnostics: whatever happened to them, a model loads and a run r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 Line = dict[str, Any]
-_TRACE_ONLY = ("row", "gradients")
+Test = Callable[[Any], bool]
+#: Measures, wherever they stand: a number, or None where there is none.
+_MEASURES = ("hits@", "mr", "amri", "accuracy")
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _list_of(test: Test) -> Test:
+    return lambda value: isinstance(value, list) and all(map(test, value))
+
+
+def _candidate(value: Any) -> bool:
+    return isinstance(value, dict) and _text(value.get("entity")) and "split" in value
+
+
+def _point(value: Any) -> bool:
+    return _list_of(_number)(value) and len(value) == 2
+
 
 #: What a line must have to be of use, by its event.
-_NEEDED: dict[str, dict[str, type]] = {
-    "epoch": {"loss": float, "seconds": float},
-    "evaluation": {"split": str, "seconds": float, "mrr": float},
-    "row": {"row": str, "hardest": list, "random": list},
-    "gradients": {"triple": str, "side": str, "ccdf": list},
+_METRICS: dict[str, dict[str, Test]] = {
+    "epoch": {"loss": _number, "seconds": _number},
+    "evaluation": {"split": _text, "seconds": _number, "mrr": _number},
+}
+_TRACE: dict[str, dict[str, Test]] = {
+    "row": {"row": _text, "hardest": _list_of(_candidate), "random": _list_of(_text)},
+    "gradients": {"triple": _text, "side": _text, "ccdf": _list_of(_point)},
 }
 
 
 def usable_metrics(lines: Iterable[Line]) -> list[Line]:
     """Return the lines of ``metrics.jsonl`` whose values are what they should be."""
-    return [
-        line
-        for line in lines
-        if _is_event(line)
-        and line["event"] not in _TRACE_ONLY
-        and _has(line, _NEEDED.get(line["event"], {}))
-    ]
+    return [line for line in lines if _fits(line, _METRICS) and line["event"] not in _TRACE]
 
 
 def usable_trace(lines: Iterable[Line]) -> list[Line]:
     """Return the lines of ``trace.jsonl`` that look like the others of their event."""
-    there = [line for line in lines if _is_event(line) and _is_trace(line)]
-    shapes: dict[str, Counter[tuple[str, ...]]] = {}
-    for line in there:
-        shapes.setdefault(line["event"], Counter())[tuple(sorted(line))] += 1
-    usual = {
-        event: max(counted, key=lambda shape: (counted[shape], len(shape)))
-        for event, counted in shapes.items()
-    }
-    return [line for line in there if tuple(sorted(line)) == usual[line["event"]]]
+    there = [line for line in lines if _fits(line, _TRACE) and line.get("ccdf") != []]
+    there = [line for line in there if line["event"] != "epoch" or _has_numbers(line, line)]
+    shapes = Counter((line["event"], *sorted(line)) for line in there)
+    by_use = sorted(shapes, key=lambda shape: (shapes[shape], len(shape)))
+    usual = {shape[0]: shape for shape in by_use}
+    return [line for line in there if (line["event"], *sorted(line)) == usual[line["event"]]]
 
 
-def _is_event(line: Line) -> bool:
-    epoch = line.get("epoch")
-    known = isinstance(epoch, int) and not isinstance(epoch, bool) and 0 <= epoch < 2**53
-    return known and isinstance(line.get("event"), str)
-
-
-def _has(line: Line, needed: dict[str, type]) -> bool:
-    def fits(value: Any, kind: type) -> bool:
-        return _is_number(value) if kind is float else isinstance(value, kind)
-
-    numbers = (line[name] for name in line if name.startswith(("hits@", "mr", "amri", "accuracy")))
-    return all(fits(line.get(name), kind) for name, kind in needed.items()) and all(
-        value is None or _is_number(value) for value in numbers
+def _fits(line: Line, needed: Mapping[str, Mapping[str, Test]]) -> bool:
+    """Tell whether a line names its epoch and event, and has what that event needs."""
+    epoch, event = line.get("epoch"), line.get("event")
+    if not (isinstance(epoch, int) and _number(epoch) and 0 <= epoch < 2**53 and _text(event)):
+        return False
+    tests = needed.get(str(event), {})
+    measures = [name for name in line if name.startswith(_MEASURES)]
+    return all(test(line.get(name)) for name, test in tests.items()) and _has_numbers(
+        line, measures
     )
 
 
-def _is_trace(line: Line) -> bool:
-    if line["event"] == "epoch":
-        return all(
-            value is None or _is_number(value) for name, value in line.items() if name != "event"
-        )
-    if not _has(line, _NEEDED.get(line["event"], {})):
-        return False
-    if line["event"] == "row":
-        hardest = all(
-            isinstance(each, dict) and isinstance(each.get("entity"), str) and "split" in each
-            for each in line["hardest"]
-        )
-        return hardest and all(isinstance(name, str) for name in line["random"])
-    if line["event"] == "gradients":
-        return bool(line["ccdf"]) and all(
-            isinstance(point, list) and len(point) == 2 and all(map(_is_number, point))
-            for point in line["ccdf"]
-        )
-    return True
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _has_numbers(line: Line, names: Iterable[str]) -> bool:
+    values = (line[name] for name in names if name != "event")
+    return all(value is None or _number(value) for value in values)
 
 
 def training_seconds(lines: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
