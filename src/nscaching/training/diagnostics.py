@@ -41,6 +41,7 @@ _METRICS: dict[str, dict[str, Test]] = {
     "evaluation": {"split": _text, "seconds": _number, "mrr": _number},
 }
 _TRACE: dict[str, dict[str, Test]] = {
+    "epoch": {},
     "row": {"row": _text, "hardest": _list_of(_candidate), "random": _list_of(_text)},
     "gradients": {"triple": _text, "side": _text, "ccdf": _list_of(_point)},
 }
@@ -48,7 +49,7 @@ _TRACE: dict[str, dict[str, Test]] = {
 
 def usable_metrics(lines: Iterable[Line]) -> list[Line]:
     """Return the lines of ``metrics.jsonl`` whose values are what they should be."""
-    return [line for line in lines if _fits(line, _METRICS) and line["event"] not in _TRACE]
+    return [line for line in lines if _fits(line, _METRICS)]
 
 
 def usable_trace(lines: Iterable[Line]) -> list[Line]:
@@ -62,11 +63,13 @@ def usable_trace(lines: Iterable[Line]) -> list[Line]:
 
 
 def _fits(line: Line, needed: Mapping[str, Mapping[str, Test]]) -> bool:
-    """Tell whether a line names its epoch and event, and has what that event needs."""
+    """Tell whether a line names its epoch and a known event, and has what that event needs."""
     epoch, event = line.get("epoch"), line.get("event")
     if not (isinstance(epoch, int) and _number(epoch) and 0 <= epoch < 2**53 and _text(event)):
         return False
-    tests = needed.get(str(event), {})
+    tests = needed.get(str(event))
+    if tests is None:
+        return False
     measures = [name for name in line if name.startswith(_MEASURES)]
     return all(test(line.get(name)) for name, test in tests.items()) and _has_numbers(
         line, measures
