@@ -145,6 +145,21 @@ def _shorter(run: Run, epochs: int | None) -> TrainConfig:
     )
 
 
+def _named(given: Any) -> list[Named]:
+    """Return triples of names from a file, a list of triples or a list of predictions."""
+    if given is None:
+        return []
+    if isinstance(given, str | Path):
+        return read_triples(given)
+    rows: list[Named] = []
+    for row in given:
+        names = row.triple if isinstance(row, Prediction) else tuple(row)
+        if isinstance(row, str) or len(names) != 3 or not all(isinstance(n, str) for n in names):
+            raise UserError(f"Give triples of names (head, relation, tail); {row!r} is none.")
+        rows.append(names)
+    return rows
+
+
 def _start_from(trainer: Trainer, tables: dict[str, Tensor], run: Run) -> None:
     """Give a trainer the parameters and the state of the optimiser that the old run has."""
     trained = train_new_rows(run, trainer.graph, trainer.config, tables)
@@ -179,7 +194,8 @@ def grown_graph(
     splits = {split: graph.split(split) for split in SPLITS}
     added = np.array(rows, dtype=np.int32).reshape(-1, 3)
     held = np.concatenate([splits["valid"], splits["test"], refused])
-    splits["train"] = np.concatenate([splits["train"], _without(added, held, sizes)])
+    added = added[~contained(added, held, *sizes)]
+    splits["train"] = np.concatenate([splits["train"], added])
     labelled = {name: rows for name, rows in graph.labelled.items() if name != REJECTED}
     if len(refused):
         against = np.full((len(refused), 1), -1, dtype=np.int32)
@@ -187,7 +203,7 @@ def grown_graph(
     return KnowledgeGraph(
         entities,
         relations,
-        *(_without(splits[split], refused, sizes) for split in SPLITS),
+        *(ids[~contained(ids, refused, *sizes)] for ids in splits.values()),
         name=graph.name,
         labelled=labelled,
     )
@@ -199,19 +215,14 @@ def _ids(
     entity_ids: dict[str, int],
     relation_ids: dict[str, int],
 ) -> Ids:
-    rows = []
-    for head, relation, tail in sorted(triples):
-        for entity in {head, tail} - entity_ids.keys():
-            graph.entity_id(entity)  # says which names are near
-        if relation not in relation_ids:
-            graph.relation_id(relation)
-        rows.append((entity_ids[head], relation_ids[relation], entity_ids[tail]))
+    def entity(name: str) -> int:  # a look-up that fails says which names are near
+        return entity_ids[name] if name in entity_ids else graph.entity_id(name)
+
+    def relation(name: str) -> int:
+        return relation_ids[name] if name in relation_ids else graph.relation_id(name)
+
+    rows = [(entity(h), relation(r), entity(t)) for h, r, t in sorted(triples)]
     return np.array(rows, dtype=np.int32).reshape(-1, 3)
-
-
-def _without(triples: Ids, others: Ids, sizes: tuple[int, int]) -> Ids:
-    """Return the triples that are not among others."""
-    return triples[~contained(triples, others, *sizes)]
 
 
 # Parameters --------------------------------------------------------------------------------------
@@ -386,21 +397,3 @@ def _grown_state(
         grown[:] = learnt.view(grown.shape)
     grown[:, : old[which]] = blocks
     return grown.view(fresh.shape)
-
-
-# What users give ---------------------------------------------------------------------------------
-
-
-def _named(given: Any) -> list[Named]:
-    """Return triples of names from a file, a list of triples or a list of predictions."""
-    if given is None:
-        return []
-    if isinstance(given, str | Path):
-        return read_triples(given)
-    rows: list[Named] = []
-    for row in given:
-        names = row.triple if isinstance(row, Prediction) else tuple(row)
-        if isinstance(row, str) or len(names) != 3 or not all(isinstance(n, str) for n in names):
-            raise UserError(f"Give triples of names (head, relation, tail); {row!r} is none.")
-        rows.append(names)
-    return rows
