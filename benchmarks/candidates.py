@@ -2,11 +2,11 @@
 
     python benchmarks/candidates.py --graphs world WN18RR --device cuda --seeds 3 --out FILE
 
-Settings are those of the recipes, and of ``--options``; uniform candidates are as many as the
-cached ones with their pool. A line per run has the curve on valid, the test MRR, the seconds in
-epochs, the recall of the hardest entities where there is a cache, and on a GPU the memory beside
-the plan of ``--dry-run``. Over all entities of a graph with more than ``--most-entities``, and with
-``--timed``, no run is made: some steps are timed.
+Settings are those of the recipes, without relation prediction, and of ``--options``; uniform
+candidates are as many as the cached ones with their pool. A line per run has the curve on valid,
+the test MRR, the seconds in epochs, the recall of the hardest entities where there is a cache, and
+on a GPU the memory beside the plan of ``--dry-run``. Over all entities of a graph with more than
+``--most-entities``, and with ``--timed``, no run is made: some steps are timed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def settings(graph: ns.KnowledgeGraph, kind: str, device: str, given: dict) -> d
     own = set() if kind == "cached" else {"cache_size", "cache_memory"}
     own |= {"pool"} if kind == "all" else set()
     wanted = {name: value for name, value in given.items() if name not in own}
-    options, _ = with_recipe({"recipe": recipe, "device": device, **wanted}, graph)
+    plain = {"recipe": recipe, "device": device, "relation_prediction": 0.0}
+    options, _ = with_recipe({**plain, **wanted}, graph)
     if kind == "uniform":
         size = given.get("cache_size", options.pop("cache_size")) + options["pool"]
         for name in ("rescale", "alpha3"):

@@ -6,7 +6,8 @@
 ``--set`` trains every combination of the values given. ``--runs`` is a list of runs with a name, a
 graph, seeds, options, and whether the test split is ranked: that happens only where settings were
 chosen before. A line per run; runs that the file holds already are not repeated. ``--workers``
-processes train at once; none begins a run after ``--until`` seconds.
+processes train at once, each run in a new one (Python 3.11); none begins a run after ``--until``
+seconds.
 """
 
 from __future__ import annotations

@@ -298,7 +298,7 @@ class LossOptions(Options):
     relation_prediction: float = _model(
         0.0,
         "Weight of an auxiliary objective: the cross-entropy of the true relation among all, given "
-        "head and tail; for distmult, complex and simple.",
+        "head and tail; for distmult, complex, simple, and quate with --no-normalize.",
         low=0,
     )
 

@@ -79,10 +79,10 @@ class KnownAnswers:
 
 #: Which share of the entities with the same score stands above the true one.
 TIES = {"mean": 0.5, "optimistic": 0.0, "pessimistic": 1.0}
-#: By how much a chunk is smaller than the memory that bounds it, for what is alive besides scores.
+#: The scores of a chunk take this part of the memory that bounds it, for what is alive besides.
 LIVE_TABLES = 3
-#: Scores that the plain form compares at once, and the bytes that it takes for each: they are sums
-#: of long integers.
+#: Scores that the plain form compares at once, and the bytes that it takes for each: the count of
+#: what is true makes long integers of it.
 COUNTED, COUNTED_BYTES = 1 << 24, 16
 DEFAULT_MEMORY_MB = 512
 

@@ -338,12 +338,20 @@ def _earlier(out: Path) -> Comparison | None:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
         before = Comparison(out=out, runs=[], **{name: values[name] for name in GIVEN})
-        read = values["runs"] if not log.path.exists() else log.read()  # the first had no log
-        before.runs = list({run.run: run for run in map(RunResult.from_mapping, read)}.values())
+        read = values.get("runs", [])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
-            f"{file} or the trial log beside it cannot be read as a comparison ({error}). Remove "
-            "both and name data and samplers again; finished runs beside them are kept."
+            f"{file} cannot be read as a comparison ({error}). Remove it and name data and "
+            "samplers again; finished runs beside it are kept."
+        ) from error
+    if log.path.exists():  # the first version had none
+        read = log.read()
+    try:
+        before.runs = list({run.run: run for run in map(RunResult.from_mapping, read)}.values())
+    except (TypeError, AttributeError) as error:
+        raise UserError(
+            f"{log.path if log.path.exists() else file} holds no results of a comparison "
+            f"({error}). Remove it; finished runs beside it are kept."
         ) from error
     return before
 

@@ -202,10 +202,11 @@ def processes(run: Callable[[Any], Any], count: int) -> Iterator[Crew | None]:
         try:
             yield crew_of(pool, run, even_share(count), lambda: count)
         except BaseException:
-            for child in set(multiprocessing.active_children()).difference(others):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.pid or 0, signal.SIGTERM)
-            pool.shutdown(wait=True, cancel_futures=True)
+            with interrupts_ignored():  # a second Ctrl-C must not leave them behind
+                for child in set(multiprocessing.active_children()).difference(others):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(child.pid or 0, signal.SIGTERM)
+                pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 

@@ -193,9 +193,11 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         """Refuse scoring functions whose relations have no row that a dot product scores."""
         if self.relation_prediction > 0 and self.build_scoring().terms is None:
             fitting = ", ".join(name for name, each in SCORING.items() if each(1).terms is not None)
+            free = SCORING[self.scoring](1, normalize=False).terms is not None
             raise UserError(
                 f"relation_prediction does not go with the scoring function {self.scoring}, which "
-                f"is not bilinear; set it to 0, or choose one of these: {fitting}."
+                f"is not bilinear{' unless normalize is off' if free else ''}; set it to 0, or "
+                f"choose one of these: {fitting}."
             )
 
     def check_strata(self) -> None:

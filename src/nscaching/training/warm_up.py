@@ -90,6 +90,7 @@ def _marker(config: TrainConfig) -> Path | None:
     machine = numba.__version__, binding.get_host_cpu_name(), platform.python_version()
     kinds = (
         config.scoring,
+        config.normalize,
         config.sampler,
         config.loss,
         config.alpha2 > 0,

@@ -279,7 +279,7 @@ def node_shape(dataset: str, scale: int | None) -> NodeGraph:
 def variances(scores: Sequence[np.ndarray], steps: Sequence[int]) -> list[float]:
     """Return the mean variance of the first so many scores of some triples. Shapes: (n,)."""
     stacked = np.stack(scores)
-    return [float(stacked[:step].var(axis=0).mean()) for step in steps]
+    return [float(stacked[:step].var(axis=0, dtype=np.float64).mean()) for step in steps]
 
 
 def variance_row(settings: dict[str, Any], graph: KnowledgeGraph, progress: Progress) -> Row:
