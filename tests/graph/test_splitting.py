@@ -77,6 +77,17 @@ def test_a_tree_cannot_spare_anything_and_says_so():
     assert "No triple was held out for valid and test" in split.notes[-1]
 
 
+def test_the_usual_share_stops_where_more_facts_would_not_narrow_the_interval(monkeypatch):
+    graph = KnowledgeGraph.from_triples(
+        [(f"{a}", "r", f"{b}") for a in range(20) for b in range(a)]
+    )
+    assert len(load_graph(graph, split=None).valid) == round(0.05 * 190)
+    monkeypatch.setattr("nscaching.graph.splitting.USUALLY_ENOUGH", 4)
+    usual = load_graph(graph, split=None)
+    assert len(usual.valid) == len(usual.test) == 4
+    assert len(load_graph(graph, split=0.1).valid) == 19
+
+
 def test_as_many_as_possible_from_a_cycle():
     """A cycle of 8 needs at least 4 edges to touch every node, so up to 4 are spare."""
     cycle = np.array([[i, 0, (i + 1) % 8] for i in range(8)], dtype=np.int32)

@@ -49,6 +49,17 @@ def test_a_graph_too_large_for_the_processor_gets_the_cache(monkeypatch):
     assert "cached" in sentence
 
 
+def test_a_validation_ranks_fewer_facts_where_entities_are_many(monkeypatch):
+    graph = random_graph()
+    assert "valid_facts" not in recipes.with_recipe({"device": "cpu"}, graph)[0]
+    monkeypatch.setattr(recipes, "_LEAST_VALID", 1)
+    monkeypatch.setattr(recipes, "_VALID_SCORES", 2 * graph.num_entities)
+    assert recipes.with_recipe({"device": "cpu"}, graph)[0]["valid_facts"] == 2
+    asked = {"device": "cpu", "valid_facts": 3}
+    assert recipes.with_recipe(asked, graph)[0]["valid_facts"] == 3
+    assert "valid_facts" not in recipes.with_recipe({"recipe": "paper"}, graph)[0]
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_penalty_falls_with_density_and_is_larger_where_vectors_are_wide(monkeypatch, device):
     monkeypatch.setattr(recipes, "pick_device", lambda name: torch.device(name))

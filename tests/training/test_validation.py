@@ -6,7 +6,7 @@ import pytest
 import nscaching as ns
 from nscaching import KnowledgeGraph
 from nscaching.evaluation.metrics import SELECTABLE
-from nscaching.training import RunFolder
+from nscaching.training import RunFolder, TrainConfig
 from nscaching.training.validation import Validation
 
 from .helpers import go_on, kept_bits, ring, train, untimed_metrics
@@ -79,6 +79,22 @@ def test_the_measure_is_kept_by_a_resumed_run(tmp_path, select):
     assert kept_bits(tmp_path / "R") == kept_bits(tmp_path / "whole")
     assert untimed_metrics(tmp_path / "R") == untimed_metrics(tmp_path / "whole")
     assert ns.load_run(tmp_path / "R").summary["select"] == select
+
+
+def test_a_validation_may_rank_some_facts_the_same_ones_each_time(tmp_path):
+    graph, few = ring(), 3
+    validation = Validation(graph, TrainConfig(valid_facts=few))
+    assert len(validation.facts) == few
+    assert np.array_equal(validation.facts, Validation(graph, TrainConfig(valid_facts=few)).facts)
+    everything = {tuple(fact) for fact in graph.valid.tolist()}
+    assert {tuple(fact) for fact in validation.facts.tolist()} < everything
+    assert Validation(graph, TrainConfig(valid_facts=10**6)).facts is graph.valid
+
+    run = train(graph, valid_facts=few, out=tmp_path / "R", **LEARNT)
+    of_all = run.evaluate("valid").ranks
+    place = [graph.valid.tolist().index(fact) for fact in validation.facts.tolist()]
+    mrr = (1 / of_all[:, place]).mean()
+    assert run.summary["valid"]["mrr"] == pytest.approx(mrr)
 
 
 @pytest.mark.parametrize("select", SELECTABLE)

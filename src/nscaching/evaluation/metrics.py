@@ -157,10 +157,16 @@ class RankingReport(RankingMetrics):
 
     @classmethod
     def of_split(
-        cls, model: EmbeddingModel, graph: KnowledgeGraph, split: str, **how: Any
+        cls,
+        model: EmbeddingModel,
+        graph: KnowledgeGraph,
+        split: str,
+        *,
+        facts: Ids | None = None,
+        **how: Any,
     ) -> RankingReport:
-        """Rank a split with a model; ``how`` is what :func:`rank_triples` takes."""
-        started, triples = time.monotonic(), graph.split(split)
+        """Rank a split, or some facts of it; ``how`` is what :func:`rank_triples` takes."""
+        started, triples = time.monotonic(), graph.split(split) if facts is None else facts
         ranks = rank_triples(model, graph, triples, **how)
         seconds = time.monotonic() - started
         return cls.build(graph, triples, ranks, split=split, seconds=seconds)

@@ -55,7 +55,7 @@ _OURS = ("nscaching.json", ".nscaching-new", ".nscaching-whole", ".nscaching-mov
 GraphSource = KnowledgeGraph | str | Path | Frame | Sequence[Sequence[Any]] | np.ndarray
 
 
-def load_graph(source: GraphSource, *, split: float = 0.0, seed: int = 0) -> KnowledgeGraph:
+def load_graph(source: GraphSource, *, split: float | None = 0.0, seed: int = 0) -> KnowledgeGraph:
     """Load a knowledge graph from the name of a data set, a folder or a file.
 
     Args:
@@ -65,7 +65,7 @@ def load_graph(source: GraphSource, *, split: float = 0.0, seed: int = 0) -> Kno
             made a graph by :meth:`KnowledgeGraph.from_dataframe` or
             :meth:`KnowledgeGraph.from_triples`; whole numbers in it are names.
         split: Share of the triples held out for valid, and the same again for test, for sources
-            with training triples only.
+            with training triples only; None is what ``train`` takes, 0.05 and at most 20,000.
         seed: Decides which triples are held out.
 
     Returns:
@@ -76,13 +76,13 @@ def load_graph(source: GraphSource, *, split: float = 0.0, seed: int = 0) -> Kno
         >>> graph = ns.load_graph([("a", "likes", "b"), ("b", "likes", "a")])
 
     """
-    if not 0 <= split < 0.5:
+    if split is not None and not 0 <= split < 0.5:
         raise UserError(
             f"split is {split}; it must be at least 0 and less than 0.5, the share of the triples "
             "for valid and again for test."
         )
     graph = _load(source) if isinstance(source, str | Path) else as_graph(source)
-    return hold_out(graph, split, seed) if split > 0 else graph
+    return graph if split == 0 else hold_out(graph, split, seed)
 
 
 def as_graph(source: Any) -> KnowledgeGraph:

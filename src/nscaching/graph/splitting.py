@@ -19,6 +19,9 @@ from nscaching.graph.knowledge_graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS, Bools, Ids, Longs
 from nscaching.graph.pairs import contained, pair_keys
 
+#: Held out where nothing else is said. Of 20,000 facts the 95 % interval of the MRR is about .004
+#: wide to either side, and ranking more of them among many entities takes longer than training.
+USUAL_SHARE, USUALLY_ENOUGH = 0.05, 20_000
 PASSES = 12
 """Bound on the vectorised passes; each leaves far less to do than the one before."""
 Numbers = npt.NDArray[np.uint64]
@@ -26,12 +29,17 @@ Numbers = npt.NDArray[np.uint64]
 _BUCKETS = 1 << 22
 
 
-def hold_out(graph: KnowledgeGraph, share: float, seed: int) -> KnowledgeGraph:
-    """Return a graph with valid and test taken out of its training triples; ids stay."""
+def hold_out(graph: KnowledgeGraph, share: float | None, seed: int) -> KnowledgeGraph:
+    """Return a graph with valid and test taken out of its training triples; ids stay.
+
+    Without a share it is the usual one, of at most :data:`USUALLY_ENOUGH` triples each.
+    """
     if graph.on_disk:
         raise UserError(f"'{graph.name}' is on disk; give --split to 'nscaching ingest' instead.")
     if len(graph.valid) or len(graph.test) or graph.labelled:
         raise UserError(f"'{graph.name}' has valid or test triples of its own; use split 0.")
+    if share is None:
+        share = min(USUAL_SHARE, USUALLY_ENOUGH / max(1, len(graph.train)))
     train, valid, test = split_triples(
         graph.train, graph.num_entities, graph.num_relations, share, seed
     )

@@ -32,10 +32,10 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     """Everything that decides how a run turns out."""
 
     data: str = _data("", "A named data set, a folder with train/valid/test, or a file of triples.")
-    split: float = _data(
-        0.05,
+    split: float | None = _data(
+        None,
         "For a single file, or a graph in memory without valid and test: the share held out for "
-        "valid and again for test; 0 keeps all.",
+        "valid and again for test; default 0.05, and at most 20,000 facts; 0 keeps all.",
         low=0,
         below=0.5,
     )
@@ -84,6 +84,12 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         0.0, "Share of the numbers of a query that are dropped.", low=0, below=1
     )
     valid_every: int = _training(5, "Epochs between two validations; 0 never validates.", low=0)
+    valid_facts: int | None = _training(
+        None,
+        "Facts of valid that a validation ranks at most, drawn once; default all, and fewer where "
+        "entities are so many that ranking would take longer than training.",
+        low=1,
+    )
     patience: int = _training(
         10, "Stop after so many validations without a better --select; 0 never stops early.", low=0
     )

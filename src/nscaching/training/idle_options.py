@@ -50,7 +50,10 @@ def _reasons(config: TrainConfig) -> Iterator[tuple[Collection[str], str]]:
     yield of_others - sampler.own_options, f"with the sampler {config.sampler}"
     yield from _reasons_of_candidates(config, loss, isinstance(match, Dot))
     if config.valid_every == 0:
-        yield ["patience", "select"], "where --valid-every is 0 and nothing is validated"
+        yield (
+            ["patience", "select", "valid_facts"],
+            "where --valid-every is 0 and nothing is validated",
+        )
     if not config.is_traced():
         yield ["trace_every", "trace_window"], "without --trace"
 

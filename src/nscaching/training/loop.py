@@ -277,7 +277,7 @@ class Trainer:
 
     def _validate(self, bar: Progress.Bar) -> None:
         counters = self.counters
-        with bar.evaluating("valid", 2 * len(self.graph.valid)) as advance:
+        with bar.evaluating("valid", 2 * len(self.validation.facts)) as advance:
             found, seconds = self.validation.measure(self.model, advance)
         select = self.config.select
         if counters.best_valid is None or found[select] > counters.best_valid[select]:

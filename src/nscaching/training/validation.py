@@ -7,10 +7,13 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from nscaching.evaluation import RankingReport, labelled_triples
 from nscaching.evaluation.classification import LabelledTriples, best_accuracy
 from nscaching.evaluation.ranking import Count
 from nscaching.graph import KnowledgeGraph
+from nscaching.graph.names import Ids
 from nscaching.models import EmbeddingModel
 from nscaching.training.config import TrainConfig
 
@@ -24,13 +27,19 @@ class Validation:
         self, graph: KnowledgeGraph, config: TrainConfig, count: Count | None = None
     ) -> None:
         self.graph, self.select, self._memory_mb = graph, config.select, config.eval_memory
+        #: What is ranked in each validation: the same facts for all epochs, seeds and trials.
+        self.facts = drawn_facts(graph.valid, config.valid_facts)
         self._count = count
 
     def rank(
-        self, model: EmbeddingModel, split: str, progress: Advance | None = None
+        self,
+        model: EmbeddingModel,
+        split: str,
+        progress: Advance | None = None,
+        facts: Ids | None = None,
     ) -> RankingReport:
-        """Rank one split with a model."""
-        how: Any = {"memory_mb": self._memory_mb, "count": self._count}
+        """Rank one split, or some of its facts, with a model."""
+        how: Any = {"memory_mb": self._memory_mb, "count": self._count, "facts": facts}
         return RankingReport.of_split(model, self.graph, split, progress=progress, **how)
 
     def measure(
@@ -38,7 +47,7 @@ class Validation:
     ) -> tuple[dict[str, Any], float]:
         """Return all measures of a model on valid, that of ``select`` among them, and seconds."""
         started = time.monotonic()
-        found = self.rank(model, "valid", progress).overall()
+        found = self.rank(model, "valid", progress, self.facts).overall()
         if self.select == "accuracy":
             found["accuracy"] = best_accuracy(model, self._labelled, self.graph.num_relations)
         return found, time.monotonic() - started
@@ -47,3 +56,11 @@ class Validation:
     def _labelled(self) -> LabelledTriples:
         """The facts and negatives of valid; drawn once where the data set has no negatives."""
         return labelled_triples(self.graph, "valid")
+
+
+def drawn_facts(facts: Ids, most: int | None) -> Ids:
+    """Return so many of the facts, drawn at random and in their order; all where that is none."""
+    if most is None or most >= len(facts):
+        return facts
+    drawn = np.random.default_rng(0).choice(len(facts), most, replace=False)
+    return np.asarray(facts[np.sort(drawn)])

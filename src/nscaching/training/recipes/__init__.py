@@ -29,7 +29,16 @@ AUTO, PAPER, ALL_ENTITIES, CACHED = "auto", "paper", "all-entities", "cached"
 _NEUTRAL = frozenset(
     (
         *("recipe", "data", "split", "dim", "epochs", "max_seconds", "batch_size", "valid_every"),
-        *("patience", "select", "seed", "device", "eval_memory", "checkpoint_seconds", "table"),
+        *(
+            "valid_facts",
+            "patience",
+            "select",
+            "seed",
+            "device",
+            "eval_memory",
+            "checkpoint_seconds",
+            "table",
+        ),
     )
 )
 #: Additions and products per epoch up to which a device scores all entities.
@@ -50,6 +59,9 @@ _DENSE_PENALTY, _WIDE_PENALTY, _WIDE = 0.025, 0.035, 256
 _WITH_CACHE, _CACHED_WORK, _DISTANCES = (512, 256, 128), 3e9, 128
 #: Steps that a run takes at least, where epochs are short; on graphs of few facts, more.
 _STEPS, _MORE_STEPS, _SMALL = 4000, 10_000, 20_000
+#: Scores of valid facts per side that a validation takes at most, but for so many facts: one over
+#: all would cost more than the epochs between. The paper's graphs are ranked whole.
+_VALID_SCORES, _PAPER_VALID_SCORES, _LEAST_VALID = 4e8, 8e8, 3000
 #: Weight of predicting relations where all entities are scored, and facts per pair of entities up
 #: to which that is done: where pairs have several, there is no single one to predict.
 _RELATION_PREDICTION, _FACTS_PER_PAIR = 0.2, 1.25
@@ -94,6 +106,8 @@ def with_recipe(
     if name in (ALL_ENTITIES, CACHED):
         told = {option: value for option, value in given.items() if value is not None}
         options |= _fitted(options, told, graph)
+    if (most := _valid_facts(graph, name)) is not None:
+        options["valid_facts"] = most
     return {**options, **given, "recipe": name}, sentence
 
 
@@ -154,6 +168,13 @@ def _fitted(
         fitted |= _of_all_entities({**options, **fitted, **given}, graph, on_gpu)
     wide = on_gpu or (options["sampler"] == "nscaching" and {**fitted, **given}["dim"] >= _WIDE)
     return {**fitted, "n3": _penalty(triples / max(1, entities), wide)}
+
+
+def _valid_facts(graph: KnowledgeGraph, name: str) -> int | None:
+    """Return how many facts a validation ranks, or None for all."""
+    scores = _PAPER_VALID_SCORES if name == PAPER else _VALID_SCORES
+    most = max(_LEAST_VALID, int(scores / max(1, graph.num_entities)))
+    return most if most < len(graph.valid) else None
 
 
 def _dim_with_cache(method: Mapping[str, Any], triples: int) -> int:
