@@ -36,7 +36,7 @@ def pair(starter: Starter, data: Path, out: Path) -> str:
     if codes != [0, 2]:
         return f"exit codes {codes}"
     refused = "".join(file.read_text(encoding="utf-8") for file in errors)
-    if "is being written by process" in refused:
+    if "is being written by" in refused:  # the lock may not hold its process number yet
         return "one trained, one was told who writes"
     return "one trained, one came later" if "holds a run already" in refused else refused.strip()
 
