@@ -2,9 +2,10 @@
 
 THE GRAPH IS SYNTHETIC: no drug, gene or disease in it exists, and nothing here is medical advice.
 It has the shape of public ones (drugs, genes, diseases, side effects) and a planted structure: each
-gene belongs to one of 20 mechanisms; a drug hits genes of its mechanism, a disease goes back to
-genes of its own, and where the two are the same the drug usually treats the disease. For ten such
-edges one more is noise. We planted the answer, so we can check whether held-out ones are found.
+gene belongs to one of 20 mechanisms; a drug targets genes of its mechanism, a disease goes back to
+genes of its own, and where both mechanisms are the same the drug usually treats the disease. For
+every ten such edges one random edge is added as noise. Because the structure is planted, we can
+check whether held-out treatments are found.
 
 ``python examples/drug_repurposing.py``
 """

@@ -1,7 +1,7 @@
 """Your own file of triples: train, evaluate, predict, export.
 
-``python examples/own_graph.py [FILE]``; without a file it takes the dishes beside it. A file has
-one fact a line: head, relation, tail, with tabs between them.
+``python examples/own_graph.py [FILE]``; the default is ``my-graph.tsv`` beside it. A file has one
+fact per line: head, relation, tail, with tabs between them.
 """
 
 import sys
@@ -17,13 +17,13 @@ def main() -> None:
     """Go through one file, from triples to vectors."""
     file = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "my-graph.tsv"
 
-    # 1. Train. A single file is split: 5 % of the facts for validation, 5 % for the test. It
-    #    stops when the validation no longer gets better, after 100 epochs at the latest.
+    # 1. Train. A single file is split: 5 % of the facts for validation, 5 % for the test.
+    #    Early stopping ends training, after 100 epochs at the latest.
     with tempfile.TemporaryDirectory() as folder:  # keep yours: out="runs/mine"
         run = ns.train(file, l2=0.2, out=Path(folder) / "run", progress="none")
         print(f"{run.graph}\nBest of {run.summary['epochs']} epochs: {run.summary['best_epoch']}\n")
 
-        # 2. Evaluate: where does the right answer stand among all entities?
+        # 2. Evaluate: the rank of the right answer among all entities.
         report = run.evaluate("test")
         guess = sum(1 / rank for rank in range(1, run.graph.num_entities + 1))
         guess /= run.graph.num_entities

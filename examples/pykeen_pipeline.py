@@ -1,7 +1,7 @@
 """Our sampler in PyKEEN's pipeline, beside PyKEEN's own: one import, two arguments.
 
-On a graph this small, trained this briefly, do not expect a difference: it shows how to plug it in.
-benchmarks/pykeen_samplers.py compares the samplers on a larger one.
+The graph is too small and the training too short for a difference; the script shows how to use the
+sampler. benchmarks/pykeen_samplers.py compares the samplers on a larger graph.
 
 ``python examples/pykeen_pipeline.py`` (``pip install 'nscaching[pykeen]'`` first)
 """
@@ -33,7 +33,7 @@ def countries() -> ns.KnowledgeGraph:
 
 
 def trained(dataset, sampler: str, **sampler_options):
-    """Train PyKEEN's own TransE; all that differs is where negatives come from."""
+    """Train PyKEEN's own TransE; only the negative sampler differs."""
     ours = sampler == "nscaching"
     return pipeline(
         dataset=dataset,

@@ -123,9 +123,9 @@ def _tune(
 ) -> Output:
     """Search hyperparameters of the recipe, or of the cache, for the best validation metric.
 
-    The first trial is what train would make of the same flags, without any the recipe that fits the
-    graph. A training option given as a flag is used in every trial and not searched. OUT/best.yaml
-    is the best so far, from the first trial on: nscaching train --config OUT/best.yaml
+    The first trial is what train would do with the same flags; without flags, the recipe that fits
+    the graph. A training option given as a flag is used in every trial and not searched.
+    OUT/best.yaml is the best so far: nscaching train --config OUT/best.yaml
     """
     result = tune(
         data,

@@ -59,8 +59,8 @@ class NodeConfig(CacheOptions):
     dim: int = _model(100, "Dimension d of the embedding.", low=1)
     walks_per_node: int = _walks(10, "Walks from each node.", low=1)
     walk_length: int = _walks(80, "Nodes of a walk.", low=2)
-    p: float = _walks(0.25, "Small: a walk likes to go back (node2vec only).", above=0)
-    q: float = _walks(0.25, "Small: a walk likes to go outward (node2vec only).", above=0)
+    p: float = _walks(0.25, "Return parameter: smaller p, more steps back (node2vec).", above=0)
+    q: float = _walks(0.25, "In-out parameter: smaller q, more outward (node2vec).", above=0)
     window: int = _walks(10, "Nodes of a walk on each side of its centre.", low=1)
     sampler: str = _sampler(
         "nscaching",

@@ -62,7 +62,7 @@ def train(
         graph: A :class:`KnowledgeGraph`, the name of a data set, a folder, a file, a data frame or
             a list of triples, as in :func:`load_graph`; a run that is resumed needs none. A file,
             or a graph with training triples only, is split: the option ``split`` is the share held
-            out for valid and again for test, and ``run.graph`` is what came of it.
+            out for valid and again for test, and ``run.graph`` is the split graph.
         out: Folder in which the run is kept, so that it can be resumed after a stop and read back
             by :func:`load_run`. Without one the run is in memory only.
         config: Options as a :class:`TrainConfig` or a YAML file; keywords win.

@@ -101,10 +101,10 @@ class Decisions(Learning):
             questions: A list, or a file of such rows. ``"?"`` stands for None, unless it is the
                 name of an entity; a row without a question mark is judged as it is.
             k: Answers per question.
-            known: As in :meth:`predict_tails`, and so are the others.
-            contradictions: See there.
-            unlikely: See there.
-            by: See there.
+            known: As in :meth:`predict_tails`.
+            contradictions: As in :meth:`predict_tails`.
+            unlikely: As in :meth:`predict_tails`.
+            by: As in :meth:`predict_tails`.
 
         Returns:
             The answers, question after question.

@@ -77,7 +77,7 @@ class Learning:
         A claim is a triple that somebody states. This is not the probability of an answer
         (:meth:`predict_tails`, :meth:`discover`): those are picked from thousands of candidates,
         nearly all of which are false. Claims are judged by all facts that the run knows, those of
-        test included: how good probabilities are is said by :meth:`calibration_report`.
+        test included; :meth:`calibration_report` says how good probabilities are.
 
         Args:
             triples: A list of (head, relation, tail).
@@ -156,7 +156,7 @@ class Learning:
 
     @property
     def history(self) -> History:
-        """What the run wrote down while it trained: one line per epoch and per evaluation."""
+        """The metrics of training: one line per epoch and per evaluation."""
         return History(self.folder.read_metrics() if self.folder is not None else self._lines)
 
     # Inside --------------------------------------------------------------------------------------

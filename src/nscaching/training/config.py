@@ -41,8 +41,8 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     )
     recipe: str = _training(
         "auto",
-        "Settings that are good for a kind of graph: paper, all-entities or cached; auto takes the "
-        "one that fits the graph where nothing else is said about the method, else paper.",
+        "Settings that suit a kind of graph: paper, all-entities or cached; auto takes the one "
+        "that fits the graph if no option of the method is given, else paper.",
     )
     init_from: str | None = _training(
         None, "Start from the parameters of this run instead of random ones."
@@ -50,12 +50,12 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     epochs: int = _training(100, "Epochs at most.", low=1)
     max_seconds: float | None = _training(
         None,
-        "Stop after the epoch in which so many seconds of training are used up; default never.",
+        "Stop after the epoch in which this many seconds of training are used up; default never.",
         above=0,
     )
     pretrain_epochs: int = _training(
         0,
-        "How many of the epochs, at the start, take Bernoulli negatives: the paper's 'pretrain'.",
+        "Number of epochs at the start with Bernoulli negatives: the paper's 'pretrain'.",
         low=0,
     )
     batch_size: int | None = _training(
@@ -66,7 +66,7 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     lr: float = _training(1e-3, "Learning rate.", above=0)
     schedule: str = _training(
         "constant",
-        "How the learning rate falls with every step, to 0 at the end of --epochs, or constant.",
+        "Learning rate schedule; linear and cosine decay per step, to 0 at the end of --epochs.",
         choices=SCHEDULES,
     )
     optimizer: str = _training(
@@ -76,8 +76,8 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     )
     table: str = _training(
         "float32",
-        "Numbers of the entity table; bfloat16 takes half of the memory, and no more for gradients "
-        "on a GPU. It goes with adagrad, which rounds at random.",
+        "Number format of the entity table; bfloat16 takes half of the memory, and on a GPU no "
+        "dense gradients. It needs adagrad, which then rounds stochastically.",
         choices=("float32", "bfloat16"),
     )
     dropout: float = _training(
@@ -86,12 +86,12 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     valid_every: int = _training(5, "Epochs between two validations; 0 never validates.", low=0)
     valid_facts: int | None = _training(
         None,
-        "Facts of valid that a validation ranks at most, drawn once; default all, and fewer where "
-        "entities are so many that ranking would take longer than training.",
+        "Most facts of valid that a validation ranks, drawn once; default all, or fewer where "
+        "ranking all would take longer than training.",
         low=1,
     )
     patience: int = _training(
-        10, "Stop after so many validations without a better --select; 0 never stops early.", low=0
+        10, "Stop after this many validations without a gain in --select; 0 never stops.", low=0
     )
     select: str = _training(
         "mrr",
@@ -109,8 +109,8 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     )
     strata: int = _training(
         1,
-        "Parts that the entities are cut into at random, for runs on several processes, whose "
-        "number divides it; 1 cuts nothing.",
+        "Random parts of the entities for runs on several processes; the number of processes "
+        "divides it, and 1 means no parts.",
         low=1,
         high=4096,
     )

@@ -42,16 +42,16 @@ _HEAD = """# The paper, reproduced
 [the figures]({figures}); [how to run them](reproducing.md).
 
 **Equally tuned** runs have the same number of tries from one grid and the same epochs, whatever
-their sampler, chosen on valid by the measure that the table reports; then the test split, once per
-seed. **Settings of the package** were found by hand, on WN18 and FB15K with more tries for
-NSCaching than for Bernoulli: they show what NSCaching can reach, and favour it there.
+their sampler. Settings are chosen on valid by the measure of the table, and evaluated on test once
+per seed. **Settings of the package** were found by hand. On WN18 and FB15K NSCaching had more tries
+than Bernoulli: there they show what NSCaching can reach, and favour it.
 """
 _LONG = """# The paper, reproduced: {what}
 
-{generated} [The summary]({summary}). 🟢 stands where ours is at least the paper's. A run ranks the
-test split once; several seeds give mean ± standard deviation. Smoke runs (a budget, a stand-in)
-are not shown. "Tries" counts settings that the cell itself compared on valid; where it says
-package, the cell has the settings listed below the table.
+{generated} [The summary]({summary}). 🟢 marks numbers that are at least the paper's. A run ranks
+the test split once; several seeds give mean ± standard deviation. Smoke runs are not shown. "Tries"
+is the number of settings that were compared on valid for the cell; "package" means that the cell
+has the settings listed below the table.
 """
 
 
@@ -124,10 +124,10 @@ def _gains(gains: Sequence[Gain], page: Path) -> list[str]:
         f"{len(equal)} of {len(gains)} pairs are equally tuned; in {len(above)} of those the wider "
         f"95 % interval of the gain is above 0. {_near(equal)}",
         "",
-        'Each try of NSCaching has the settings of a try of Bernoulli. "Tries above" counts those '
-        "that are better on valid after the few epochs of a try; the gain is that of the best "
-        "settings of either, trained until they gain no more, on test. The intervals are those of "
-        "seeds and of test facts; which settings were drawn is luck that neither covers.",
+        'Each try of NSCaching has the same settings as a try of Bernoulli. "Tries above" counts '
+        "those where NSCaching is better on valid after the few epochs of a try. The gain is on "
+        "test, between the best settings of each, trained until they no longer improve. Intervals "
+        "are over seeds and over test facts; neither covers which settings were drawn.",
         "",
         f"![Gain of NSCaching over Bernoulli](images/{picture.name})",
         "",

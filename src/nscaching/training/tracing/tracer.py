@@ -42,7 +42,7 @@ class TraceOptions(Options):
     """What is observed while a run trains; nothing of it changes what is learnt."""
 
     trace: bool = _trace(
-        False, "Count what the negatives are worth in each epoch, into trace.jsonl; costs little."
+        False, "Write statistics of the negatives of each epoch into trace.jsonl; costs little."
     )
     trace_row: tuple[str, ...] = _trace(
         (),
