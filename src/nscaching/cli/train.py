@@ -105,7 +105,10 @@ def train_command(
     quiet: Quiet = False,
     **options: Any,
 ) -> Output | None:
-    """Train embeddings of a graph, keep the best model, and evaluate it once on test."""
+    """Train embeddings of a graph, keep the best model, and evaluate it once on test.
+
+    A recipe fits the options to the graph; the defaults shown here are those of --recipe paper.
+    """
     asked = merged_options(config, options)
     network = Network(hosts, bandwidth)
     if dry_run:
