@@ -13,7 +13,7 @@ from nscaching.experiments import runner
 from nscaching.training import RunFolder
 
 from ..conftest import graph_of
-from ..training.helpers import kept_bits, ring, train, write_folder
+from ..training.helpers import few_valid_facts, kept_bits, ring, train, write_folder
 
 SMALL = {
     "dim": 4,
@@ -316,6 +316,23 @@ def test_a_folder_of_the_first_version_is_resumed(data, tmp_path, trained):
     again = ns.compare(out=out, resume=True, progress="none")
     assert trained == []
     assert again.rows == first.rows
+
+
+def test_runs_that_name_their_split_and_draw_some_of_valid_are_resumed(
+    data, tmp_path, trained, monkeypatch
+):
+    """Until a share was left open every configuration said split 0.05."""
+    few_valid_facts(monkeypatch, 2)
+    out = tmp_path / "C"
+    compare(data, "uniform,bernoulli", out=out)
+    for config in out.glob("*/config.yaml"):
+        text = config.read_text()
+        assert "valid_facts: 2" in text
+        config.write_text(text.replace("split: null", "split: 0.05"))
+    trained.clear()
+    longer = ns.compare(out=out, resume=True, progress="none", epochs=3)
+    assert trained == ["uniform-seed0", "bernoulli-seed0"]
+    assert [result.epochs for result in longer.runs] == [3, 3]
 
 
 def test_a_killed_comparison_knows_its_finished_runs_from_the_log(data, tmp_path, trained):

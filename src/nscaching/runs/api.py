@@ -35,6 +35,8 @@ _MAY_CHANGE = {"data", "epochs", "max_seconds", "device", "eval_memory", "checkp
 #: What stands for a value that a run decides once it has its graph: see :func:`decided`.
 _LEFT_OPEN = {
     "data": "",
+    "split": None,
+    "valid_facts": None,
     "batch_size": None,
     "l2": None,
     "cache_size": ALL,
@@ -352,15 +354,15 @@ def refuse_both(resume: bool, overwrite: bool) -> None:
         )
 
 
+def not_left_open(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without those whose value leaves it to a run what it takes."""
+    return {k: v for k, v in given.items() if k not in _LEFT_OPEN or v != _LEFT_OPEN[k]}
+
+
 def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
     """Return the stored configuration; what is given now may change only how long and where."""
     stored = folder.read_config()
-    given = {
-        name: value
-        for name, value in given.items()
-        if name not in _LEFT_OPEN or value != _LEFT_OPEN[name]
-    }
-    wanted = TrainConfig.from_mapping({**stored.as_dict(), **given}, "options")
+    wanted = TrainConfig.from_mapping({**stored.as_dict(), **not_left_open(given)}, "options")
     for name in TrainConfig.names():
         before, now = getattr(stored, name), getattr(wanted, name)
         if before != now and name not in _MAY_CHANGE:
