@@ -32,6 +32,8 @@ from nscaching.training.recipes import read as read_recipe
 
 #: Options that do not change what a run computes, only how long, where and how it is kept.
 _MAY_CHANGE = {"data", "epochs", "max_seconds", "device", "eval_memory", "checkpoint_seconds"}
+#: Options that the configuration of a run has always named, and a person's file hardly all names.
+_WRITTEN = {"data", "split", "init_from", "max_seconds", "eval_memory", "checkpoint_seconds"}
 #: What stands for a value that a run decides once it has its graph: see :func:`decided`.
 _LEFT_OPEN = {
     "data": "",
@@ -336,7 +338,10 @@ def plain_options(config: TrainConfig | str | Path | None) -> dict[str, Any]:
     if isinstance(config, TrainConfig):
         return config.as_dict()
     TrainConfig.from_file(Path(config))  # complains with the name of the file
-    return read_yaml(Path(config))
+    given = read_yaml(Path(config))
+    if given.keys() >= _WRITTEN:
+        given.setdefault("valid_facts", None)  # until that was an option, all were ranked
+    return given
 
 
 def merged_options(
