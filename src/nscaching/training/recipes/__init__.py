@@ -41,6 +41,13 @@ _NEUTRAL = frozenset(
         ),
     )
 )
+#: What follows from the graph and the device with a recipe but the paper's.
+FITTED = frozenset(
+    (
+        *("dim", "batch_size", "epochs", "valid_every", "valid_facts", "patience", "cache_size"),
+        *("pool", "n3", "normalize", "relation_prediction"),
+    )
+)
 #: Additions and products per epoch up to which a device scores all entities.
 _MOST_WORK = {"cpu": 2e12, "cuda": 1e15}
 #: Entities from which a GPU scores cached ones only, and vectors are shorter.
