@@ -32,7 +32,10 @@ from nscaching.training import Progress
 
 Run = dict[str, Any]
 #: What a recipe decides and a line therefore tells.
-DECIDED = ("recipe", "scoring", "sampler", "dim", "batch_size", "n3", "relation_prediction")
+DECIDED = (
+    *("recipe", "scoring", "sampler", "dim", "batch_size", "n3", "relation_prediction"),
+    "valid_facts",  # of which valid_mrr is; None is all
+)
 IDENTITY = ("name", "graph", "seed", "options", "test")
 
 

@@ -93,6 +93,14 @@ def test_a_run_that_was_cut_short_says_so(tmp_path, data):
     assert "Still improving" not in whole.stdout
 
 
+def test_a_validation_of_some_facts_is_told(tmp_path, data):
+    small = ["--dim", 4, "--epochs", 1, "--valid-every", 1, "--quiet", "--overwrite"]
+    some = invoke("train", data, *small, "--valid-facts", 3, "--out", tmp_path / "R")
+    assert re.search(r"valid: 3 of its \d+ facts", some.stdout)
+    every = invoke("train", data, *small, "--valid-facts", 10**6, "--out", tmp_path / "R")
+    assert "of its" not in every.stdout
+
+
 def test_a_graph_of_which_nothing_can_be_held_out_is_told_the_truth(tmp_path):
     (tmp_path / "three.tsv").write_text("a\tr\tb\nc\tr\td\ne\tr\tf\n")
     small = ("--dim", 4, "--epochs", 1, "--quiet", "--no-report", "--out", tmp_path / "R")

@@ -127,6 +127,15 @@ def test_scores_that_are_compared_in_parts_give_equal_ranks(monkeypatch):
             assert np.array_equal(ranks.rank, whole[side].rank)
 
 
+@pytest.mark.parametrize("entities", [100, 15_000, 1_000_000])
+@pytest.mark.parametrize("memory_mb", [64, 128, 512, 4096])
+def test_scores_and_what_is_compared_at_once_stay_within_the_memory_given(entities, memory_mb):
+    rows = chunk_rows(entities, memory_mb)
+    compared = ranking.counted_rows(rows, entities)
+    taken = entities * (4 * rows + ranking.COUNTED_BYTES * compared)
+    assert compared == 1 or taken <= memory_mb * 2**20
+
+
 def test_a_chunk_has_at_least_one_row():
     assert chunk_rows(10**9, 1) == 1
 

@@ -13,7 +13,7 @@ from nscaching.experiments import runner
 from nscaching.training import RunFolder
 
 from ..conftest import graph_of
-from ..training.helpers import kept_bits, ring, train, write_folder
+from ..training.helpers import few_valid_facts, kept_bits, ring, train, write_folder
 
 SMALL = {
     "dim": 4,
@@ -316,6 +316,49 @@ def test_a_folder_of_the_first_version_is_resumed(data, tmp_path, trained):
     again = ns.compare(out=out, resume=True, progress="none")
     assert trained == []
     assert again.rows == first.rows
+
+
+def test_runs_that_name_their_split_and_draw_some_of_valid_are_resumed(
+    data, tmp_path, trained, monkeypatch
+):
+    """Until a share was left open every configuration said split 0.05."""
+    few_valid_facts(monkeypatch, 2)
+    out = tmp_path / "C"
+    compare(data, "uniform,bernoulli", out=out)
+    for config in out.glob("*/config.yaml"):
+        text = config.read_text()
+        assert "valid_facts: 2" in text
+        config.write_text(text.replace("split: null", "split: 0.05"))
+    trained.clear()
+    longer = ns.compare(out=out, resume=True, progress="none", epochs=3)
+    assert trained == ["uniform-seed0", "bernoulli-seed0"]
+    assert [result.epochs for result in longer.runs] == [3, 3]
+
+
+def test_a_further_sampler_ranks_the_facts_of_runs_that_named_their_split(tmp_path, monkeypatch):
+    data, out = tmp_path / "facts.tsv", tmp_path / "C"
+    lines = ("\t".join(triple) for triple in map(ring().named, ring().train.tolist()))
+    data.write_text("\n".join(lines) + "\n")
+    compare(data, "uniform", out=out, split=0.1)
+    told = json.loads((out / "compare.json").read_text())
+    del told["options"]["split"]  # as where 0.1 is the default
+    (out / "compare.json").write_text(json.dumps(told))
+    made = compare(data, "uniform,bernoulli", out=out, resume=True)
+    assert len({result.graph for result in made.runs}) == 1
+
+
+def test_runs_with_a_recipe_are_resumed_with_what_it_fitted(data, tmp_path, trained):
+    out, given = tmp_path / "C", {"seeds": [0], "progress": "none"}
+    given |= {"recipe": "cached", "epochs": 2, "dim": 4, "device": "cpu"}
+    ns.compare(data, ["nscaching"], out=out, **given)
+    trained.clear()
+    again = ns.compare(out=out, resume=True, progress="none")
+    assert trained == []
+    longer = ns.compare(out=out, resume=True, progress="none", epochs=3)
+    assert [result.epochs for result in longer.runs] == [3]
+    with pytest.raises(ns.UserError, match=r"was started with n3 0\.1, not 0\.5"):
+        ns.compare(out=out, resume=True, progress="none", n3=0.5)
+    assert again.runs[0].epochs == 2
 
 
 def test_a_killed_comparison_knows_its_finished_runs_from_the_log(data, tmp_path, trained):

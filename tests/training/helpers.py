@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import nscaching as ns
 from nscaching.graph import KnowledgeGraph
-from nscaching.training import RunFolder
+from nscaching.training import RunFolder, recipes
 
 #: What decides the bits of a run; every kind of state is in use.
 ALL_STATE = {
@@ -44,6 +44,11 @@ SOFTMAX_STATE = {
     "lr": 0.1,
     "device": "cpu",
 }
+
+
+def few_valid_facts(monkeypatch, most):
+    """Let recipes draw so many facts of valid, as they do where entities are many."""
+    monkeypatch.setattr(recipes, "_valid_facts", lambda *_: most)
 
 
 def ring(entities=30, relations=3, held_out=10, seed=0):

@@ -8,6 +8,7 @@ from nscaching import UserError
 from nscaching.training import TrainConfig, recipes
 
 from ..conftest import graph_of, random_graph
+from .helpers import few_valid_facts, ring, train
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,36 @@ def test_a_validation_ranks_fewer_facts_where_entities_are_many(monkeypatch):
     assert recipes.with_recipe({"device": "cpu"}, graph)[0]["valid_facts"] == 2
     asked = {"device": "cpu", "valid_facts": 3}
     assert recipes.with_recipe(asked, graph)[0]["valid_facts"] == 3
-    assert "valid_facts" not in recipes.with_recipe({"recipe": "paper"}, graph)[0]
+    for name in recipes.names():  # so that their MRR on valid can be compared
+        assert recipes.with_recipe({"recipe": name, "device": "cpu"}, graph)[0]["valid_facts"] == 2
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_a_recipe_fits_to_a_graph_is_listed(monkeypatch, device):
+    monkeypatch.setattr(recipes, "pick_device", lambda name: torch.device(name))
+    few_valid_facts(monkeypatch, 2)
+    found = set()
+    for recipe in (recipes.ALL_ENTITIES, recipes.CACHED):
+        given = {"recipe": recipe, "device": device}
+        for options in (given, {**given, "scoring": "quate"}):
+            made, own = recipes.with_recipe(options, graph_with_pairs(1))[0], recipes.read(recipe)
+            same = {name for name in made if name in own and made[name] == own[name]}
+            found |= made.keys() - same - options.keys()
+    assert found == recipes.FITTED
+
+
+def test_a_configuration_from_before_valid_facts_repeats_its_run(tmp_path, monkeypatch):
+    options = {"epochs": 1, "dim": 4, "device": "cpu", "recipe": "paper"}
+    before = train(ring(), out=tmp_path / "R", **options)
+    few_valid_facts(monkeypatch, 2)
+    file = tmp_path / "R" / "config.yaml"
+    drawn = train(ring(), config=file)
+    assert drawn.summary["valid"]["count"] == before.summary["valid"]["count"]
+    file.write_text(file.read_text().replace("valid_facts: null\n", ""))
+    again = train(ring(), config=file)
+    assert again.summary["valid"]["count"] == before.summary["valid"]["count"]
+    file.write_text("epochs: 1\ndim: 4\nrecipe: paper\n")
+    assert train(ring(), config=file).summary["valid"]["count"] == 4
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

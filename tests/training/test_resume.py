@@ -229,6 +229,17 @@ def test_another_configuration_is_refused(folder, change):
     assert kept_bits(folder) == before
 
 
+def test_a_run_that_named_its_split_is_resumed_by_a_configuration_that_leaves_it_open(folder):
+    """Until a share was left open every configuration said split 0.05."""
+    begun = ns.TrainConfig(**SETTINGS, epochs=2)
+    ns.train(ring(), out=folder, config=begun, progress="none")
+    config = RunFolder(folder).config
+    config.write_text(config.read_text().replace("split: null", "split: 0.05"))
+    longer = ns.TrainConfig(**SETTINGS, epochs=4)
+    run = ns.train(ring(), out=folder, resume=True, config=longer, progress="none")
+    assert (run.summary["epochs"], run.config.split) == (4, 0.05)
+
+
 def test_another_graph_is_refused_however_it_is_named(tmp_path, folder):
     train(ring(), out=folder, **SETTINGS)
     before = kept_bits(folder)

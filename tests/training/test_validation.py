@@ -7,7 +7,7 @@ import nscaching as ns
 from nscaching import KnowledgeGraph
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.training import RunFolder, TrainConfig
-from nscaching.training.validation import Validation
+from nscaching.training.validation import Validation, drawn_facts
 
 from .helpers import go_on, kept_bits, ring, train, untimed_metrics
 
@@ -95,6 +95,30 @@ def test_a_validation_may_rank_some_facts_the_same_ones_each_time(tmp_path):
     place = [graph.valid.tolist().index(fact) for fact in validation.facts.tolist()]
     mrr = (1 / of_all[:, place]).mean()
     assert run.summary["valid"]["mrr"] == pytest.approx(mrr)
+
+
+def test_an_update_draws_the_same_facts_but_for_those_that_it_rejects(tmp_path):
+    run = train(ring(), valid_facts=4, out=tmp_path / "R", **LEARNT)
+
+    def drawn(of):
+        return {tuple(fact) for fact in Validation(of.graph, of.config).facts.tolist()}
+
+    before = drawn(run)
+    (first, *_), (other, *_) = before, {tuple(f) for f in run.graph.valid.tolist()} - before
+    for fact, kept in ((first, 3), (other, 4)):
+        named = run.graph.named(fact)
+        after = drawn(run.update([("new", "r0", "e0")], reject=[named], epochs=1, progress="none"))
+        assert (len(after), len(after & before)) == (4, kept)
+
+
+def test_facts_are_drawn_uniformly():
+    facts = np.stack(np.meshgrid(range(40), range(5), range(40)), axis=-1).reshape(-1, 3)
+    drawn = drawn_facts(facts.astype(np.int32), 1000)
+    assert len(np.unique(drawn, axis=0)) == 1000
+    for column, size in ((0, 40), (1, 5), (2, 40)):
+        counts = np.bincount(drawn[:, column], minlength=size)
+        expected = 1000 / size
+        assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
 @pytest.mark.parametrize("select", SELECTABLE)

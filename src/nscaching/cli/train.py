@@ -216,6 +216,11 @@ def _trained(run: Run) -> list[Part]:
         parts.append(metrics_table("Filtered link prediction", rows))
     else:
         parts.append(f"Nothing was held out, so there is no evaluation. {HOLD_OUT}")
+    drawn, whole = run.config.valid_facts, len(run.graph.valid)
+    if summary["valid"] and drawn is not None and drawn < whole:
+        parts.append(
+            f"valid: {drawn:,} of its {whole:,} facts; 'evaluate --split valid' ranks all."
+        )
     if summary["valid"] and summary["best_epoch"] == run.config.epochs:
         parts.append("Still improving when it stopped; try a larger --epochs.")
     parts.append(f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)")

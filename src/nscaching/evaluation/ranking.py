@@ -188,11 +188,19 @@ def count_scores(
     return better.cpu().numpy(), equal.cpu().numpy()
 
 
+def counted_rows(rows: int, entities: int) -> int:
+    """Return how many rows of scores the plain form compares at once.
+
+    Never more than half of a chunk, so that with its scores they stay within the bound.
+    """
+    return max(1, min(COUNTED // max(1, entities), rows // 2))
+
+
 def _plain_count(
     scores: Tensor, row: Tensor, true: Tensor, question: Tensor, entity: Tensor
 ) -> tuple[Tensor, Tensor]:
     scores[question, entity] = torch.nan  # neither above nor equal to anything
-    size = max(1, COUNTED // max(1, scores.shape[1]))
+    size = counted_rows(len(row), scores.shape[1])
     better, equal = torch.empty(2, len(row), dtype=torch.int64, device=scores.device)
     for start in range(0, len(row), size):
         part = slice(start, start + size)

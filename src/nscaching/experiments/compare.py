@@ -108,7 +108,7 @@ def compare(
         if source is None and not common.get("data"):
             source = before.data
         samplers, seeds = samplers or before.samplers, seeds or before.seeds
-        common = {**before.options, **common}
+        common = {**_split_of(before), **before.options, **common}
     variants = read_variants(samplers or _samplers_for(common.get("loss", "auto")))
     if common.get("max_seconds") is not None:
         common.setdefault("epochs", _NO_LIMIT)
@@ -224,7 +224,7 @@ class CompareSweep(Sweep[Entry, RunResult]):
             if folder.exists() and not folder.is_run():
                 raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
             if folder.is_run() and not self.overwrite:
-                resumed_config(folder, changes(folder, entry.settings))
+                resumed_config(folder, changes(folder, entry.settings, entry.options))
         names = {entry.identity for entry in self.configurations}
         self.comparison.runs = [each for run, each in self._before.items() if run in names]
         if not self.resume or not here.holds_one():
@@ -238,7 +238,8 @@ class CompareSweep(Sweep[Entry, RunResult]):
 
     def _known(self, entry: Entry) -> RunResult | None:
         result = self._before.get(entry.identity) if self.resume else None
-        if result is None or not finished(self._folder(entry.identity), entry.settings, result):
+        asked = entry.settings, entry.options
+        if result is None or not finished(self._folder(entry.identity), *asked, result):
             return None
         self._took.setdefault(entry.blank.sampler, result.seconds)
         return result
@@ -327,6 +328,14 @@ def _default_out(source: Source, options: dict[str, Any]) -> Path:
     """Return the folder a comparison goes to when none is named."""
     config = make_config(source, options)
     return Path("runs") / f"compare-{data_name(config.data)}-{config.scoring}"
+
+
+def _split_of(before: Comparison) -> dict[str, float]:
+    """Return the share that runs were begun with, so that further ones rank the same facts."""
+    folders = (RunFolder(before.out / result.run) for result in before.runs)
+    begun = next((folder for folder in folders if folder.is_run()), None)
+    share = None if begun is None else begun.read_config().split
+    return {} if share is None else {"split": share}
 
 
 def _earlier(out: Path) -> Comparison | None:

@@ -31,6 +31,7 @@ from nscaching.runs.run import Run
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.diagnostics import training_seconds
 from nscaching.training.progress import duration
+from nscaching.training.recipes import FITTED, PAPER
 
 DONE, FAILED, STOPPED, WAITING = "done", "failed", "stopped", "waiting"
 
@@ -292,11 +293,16 @@ class RunResult:
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
-def finished(folder: RunFolder, settings: TrainConfig, known: RunResult | None) -> bool:
+def finished(
+    folder: RunFolder,
+    settings: TrainConfig,
+    options: Mapping[str, Any],
+    known: RunResult | None,
+) -> bool:
     """Tell whether what is known of a run is still what is asked for."""
     if known is None or known.error is not None or not folder.is_run():
         return False
-    return known.config == digest(resumed_config(folder, changes(folder, settings)))
+    return known.config == digest(resumed_config(folder, changes(folder, settings, options)))
 
 
 def make_run(
@@ -313,14 +319,19 @@ def make_run(
     how: dict[str, Any] = {"out": folder.path, "overwrite": overwrite, "progress": progress}
     how["probabilities"] = False  # nobody asks most of these runs
     if resume and folder.is_run():
-        return train(source, resume=True, **how, **changes(folder, settings))
+        return train(source, resume=True, **how, **changes(folder, settings, options))
     return train(source, remarks=False, **how, **options)  # samplers share their options
 
 
-def changes(folder: RunFolder, wanted: TrainConfig) -> dict[str, Any]:
-    """Return what is asked for now and differs from what a run was started with."""
+def changes(folder: RunFolder, wanted: TrainConfig, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is asked for now and differs from what a run was started with.
+
+    What is not among the ``options`` that gave the wanted settings, and a recipe has fitted to the
+    graph, stays as it is.
+    """
     stored, now = folder.read_config().as_dict(), wanted.as_dict()
-    return {name: now[name] for name in now if name != "data" and now[name] != stored[name]}
+    kept = {"data"} if stored["recipe"] == PAPER else {"data"} | (FITTED - options.keys())
+    return {name: now[name] for name in now if name not in kept and now[name] != stored[name]}
 
 
 def digest(config: TrainConfig) -> str:

@@ -32,9 +32,13 @@ from nscaching.training.recipes import read as read_recipe
 
 #: Options that do not change what a run computes, only how long, where and how it is kept.
 _MAY_CHANGE = {"data", "epochs", "max_seconds", "device", "eval_memory", "checkpoint_seconds"}
+#: Options that the configuration of a run has always named, and a person's file hardly all names.
+_WRITTEN = {"data", "split", "init_from", "max_seconds", "eval_memory", "checkpoint_seconds"}
 #: What stands for a value that a run decides once it has its graph: see :func:`decided`.
 _LEFT_OPEN = {
     "data": "",
+    "split": None,
+    "valid_facts": None,
     "batch_size": None,
     "l2": None,
     "cache_size": ALL,
@@ -334,7 +338,10 @@ def plain_options(config: TrainConfig | str | Path | None) -> dict[str, Any]:
     if isinstance(config, TrainConfig):
         return config.as_dict()
     TrainConfig.from_file(Path(config))  # complains with the name of the file
-    return read_yaml(Path(config))
+    given = read_yaml(Path(config))
+    if given.keys() >= _WRITTEN:
+        given.setdefault("valid_facts", None)  # until that was an option, all were ranked
+    return given
 
 
 def merged_options(
@@ -352,15 +359,15 @@ def refuse_both(resume: bool, overwrite: bool) -> None:
         )
 
 
+def not_left_open(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without those whose value leaves it to a run what it takes."""
+    return {k: v for k, v in given.items() if k not in _LEFT_OPEN or v != _LEFT_OPEN[k]}
+
+
 def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
     """Return the stored configuration; what is given now may change only how long and where."""
     stored = folder.read_config()
-    given = {
-        name: value
-        for name, value in given.items()
-        if name not in _LEFT_OPEN or value != _LEFT_OPEN[name]
-    }
-    wanted = TrainConfig.from_mapping({**stored.as_dict(), **given}, "options")
+    wanted = TrainConfig.from_mapping({**stored.as_dict(), **not_left_open(given)}, "options")
     for name in TrainConfig.names():
         before, now = getattr(stored, name), getattr(wanted, name)
         if before != now and name not in _MAY_CHANGE:

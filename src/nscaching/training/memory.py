@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from nscaching.errors import UserError
-from nscaching.evaluation.ranking import COUNTED, COUNTED_BYTES, chunk_rows
+from nscaching.evaluation.ranking import COUNTED_BYTES, chunk_rows, counted_rows
 from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.registry import CPU, PLAIN, compiled_for
 from nscaching.losses import LOGIT_BYTES
@@ -105,7 +105,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         held_out = len(graph.valid) + len(graph.test)
         parts["evaluation"] = 4 * entities * live + (5 * 8 + 12) * held_out
         if on_gpu:  # the CPU counts in one pass
-            parts["evaluation"] += COUNTED_BYTES * max(entities, min(entities * live, COUNTED))
+            parts["evaluation"] += COUNTED_BYTES * entities * counted_rows(live, entities)
         parts["evaluation"] += entities * _view_bytes(scoring, on_gpu)
         if config.table == "bfloat16":  # a block of rows in float32, and its scores
             block = block_floats(pick_device(config.device).type)

@@ -8,12 +8,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 
 from nscaching.evaluation import RankingReport, labelled_triples
 from nscaching.evaluation.classification import LabelledTriples, best_accuracy
 from nscaching.evaluation.ranking import Count
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import Ids
+from nscaching.kernels.hashing import hashed_bits
 from nscaching.models import EmbeddingModel
 from nscaching.training.config import TrainConfig
 
@@ -59,8 +61,15 @@ class Validation:
 
 
 def drawn_facts(facts: Ids, most: int | None) -> Ids:
-    """Return so many of the facts, drawn at random and in their order; all where that is none."""
+    """Return so many of the facts, drawn at random and in their order; all where that is none.
+
+    Those with the smallest hashes: where an update takes some out, the others are drawn again.
+    """
     if most is None or most >= len(facts):
         return facts
-    drawn = np.random.default_rng(0).choice(len(facts), most, replace=False)
+    head, relation, tail = torch.from_numpy(facts.astype(np.int64)).unbind(1)
+    seed = torch.zeros(1, dtype=torch.int64)
+    ends = hashed_bits(seed, head * 2**32 + tail, 0, 1).squeeze(1)
+    number = hashed_bits(seed, ends + relation, 0, 1).squeeze(1)
+    drawn = np.argsort(number.numpy(), kind="stable")[:most]
     return np.asarray(facts[np.sort(drawn)])

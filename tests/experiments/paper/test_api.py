@@ -17,8 +17,9 @@ from nscaching.experiments.paper.plan import (
 )
 from nscaching.experiments.paper.results import Results, blank_row
 from nscaching.experiments.runner import DONE, FAILED, STOPPED, WAITING
-from nscaching.training import Progress
+from nscaching.training import Progress, TrainConfig
 
+from ...training.helpers import few_valid_facts
 from .helpers import request
 
 CELL = {"dataset": ["WN18RR"], "scoring": ["simple"], "mode": ["scratch"]}
@@ -209,6 +210,27 @@ def test_a_search_does_not_go_on_under_other_settings(tmp_path):
     for other in ({"space": "sampler"}, {"trial": {"lr": 0.5}}):
         with pytest.raises(UserError, match="begun with other settings"):
             search_row(cell, {**settings, **other}, graph, tmp_path, Progress("none"))
+
+
+def test_a_search_that_named_its_split_is_resumed(tmp_path):
+    cell, settings = search_cell(tmp_path, budget=1, trials=1)
+    graph = shape_of("FB15K-237", 400)
+    search_row(cell, settings, graph, tmp_path, Progress("none"))
+    base = tmp_path / "search" / "base" / "config.yaml"
+    base.write_text(base.read_text().replace("split: null", "split: 0.05"))
+    row = search_row(cell, {**settings, "trials": 2}, graph, tmp_path, Progress("none"))
+    assert row["search"]["trials"] == 2
+
+
+@pytest.mark.parametrize("asked", [{}, {"name": "table-9", "sampler": (), "trials": 1}])
+def test_all_of_valid_is_ranked_whatever_a_recipe_would_draw(tmp_path, monkeypatch, asked):
+    few_valid_facts(monkeypatch, 2)
+    table = {"dataset": ["WN18RR"], "mode": [], **asked}
+    made = run(tmp_path, **{"sampler": ["bernoulli"], **table})
+    size = len(shape_of("WN18RR", 400).valid)
+    assert {row["valid"]["count"] for row in made.rows} == {2 * size}
+    configs = list(tmp_path.glob("runs/**/config.yaml"))
+    assert {TrainConfig.from_file(each).valid_facts for each in configs} == {None}
 
 
 def test_a_whole_search_counts_for_a_shorter_one(tmp_path):

@@ -412,6 +412,12 @@ def test_the_best_has_an_interval_and_a_difference_to_the_first_trial(whole):
     assert stored["over_first"] == gain.over_first
 
 
+def test_the_interval_is_of_the_facts_that_the_score_is_of(graph, tmp_path):
+    made = search(graph, tmp_path / "S", trials=2, method="random", valid_facts=3)
+    assert made.gain.over_first == pytest.approx(made.best.score - made.trials[0].score)
+    assert made.gain.interval[0] <= made.best.score <= made.gain.interval[1]
+
+
 def test_there_is_no_gain_over_a_first_trial_that_is_not_finished(whole, tmp_path):
     folder = SearchFolder(shutil.copytree(whole.folder.path, tmp_path / "S"))
     settings = folder.read()[0]

@@ -191,7 +191,8 @@ def _found(request: Request, planned: Planned, progress: Progress) -> Row:
             return node_try_row(cell, settings, nodes)
         settings = {name: value for name, value in settings.items() if name != "seed"}
         return best | making.node_row(cell, settings, nodes, progress)
-    settings = {**settings, "device": request.device}
+    # Whatever the recipe, all of valid is ranked, as in the paper.
+    settings = {**settings, "device": request.device, "valid_facts": None}
     graph, folder = making.graph_of(cell.dataset, on), run_folder(request, cell)
     if cell.is_try:
         kept_in = folder if planned.seconds > LONG else None

@@ -38,7 +38,7 @@ from nscaching.nodes.graph import Labels, graph_of_edges
 from nscaching.nodes.tasks import SHARES
 from nscaching.report.experiment_pages import read_curve
 from nscaching.report.markup import thinned
-from nscaching.runs.api import decided, make_config, make_trainer
+from nscaching.runs.api import decided, make_config, make_trainer, not_left_open
 from nscaching.sampling.cache import PADDING
 from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
@@ -175,8 +175,10 @@ def _refuse_another(place: SearchFolder, space: str, method: str, each: TrainCon
     """Refuse to resume a search whose settings are not those that are asked for now."""
     options, _, _ = place.read()
     base = RunFolder(place.base).read_config()
-    as_now = replace(base, device=each.device, data=each.data)
-    if (options.space, options.method, as_now) != (space, method, each):
+    given = not_left_open(each.as_dict())
+    now = TrainConfig.from_mapping({**base.as_dict(), **given}, "options")
+    as_begun = replace(base, device=each.device, data=each.data)
+    if (options.space, options.method, as_begun) != (space, method, now):
         raise UserError(
             f"{place.path} holds a search that was begun with other settings. Remove that folder, "
             "or choose another --out."

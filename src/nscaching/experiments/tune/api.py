@@ -44,6 +44,7 @@ from nscaching.report.pictures import draw_search
 from nscaching.runs.api import load_run, refuse_both
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.devices import pick_device
+from nscaching.training.validation import Validation
 
 if TYPE_CHECKING:  # needs SMAC
     from nscaching.experiments.tune.optimiser import Importance
@@ -228,13 +229,14 @@ class Gain:
 
 
 def _fact_scores(out: Path) -> Floats | None:
-    """Return what each valid fact adds to the score of a trial, (n,); None where none does."""
+    """Return what each fact adds to the score of a trial on valid, (n,); None where none does."""
     if not RunFolder(out).has_model():
         return None
     run = load_run(out)
     if run.config.select not in METRICS:
         return None
-    report = run.evaluate("valid")
+    validation = Validation(run.graph, run.config)  # the score is of its facts
+    report = validation.rank(run.model, "valid", facts=validation.facts)
     return fact_values(report.ranks)[:, METRICS.index(run.config.select)]
 
 
