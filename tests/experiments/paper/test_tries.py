@@ -1,4 +1,4 @@
-"""Equal care: the same tries for every sampler, chosen on valid, then seeds on test; resumed."""
+"""Equal tuning: the same tries for every sampler, chosen on valid, then seeds on test; resumed."""
 
 import json
 from dataclasses import replace
