@@ -35,6 +35,7 @@ from nscaching.experiments.runner import (
     make_run,
     measured,
     run_all,
+    this_process,
 )
 from nscaching.graph import GraphSource, KnowledgeGraph, load_graph
 from nscaching.graph.datasets import known_dataset
@@ -133,7 +134,7 @@ def compare(
     sweep = CompareSweep(comparison, known, source, entries, resume, overwrite, shown)
     with CompareFolder(out).writing():
         sweep.begin()
-        run_all(sweep)
+        run_all(sweep, this_process(sweep.run))
         return sweep.end()
 
 

@@ -118,37 +118,31 @@ class Experiment(ABC, Generic[C, R]):
         """Return the next configuration to run; None if there is none before another record."""
 
     @abstractmethod
-    def run(self, configuration: C) -> R:
-        """Run a configuration in this process."""
-
-    @abstractmethod
-    def failed(self, configuration: C, reason: str) -> R:
-        """Return the record of a failure."""
-
-    @abstractmethod
-    def take_in(self, configuration: C, record: R) -> None:
-        """Write a record down."""
+    def take_in(self, configuration: C, record: R | Failed) -> None:
+        """Write down a record, or that there is none."""
 
 
-class Crew(NamedTuple):
-    """Who runs configurations: a way to submit one, and how many may run at once."""
+class Pool(NamedTuple):
+    """What runs configurations: a way to submit one, and how many may run at once."""
 
     submit: Callable[[Any], Future[Any]]  #: the result is a record, or :class:`Failed`
     slots: Callable[[], int]
 
 
-def _in_this_process(run: Callable[[C], R]) -> Crew:
-    def submit(configuration: C) -> Future[R | Failed]:
-        future: Future[R | Failed] = Future()
+def this_process(run: Callable[[Any], Any]) -> Pool:
+    """Return a pool that runs one configuration after another in this process."""
+
+    def submit(configuration: Any) -> Future[Any]:
+        future: Future[Any] = Future()
         future.set_result(attempt(run, configuration))
         return future
 
-    return Crew(submit, lambda: 1)
+    return Pool(submit, lambda: 1)
 
 
-def run_all(experiment: Experiment[C, R], crew: Crew | None = None) -> None:
+def run_all(experiment: Experiment[C, Any], pool: Pool) -> None:
     """Run configurations until there are no more; an interrupt says how to resume."""
-    submit, slots = crew or _in_this_process(experiment.run)
+    submit, slots = pool
     running: dict[Future[Any], C] = {}  #: in the order of submission
     try:
         while True:
@@ -158,7 +152,7 @@ def run_all(experiment: Experiment[C, R], crew: Crew | None = None) -> None:
             elif running:
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in [each for each in running if each in done]:
-                    _take_in(experiment, running.pop(future), future)
+                    experiment.take_in(running.pop(future), _result(future))
             else:
                 return
     except DeviceLost as error:
@@ -173,9 +167,10 @@ def run_all(experiment: Experiment[C, R], crew: Crew | None = None) -> None:
         ) from error
 
 
-def _take_in(experiment: Experiment[C, R], configuration: C, future: Future[Any]) -> None:
+def _result(future: Future[Any]) -> Any:
+    """Return a record, or why there is none; what nothing can follow is raised."""
     try:
-        record = future.result()
+        return future.result()
     except (CannotWrite, DeviceLost):
         raise
     except BrokenProcessPool as error:
@@ -183,10 +178,7 @@ def _take_in(experiment: Experiment[C, R], configuration: C, future: Future[Any]
             "A process died; everything finished is kept. Run the command again."
         ) from error
     except Exception as error:
-        record = Failed(f"its worker died ({error})")
-    if isinstance(record, Failed):
-        record = experiment.failed(configuration, record.reason)
-    experiment.take_in(configuration, record)
+        return Failed(f"its worker died ({error})")
 
 
 class Sweep(Experiment[C, R]):
@@ -249,14 +241,12 @@ class Sweep(Experiment[C, R]):
         place = self.configurations.index(each) + 1
         self.progress.say(f"{self.noun.capitalize()} {place} of {self.total}: {each.title}{rest}")
 
-    def failed(self, configuration: Any, reason: str) -> R:
-        """Say what failed and return its record."""
-        self._failures.add(configuration.identity)
-        self.progress.say(f"{configuration.title}, failed: {reason}")
-        return self._failed(configuration, reason)
-
-    def take_in(self, configuration: Any, record: R) -> None:
-        """Write a record down."""
+    def take_in(self, configuration: Any, record: R | Failed) -> None:
+        """Write a record down; say what failed."""
+        if isinstance(record, Failed):
+            self._failures.add(configuration.identity)
+            self.progress.say(f"{configuration.title}, failed: {record.reason}")
+            record = self._failed(configuration, record.reason)
         self.records[configuration.identity] = record
         self._keep(configuration, record)
 

@@ -126,8 +126,8 @@ def reproduce(
     _announce(made, shown)
     with _locked(request.out):
         sweep = CellSweep(made, hardware, shown)
-        with processes(sweep.make, request.workers) as crew:
-            run_all(sweep, crew)
+        with processes(sweep.make, request.workers) as pool:
+            run_all(sweep, pool)
         made.rows = sweep.rows()
         made.pictures = tuple(draw(wanted, cells, made.rows, request.out))
     made.seconds = sweep.seconds()
@@ -282,10 +282,6 @@ class CellSweep(Sweep[Planned, Row]):
         ]
         return max(1.0, statistics.median(took)) if took else 1.0
 
-    def run(self, planned: Planned) -> Row:
-        """Make a row."""
-        return self.make(planned)
-
     def _failed(self, planned: Planned, reason: str) -> Row:
         failed = {"error": reason, "missing": planned.state == MISSING}
         return blank_of(self.request, self.hardware, planned) | failed
@@ -298,13 +294,9 @@ class CellSweep(Sweep[Planned, Row]):
             planned = replace(planned, slower=slowness(self.results.rows, *here) or 1.0)
         return planned.seconds / self.request.workers
 
-    def take_in(self, planned: Planned, record: Row) -> None:
-        """Write a record down; say what a try or a tuned cell has found."""
+    def _keep(self, planned: Planned, record: Row) -> None:
         if (planned.cell.is_try or planned.cell.is_chosen) and planned.state != DONE:
             self.progress.say(f"  {planned.title}: {_told(record)}")
-        super().take_in(planned, record)
-
-    def _keep(self, planned: Planned, record: Row) -> None:
         if not planned.cell.is_try:
             self.made.file = self.results.keep(self.made.definition.name, self.rows())
         elif not record["error"]:

@@ -98,7 +98,7 @@ def tune(
     if importlib.util.find_spec("smac") is None or importlib.util.find_spec("ConfigSpace") is None:
         raise UserError("Tuning needs SMAC. Install it with: pip install 'nscaching[tune]'")
     options = {name: value for name, value in options.items() if value is not None}
-    crew = Workers.from_mapping(_taken(options, Workers), "options")
+    workers = Workers.from_mapping(_taken(options, Workers), "options")
     given = _taken(options, SearchOptions, NodeSearchOptions)
     refuse_both(resume, overwrite)
     started = time.monotonic()
@@ -113,23 +113,27 @@ def tune(
         if resume:
             _refuse_another(folder, out, graph, {"base": base, "labels": labels})
             held.enter_context(folder.writing())
-            settings = _resumed(folder, given, options, crew.processes)
+            settings = _resumed(folder, given, options, workers.processes)
         else:
             settings = read_options(given, "options")
             objective = objective_of(settings)
             plan = objective.plan(graph, base, options)
-            if crew.processes > 1:
-                plan["strata"] = _strata(settings, plan.get("strata", 1), crew.processes)
+            if workers.processes > 1:
+                plan["strata"] = _strata(settings, plan.get("strata", 1), workers.processes)
             folder = _folder(out, plan["data"])
             held.enter_context(folder.writing())
             folder.refuse_occupied(overwrite)
-            loaded: Any = objective.open(graph, plan, labels)
-            settings = _begin(folder, settings, plan, options, loaded, shown)
-        search = Search(folder, settings, shown, crew.processes)
+            loaded, space, config = objective.open(graph, plan, labels, settings.space, shown)
+            SearchSpace.build(space, config, options)  # whatever could be wrong is named first
+            _device(config)
+            settings = replace(settings, space=space)
+            write: Any = objective.write_base
+            folder.create(settings, options, lambda base: write(base, config, loaded))
+        search = Search(folder, settings, shown, workers.processes)
         if resume:
             search.resume()
-        with crew.crew(search.train, _device(search.base)) as at_work, search.showing():
-            run_all(search, at_work)
+        with workers.pool(search.train, _device(search.base)) as pool, search.showing():
+            run_all(search, pool)
         search.end()
         return _result(search, settings, time.monotonic() - started)
 
@@ -326,28 +330,6 @@ class SearchResult:
 
 # Beginning and resuming --------------------------------------------------------------------------
 
-
-def _begin(
-    folder: SearchFolder,
-    settings: AnyOptions,
-    plan: dict[str, Any],
-    fixed: dict[str, Any],
-    graph: Any,
-    progress: Progress,
-) -> AnyOptions:
-    """Write down what is to be searched, and return it with the space that the recipe has.
-
-    Nothing is written before all of it is known to work.
-    """
-    objective: Any = objective_of(settings)
-    for note in graph.notes:
-        progress.say(note)
-    space, config = objective.configure(settings.space, plan, graph, progress)
-    SearchSpace.build(space, config, fixed)
-    _device(config)
-    settings = replace(settings, space=space)
-    folder.create(settings, fixed, lambda path: objective.write_base(path, config, graph))
-    return settings
 
 
 def _refuse_another(
