@@ -33,7 +33,6 @@ from nscaching.experiments.runner import (
     changes,
     finished,
     make_run,
-    measured,
     run_all,
     this_process,
 )
@@ -103,7 +102,10 @@ def compare(
     refuse_both(resume, overwrite)
     source = named_or_graph(graph)
     common = merged_options(config, options)
-    out = _default_out(source, common) if out is None else Path(out)
+    if out is None:
+        named = make_config(source, common)
+        out = Path("runs") / f"compare-{data_name(named.data)}-{named.scoring}"
+    out = Path(out)
     before = _earlier(out) if resume else None
     if before is not None:
         if source is None and not common.get("data"):
@@ -113,9 +115,9 @@ def compare(
     variants = read_variants(samplers or _samplers_for(common.get("loss", "auto")))
     if common.get("max_seconds") is not None:
         common.setdefault("epochs", _NO_LIMIT)
-    named, one = common.pop("data", None), common.pop("seed", None)
+    data, one = common.pop("data", None), common.pop("seed", None)
     common.pop("sampler", None)
-    source = named if source is None else source
+    source = data if source is None else source
     first = make_config(source, {**common, **with_preset(variants[0].options)})
     seeds = list(dict.fromkeys(seeds)) if seeds else _default_seeds(source, one, shown)
     entries = [
@@ -247,12 +249,16 @@ class CompareSweep(Sweep[Entry, RunResult]):
     def run(self, entry: Entry) -> RunResult:
         """Train a run, or resume it."""
         started = time.monotonic()
-        how: dict[str, Any] = {"resume": self.resume, "overwrite": self.overwrite}
-        folder = self._folder(entry.identity)
-        run = make_run(
-            self.source, folder, entry.settings, entry.options, progress=self.progress, **how
+        run, result = make_run(
+            entry.blank,
+            self.source,
+            self._folder(entry.identity),
+            entry.settings,
+            entry.options,
+            resume=self.resume,
+            overwrite=self.overwrite,
+            progress=self.progress,
         )
-        result = measured(entry.blank, run)
         if "test" in run.evaluations:
             self._write_ranks(entry.identity, run.evaluations["test"].ranks)
         self._took[entry.blank.sampler] = time.monotonic() - started
@@ -322,12 +328,6 @@ class CompareSweep(Sweep[Entry, RunResult]):
             self._write_ranks(run, load_run(self._folder(run).path).evaluate("test").ranks)
             found = np.load(self._rank_file(run))
         return found
-
-
-def _default_out(source: Source, options: dict[str, Any]) -> Path:
-    """Return the folder a comparison goes to when none is named."""
-    config = make_config(source, options)
-    return Path("runs") / f"compare-{data_name(config.data)}-{config.scoring}"
 
 
 def _earlier(out: Path) -> Comparison | None:

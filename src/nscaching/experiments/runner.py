@@ -290,6 +290,7 @@ def finished(folder: RunFolder, settings: TrainConfig, known: RunResult | None) 
 
 
 def make_run(
+    blank: RunResult,
     source: KnowledgeGraph | str | Path | None,
     folder: RunFolder,
     settings: TrainConfig,
@@ -298,13 +299,30 @@ def make_run(
     resume: bool,
     overwrite: bool,
     progress: Progress,
-) -> Run:
-    """Train one run, or resume it; ``options`` are those that gave the ``settings``."""
+) -> tuple[Run, RunResult]:
+    """Train one run, or resume it, and return it with its numbers.
+
+    ``options`` are those that gave the ``settings``, ``blank`` is what is known before.
+    """
     how: dict[str, Any] = {"out": folder.path, "overwrite": overwrite, "progress": progress}
     how["probabilities"] = False  # nobody asks most of these runs
     if resume and folder.is_run():
-        return train(source, resume=True, **how, **changes(folder, settings))
-    return train(source, remarks=False, **how, **options)  # samplers share their options
+        run = train(source, resume=True, **how, **changes(folder, settings))
+    else:
+        run = train(source, remarks=False, **how, **options)  # samplers share their options
+    graph, summary = run.graph, run.summary
+    splits = len(graph.valid) and len(graph.test)
+    accuracy = run.classification("test").accuracy if splits else math.nan
+    return run, replace(
+        blank,
+        config=digest(run.config),
+        test=summary["test"],
+        valid=summary["valid"],
+        accuracy=None if math.isnan(accuracy) else accuracy,
+        seconds_per_epoch=seconds_per_epoch(folder.read_metrics(), run.config.pretrain_epochs),
+        graph=graph.fingerprint[:16],
+        **{name: summary[name] for name in _SUMMARY},
+    )
 
 
 def changes(folder: RunFolder, wanted: TrainConfig) -> dict[str, Any]:
@@ -316,24 +334,6 @@ def changes(folder: RunFolder, wanted: TrainConfig) -> dict[str, Any]:
 def digest(config: TrainConfig) -> str:
     """Return a short name of a configuration, by which a finished run is known again."""
     return hashlib.sha256(config.as_yaml().encode()).hexdigest()[:16]
-
-
-def measured(blank: RunResult, run: Run) -> RunResult:
-    """Return the numbers of a run that has just been trained."""
-    graph, summary, folder = run.graph, run.summary, run.folder
-    assert folder is not None
-    splits = len(graph.valid) and len(graph.test)
-    accuracy = run.classification("test").accuracy if splits else math.nan
-    return replace(
-        blank,
-        config=digest(run.config),
-        test=summary["test"],
-        valid=summary["valid"],
-        accuracy=None if math.isnan(accuracy) else accuracy,
-        seconds_per_epoch=seconds_per_epoch(folder.read_metrics(), run.config.pretrain_epochs),
-        graph=graph.fingerprint[:16],
-        **{name: summary[name] for name in _SUMMARY},
-    )
 
 
 def seconds_per_epoch(lines: Iterable[Mapping[str, Any]], pretrain_epochs: int) -> float | None:

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import statistics
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -119,34 +118,26 @@ def reproduce(
         if not cells:
             raise UserError(f"No cell of {name} is finished in {request.out}.")
     hardware = describe_machine(pick_device(request.device).type)
-    timed = slowness(results.rows, hardware, request.on, request.workers) is not None
+    timed = slowness(results.rows, hardware, request) is not None
     made = Reproduction(wanted, request, planned, timed)
     if dry_run:
         return made
     _announce(made, shown)
-    with _locked(request.out):
+    with contextlib.ExitStack() as held:
+        lock = FolderLock(request.out)
+        lock.acquire()
+        held.callback(lock.release)
+        for written in ("*.json", "*.svg"):  # what a killed process left half written
+            sweep_temporary(request.out, written)
         sweep = CellSweep(made, hardware, shown)
         with processes(sweep.make, request.workers) as pool:
             run_all(sweep, pool)
         made.rows = sweep.rows()
         made.pictures = tuple(draw(wanted, cells, made.rows, request.out))
-    made.seconds = sweep.seconds()
+    made.seconds = sweep.seconds
     if made.expected_seconds:
         sweep.say_time()
     return made
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of the folder of results; remove what a killed process left half written."""
-    lock = FolderLock(folder)
-    lock.acquire()
-    try:
-        for written in ("*.json", "*.svg"):
-            sweep_temporary(folder, written)
-        yield
-    finally:
-        lock.release()
 
 
 def _announce(made: Reproduction, shown: Progress) -> None:
@@ -217,22 +208,28 @@ class CellSweep(Sweep[Planned, Row]):
         super().__init__(made.plan, progress)
         self.made, self.request, self.hardware = made, made.request, hardware
         self.results = Results(self.request.out)  # another command may have added to them
+        self.results.log.repair()
         style = progress.style if self.request.workers == 1 else "none"
         self.make = functools.partial(make_row, self.request, hardware, style)
-        self.resume_command = _command(made.definition.name, self.request)
-        self._started, self._factor = time.monotonic(), 1.0
+        given = self.request.as_dict()
+        seeds = {"seeds": ",".join(map(str, given.pop("seeds")))}
+        verb = f"reproduce {made.definition.name}"
+        self.resume_command = command_line(verb, given, [Request], seeds)
+        self._started = time.monotonic()
+        self._factor = 1.0  #: how much longer runs took so far than was expected of them
         self._of: dict[Any, list[Planned]] = {}  #: tries, by the cell that they are for
         for each in made.plan:
             if each.cell.is_try:
                 self._of.setdefault(each.tuned, []).append(each)
 
+    @property
     def seconds(self) -> float:
-        """Return the seconds since it began."""
+        """How long it has taken so far."""
         return time.monotonic() - self._started
 
     def say_time(self) -> None:
         """Say how long it took, and keep it beside what was expected."""
-        name, took, expected = self.made.definition.name, self.seconds(), self.made.expected_seconds
+        name, took, expected = self.made.definition.name, self.seconds, self.made.expected_seconds
         said = f"{name}: {self.finished} of {self.total} finished after {duration(took)}; "
         said += f"{duration(expected)} had been expected for all."
         if self.finished < self.total:
@@ -261,26 +258,22 @@ class CellSweep(Sweep[Planned, Row]):
 
     def _ready(self, planned: Planned) -> bool:
         late = self.request.seconds
-        if late is not None and self.seconds() + planned.seconds * self._factor > late:
+        if late is not None and self.seconds + planned.seconds * self._factor > late:
             return False
         return all(identity in self.records for identity in self._tries(planned))
 
     def next(self) -> Planned | None:
         """Return the next one; a cell that is chosen from tries comes with them."""
-        self._factor = self._slower()
-        found = super().next()
-        if found is None:
-            return None
-        return replace(found, tries=tuple(map(self.records.__getitem__, self._tries(found))))
-
-    def _slower(self) -> float:
-        """Return how much longer runs took so far than was expected of them."""
         took = [
             record["wall"] / each.seconds
             for each in self.configurations
             if each.seconds and "wall" in (record := self.records.get(each.identity, {}))
         ]
-        return max(1.0, statistics.median(took)) if took else 1.0
+        self._factor = max(1.0, statistics.median(took)) if took else 1.0
+        found = super().next()
+        if found is None:
+            return None
+        return replace(found, tries=tuple(map(self.records.__getitem__, self._tries(found))))
 
     def _failed(self, planned: Planned, reason: str) -> Row:
         failed = {"error": reason, "missing": planned.state == MISSING}
@@ -290,8 +283,8 @@ class CellSweep(Sweep[Planned, Row]):
         if not planned.seconds:
             return 0.0
         if not self.request.tries:
-            here = self.hardware, self.request.on, self.request.workers
-            planned = replace(planned, slower=slowness(self.results.rows, *here) or 1.0)
+            slower = slowness(self.results.rows, self.hardware, self.request)
+            planned = replace(planned, slower=slower or 1.0)
         return planned.seconds / self.request.workers
 
     def _keep(self, planned: Planned, record: Row) -> None:
@@ -315,10 +308,3 @@ def _told(row: Row) -> str:
     numbers += [f"{name} {value:.4f}" for name, value in row.get("f1", {}).items()]
     best = f", best of {row['epochs']} epochs at {row['best_epoch']}" if "best_epoch" in row else ""
     return f"{split} {', '.join(numbers) or 'diverged'}{best}, {row['wall']:.1f} s"
-
-
-def _command(name: str, request: Request) -> str:
-    """Return the command that asks for the same again."""
-    given, own = request.as_dict(), {"seeds": ",".join(map(str, request.seeds))}
-    del given["seeds"]
-    return command_line(f"reproduce {name}", given, [Request], own)

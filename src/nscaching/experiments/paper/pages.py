@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -60,7 +61,7 @@ def write_report(folder: Path, page: Path) -> Path:
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder of results; make some with 'nscaching reproduce'.")
     results = Results(folder)
-    page.parent.mkdir(parents=True, exist_ok=True)
+    (page.parent / "images").mkdir(parents=True, exist_ok=True)
     names = {what: f"{page.stem}-{what}.md" for what in ("tables", "figures")}
     generated = _GENERATED.format(folder=folder, page=page)
     sections: dict[str, list[str]] = {what: [] for what in names}
@@ -95,7 +96,6 @@ def _remarks(folder: Path, what: str = "") -> str:
 
 
 def _gains(gains: Sequence[Gain], page: Path) -> list[str]:
-    (page.parent / "images").mkdir(exist_ok=True)
     picture = draw_gains(gains, page.parent / "images" / "gains.svg")
     equal = [each for each in gains if each.tries is not None]
     above = [each for each in equal if each.interval is not None and each.interval[0] > 0]
@@ -176,7 +176,9 @@ def _section(
     drawn = {at.stem: at for kind in kinds for at in folder.glob(f"{definition.name}*.{kind}")}
     for stem, picture in sorted(drawn.items()):
         if stem == definition.name or stem.startswith(f"{definition.name}-"):
-            lines += ["", f"![{definition.title}]({_kept_beside(page, picture)})"]
+            beside = page.parent / "images" / picture.name  # where the page is published with it
+            write_atomically(beside, functools.partial(shutil.copyfile, picture))
+            lines += ["", f"![{definition.title}](images/{picture.name})"]
     for tuned, procedure in enumerate(_PROCEDURES):
         own = (row for row in rows if (row["kind"] == TUNED) == bool(tuned))
         names, groups = compared(definition.draw, own)
@@ -257,7 +259,11 @@ def _found_settings(rows: Sequence[Row]) -> list[str]:
 
 def _how(rows: Sequence[Row]) -> list[str]:
     """Say which settings the cells have: those that tries chose, and those of the package."""
-    lines = [f"- {_place(row)}: {_named(_own(row))}." for row in _tuned(rows)]
+    lines = []
+    for place, row in {_place(row): row for row in rows if row.get("chosen")}.items():
+        said = ("scoring", "sampler", "seed", "select", *row["options"])
+        own = {name: value for name, value in row["chosen"].items() if name not in said}
+        lines.append(f"- {place}: {_named(own)}.")
     earlier = [row for row in rows if row["scoring"] and row["kind"] != TUNED]
     for dataset, scoring in dict.fromkeys((row["dataset"], row["scoring"]) for row in earlier):
         entry = chosen(dataset, scoring)
@@ -274,16 +280,6 @@ def _how(rows: Sequence[Row]) -> list[str]:
     return [*listed, "", f"nscaching {', '.join(versions)}; {'; '.join(sorted(machines))}."]
 
 
-def _tuned(rows: Sequence[Row]) -> list[Row]:
-    """Return one row of each tuned cell."""
-    return list({_place(row): row for row in rows if row.get("chosen")}.values())
-
-
-def _own(row: Row) -> dict[str, Any]:
-    said = ("scoring", "sampler", "seed", "select", *row["options"])
-    return {name: value for name, value in row["chosen"].items() if name not in said}
-
-
 def _named(options: Mapping[str, Any]) -> str:
     return ", ".join(
         f"{name} ({_named(value)})" if isinstance(value, Mapping) else f"{name} {value}"
@@ -298,11 +294,3 @@ def _place(row: Row) -> str:
     model = SCORING[row["scoring"]].__name__ if row["scoring"] else ""
     where = f"{row['dataset']} {model}".strip()
     return f"{where}: {row['sampler']}{mode}{own}".replace("|", "\\|")
-
-
-def _kept_beside(page: Path, picture: Path) -> str:
-    """Copy a picture to where the page can show it wherever it is published; return the link."""
-    folder = page.parent / "images"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / picture.name, lambda copy: shutil.copyfile(picture, copy))
-    return f"images/{picture.name}"

@@ -154,7 +154,7 @@ def plan(
     """
     device = pick_device(request.device).type
     hardware = describe_machine(device)
-    here = results.rows, hardware, request.on, request.workers
+    stored = hardware["gpu"] == packaged("costs.yaml")["cuda"]["gpu"]  # the costs are those of it
     scale = scale_of(request.on) or 1
     planned: dict[tuple[str, ...], Planned] = {}
     timed: dict[tuple[Any, ...], float] = {}
@@ -171,10 +171,11 @@ def plan(
         elif state != DONE:
             like = cell.dataset, cell.scoring, cell.sampler
             if like not in timed:
+                here = results.rows, hardware, request
                 factor = slowness(*here, like) or slowness(*here)
                 if factor is None:
                     factor = waiting(request.workers, device)
-                    if say and request.tries and cell.scoring and not costs_of(hardware):
+                    if say and request.tries and cell.scoring and not stored:
                         say(f"Timing {SCORING[cell.scoring].__name__}, {cell.sampler}, {like[0]}")
                         graph = graph_of(cell.dataset, request.on)
                         factor *= timed_now(cell, known, sizes, graph, device)
@@ -273,11 +274,6 @@ def _run_seconds(cell: Cell, settings: Mapping[str, Any], sizes: Sizes, device: 
     return float(of["start"] + training + ranking)
 
 
-def costs_of(hardware: Mapping[str, Any]) -> bool:
-    """Tell whether the stored costs were measured on such a machine."""
-    return bool(hardware["gpu"] == packaged("costs.yaml")["cuda"]["gpu"])
-
-
 def waiting(workers: int, device: str) -> float:
     """Return how much longer a run takes beside others, until some were timed that way."""
     of = packaged("costs.yaml")["cuda" if device.startswith("cuda") else "cpu"]
@@ -287,8 +283,7 @@ def waiting(workers: int, device: str) -> float:
 def slowness(
     rows: Iterable[Row],
     hardware: Mapping[str, Any],
-    on: str | None,
-    workers: int,
+    request: Request,
     like: tuple[Any, ...] | None = None,
 ) -> float | None:
     """Return by how much an epoch on this machine took longer than expected; None if none was.
@@ -300,9 +295,8 @@ def slowness(
     for row in rows:
         there = row.get("hardware") or {}
         same = all(there.get(part) == hardware.get(part) for part in ("gpu", "processor", "cores"))
-        same &= row.get("on") == on and row.get("workers", 1) == workers
-        if like is not None:
-            same &= (row["dataset"], row["scoring"], row["sampler"]) == like
+        same &= (row.get("on"), row.get("workers", 1)) == (request.on, request.workers)
+        same &= like in (None, (row["dataset"], row["scoring"], row["sampler"]))
         took = row.get("wall", row.get("seconds"))
         if same and row.get("expected_seconds") and took:
             ratios.append(took / row["expected_seconds"] / _share_trained(row))

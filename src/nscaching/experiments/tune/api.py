@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import time
@@ -103,32 +102,28 @@ def tune(
     refuse_both(resume, overwrite)
     started = time.monotonic()
     shown = progress if isinstance(progress, Progress) else Progress(progress)
-    folder = _folder(out, str(graph) if _is_name(graph) else getattr(graph, "name", ""))
+    folder = _folder(out, graph if isinstance(graph, str) else getattr(graph, "name", ""))
     if resume and graph is not None:
         folder.recover()
         if not folder.exists():  # what a killed start left is nothing
             shown.say("There is no search to resume yet, so one is begun.")
             resume = False
-    with contextlib.ExitStack() as held:
+    if resume:
+        _refuse_another(folder, out, graph, {"base": base, "labels": labels})
+    else:
+        settings = read_options(given, "options")
+        objective = objective_of(settings)
+        plan = objective.plan(graph, base, options)
+        if workers.processes > 1:
+            plan["strata"] = _strata(settings, plan.get("strata", 1), workers.processes)
+        folder = _folder(out, plan["data"])
+    with folder.writing():
         if resume:
-            _refuse_another(folder, out, graph, {"base": base, "labels": labels})
-            held.enter_context(folder.writing())
             settings = _resumed(folder, given, options, workers.processes)
         else:
-            settings = read_options(given, "options")
-            objective = objective_of(settings)
-            plan = objective.plan(graph, base, options)
-            if workers.processes > 1:
-                plan["strata"] = _strata(settings, plan.get("strata", 1), workers.processes)
-            folder = _folder(out, plan["data"])
-            held.enter_context(folder.writing())
             folder.refuse_occupied(overwrite)
-            loaded, space, config = objective.open(graph, plan, labels, settings.space, shown)
-            SearchSpace.build(space, config, options)  # whatever could be wrong is named first
-            _device(config)
-            settings = replace(settings, space=space)
-            write: Any = objective.write_base
-            folder.create(settings, options, lambda base: write(base, config, loaded))
+            opened = objective.open(graph, plan, labels, settings.space, shown)
+            settings = _begun(folder, settings, options, *opened)
         search = Search(folder, settings, shown, workers.processes)
         if resume:
             search.resume()
@@ -136,10 +131,6 @@ def tune(
             run_all(search, pool)
         search.end()
         return _result(search, settings, time.monotonic() - started)
-
-
-def _is_name(graph: Any) -> bool:
-    return isinstance(graph, str | Path)
 
 
 def _folder(out: str | Path | None, data: str) -> SearchFolder:
@@ -189,11 +180,11 @@ def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResul
         gain=Gain.measure(best, trials),
         seconds=seconds,
     )
-    result = replace(result, pictures=draw_search(result))
+    result.pictures = draw_search(result)
     page = try_to_write(
         lambda: write_text(result.folder.path / FILE_NAME, search_page(result)), search.progress.say
     )
-    result = replace(result, report=None if page is None else str(page))
+    result.report = None if page is None else str(page)
     result.write()
     return result
 
@@ -242,7 +233,7 @@ def _fact_scores(out: Path) -> Floats | None:
     return fact_values(report.ranks)[:, METRICS.index(run.config.select)]
 
 
-@dataclass(frozen=True)
+@dataclass
 class SearchResult:
     """The trials of a search, the best of them, and what can be learnt from all."""
 
@@ -331,6 +322,17 @@ class SearchResult:
 # Beginning and resuming --------------------------------------------------------------------------
 
 
+def _begun(
+    folder: SearchFolder, settings: AnyOptions, fixed: Any, graph: Any, space: str, config: Any
+) -> AnyOptions:
+    """Write down what is to be searched; nothing is written before all of it is known to work."""
+    SearchSpace.build(space, config, fixed)
+    _device(config)
+    settings = replace(settings, space=space)
+    objective: Any = objective_of(settings)
+    folder.create(settings, fixed, lambda base: objective.write_base(base, config, graph))
+    return settings
+
 
 def _refuse_another(
     folder: SearchFolder, out: object, graph: Any, drop: Mapping[str, object]
@@ -348,7 +350,8 @@ def _refuse_another(
             )
     if graph is None:
         return
-    if str(graph) != stored.data if _is_name(graph) else not objective.is_of(folder.base, graph):
+    named = isinstance(graph, str | Path)
+    if str(graph) != stored.data if named else not objective.is_of(folder.base, graph):
         raise UserError(
             f"{folder.path} searches on {stored.data}, not on this graph. Drop the data to "
             f"resume it, or {CHOOSE_ANOTHER}"

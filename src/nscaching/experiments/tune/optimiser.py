@@ -81,9 +81,10 @@ class Optimiser:
         folder: Path,
     ) -> None:
         self.space, self.method, self.trials, self.epochs = space, method, trials, epochs
+        self.asks_again = method == "smac-mf"  #: for one configuration, at more epochs
         budgets: dict[str, Any] = {}
         proposals = trials
-        if method == "smac-mf":
+        if self.asks_again:
             rungs = hyperband_rungs(trials, epochs, min_epochs)
             budgets = {"min_budget": epochs / ETA**rungs, "max_budget": float(epochs)}
             proposals = trials * (rungs + 1)
@@ -109,11 +110,6 @@ class Optimiser:
     def configurations(self) -> int:
         """How many different configurations it has proposed."""
         return len(self._numbers)
-
-    @property
-    def asks_again(self) -> bool:
-        """Whether it may propose one configuration more than once, at more epochs."""
-        return self.method == "smac-mf"
 
     def ask(self) -> Proposal | None:
         """Return the next proposal, or None when the space has nothing new.
@@ -330,13 +326,18 @@ class Importance:
 
 
 def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importance | str:
-    """Return the importance of every option, or a sentence on why it cannot be told."""
-    chosen, epochs = _comparable(trials)
-    if len(chosen) < FEWEST_TRIALS:
+    """Return the importance of every option, or a sentence on why it cannot be told.
+
+    Trials of the most epochs count, as many of them as there must be.
+    """
+    done = [trial for trial in trials if trial.status == SUCCESS]
+    if len(done) < FEWEST_TRIALS:
         return (
             "There is no importance of hyperparameters: there are fewer than "
             f"{FEWEST_TRIALS} finished trials of equal length."
         )
+    epochs = sorted(trial.asked_epochs for trial in done)[-FEWEST_TRIALS]
+    chosen = [trial for trial in done if trial.asked_epochs >= epochs]
     configspace = configuration_space(space, seed)
     points = np.array([Configuration(configspace, trial.positions).get_array() for trial in chosen])
     scores = np.array([trial.score for trial in chosen], dtype=np.float64)
@@ -377,16 +378,6 @@ def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importanc
         effects.append(Effect(name, alone, total, values, marginal))
     effects.sort(key=lambda effect: -effect.total)
     return Importance(effects, fit, len(chosen), epochs)
-
-
-def _comparable(trials: Sequence[Trial]) -> tuple[list[Trial], int]:
-    """Return the trials with the most epochs of which there are enough, and those epochs."""
-    done = [trial for trial in trials if trial.status == SUCCESS]
-    for epochs in sorted({trial.asked_epochs for trial in done}, reverse=True):
-        chosen = [trial for trial in done if trial.asked_epochs >= epochs]
-        if len(chosen) >= FEWEST_TRIALS:
-            return chosen, epochs
-    return [], 0
 
 
 def _cross_validated_r2(forest: Any, points: Floats, scores: Floats) -> float:

@@ -90,12 +90,11 @@ class Hyperparameter:
         if self.zero and value <= 0:
             return 0.0
         low, high = self.values
-        if value >= high:
-            return 1.0
+        value = min(max(value, low), high)
         if self.scale == "log":
-            above = math.log(max(value, low) / low) / math.log(high / low)
+            above = math.log(value / low) / math.log(high / low)
         else:
-            above = (max(value, low) - low) / (high - low)
+            above = (value - low) / (high - low)
         share = ZERO_SHARE if self.zero else 0.0
         return share + (1 - share) * above
 
@@ -144,10 +143,9 @@ PAPERS_FIRST: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The hyperparameters of a search and the sampler it is made under."""
+    """The hyperparameters of a search."""
 
     hyperparameters: tuple[Hyperparameter, ...]
-    sampler: str
 
     @classmethod
     def build(cls, name: str, base: Options, fixed: Mapping[str, Any]) -> SearchSpace:
@@ -173,7 +171,7 @@ class SearchSpace:
                 f"Every option of the space '{name}' is given a value, so nothing is left to "
                 "search; drop some of them."
             )
-        return cls(tuple(rows), sampler or str(getattr(base, "sampler", "")))
+        return cls(tuple(rows))
 
     def names(self) -> list[str]:
         """Return the names of the searched options."""
