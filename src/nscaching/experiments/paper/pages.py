@@ -61,7 +61,7 @@ def write_report(folder: Path, page: Path) -> Path:
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder of results; make some with 'nscaching reproduce'.")
     results = Results(folder)
-    (page.parent / "images").mkdir(parents=True, exist_ok=True)
+    page.parent.mkdir(parents=True, exist_ok=True)
     names = {what: f"{page.stem}-{what}.md" for what in ("tables", "figures")}
     generated = _GENERATED.format(folder=folder, page=page)
     sections: dict[str, list[str]] = {what: [] for what in names}
@@ -96,6 +96,7 @@ def _remarks(folder: Path, what: str = "") -> str:
 
 
 def _gains(gains: Sequence[Gain], page: Path) -> list[str]:
+    (page.parent / "images").mkdir(exist_ok=True)
     picture = draw_gains(gains, page.parent / "images" / "gains.svg")
     equal = [each for each in gains if each.tries is not None]
     above = [each for each in equal if each.interval is not None and each.interval[0] > 0]
@@ -177,6 +178,7 @@ def _section(
     for stem, picture in sorted(drawn.items()):
         if stem == definition.name or stem.startswith(f"{definition.name}-"):
             beside = page.parent / "images" / picture.name  # where the page is published with it
+            beside.parent.mkdir(exist_ok=True)
             write_atomically(beside, functools.partial(shutil.copyfile, picture))
             lines += ["", f"![{definition.title}](images/{picture.name})"]
     for tuned, procedure in enumerate(_PROCEDURES):

@@ -161,7 +161,10 @@ def plan(
     for cell in cells:
         settings = cell_settings(cell, request)
         known = _trained_like(cell, settings, request)
-        sizes = sizes_of("world" if request.on == "world" else cell.dataset, scale)
+        info = known_dataset("world" if request.on == "world" else cell.dataset)
+        sizes = None
+        if info is not None:
+            sizes = Sizes(*(n // scale for n in (info.train, info.valid, info.entities)))
         seconds = expected_seconds(cell, known, sizes, device)
         row = results.find(cell, settings, request.on)
         state = state_of(row, run_folder(request, cell).exists())
@@ -228,14 +231,6 @@ class Sizes(NamedTuple):
     train: int
     valid: int
     entities: int
-
-
-def sizes_of(dataset: str, scale: int = 1) -> Sizes | None:
-    """Return the sizes of a named data set, or of a shape that is so much smaller."""
-    info = known_dataset(dataset)
-    if info is None:
-        return None
-    return Sizes(*(size // scale for size in (info.train, info.valid, info.entities)))
 
 
 def expected_seconds(

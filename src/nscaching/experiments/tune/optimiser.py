@@ -125,7 +125,8 @@ class Optimiser:
             active = dict(info.config)
             positions = {n: plain(active[n]) for n in self.space.names() if n in active}
             epochs = self.epochs if info.budget is None else max(1, round(info.budget))
-            proposal = Proposal(self._number(positions), positions, epochs, info.budget)
+            number = self._numbers.setdefault(self._identity(positions), len(self._numbers) + 1)
+            proposal = Proposal(number, positions, epochs, info.budget)
             if proposal.key in self._results:
                 self._tell(info, self._results[proposal.key])
                 continue
@@ -134,9 +135,6 @@ class Optimiser:
             if not known:
                 return proposal
         return None
-
-    def _number(self, positions: dict[str, Position]) -> int:
-        return self._numbers.setdefault(self._identity(positions), len(self._numbers) + 1)
 
     def _identity(self, positions: dict[str, Position]) -> tuple[Any, ...]:
         return tuple(self.space.options(positions).items())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -267,10 +266,8 @@ class Search(Experiment[Work, TrialResult]):
         mine = (
             f"valid {name} {trial.score:.4f}" if trial.error is None else f"failed: {trial.error}"
         )
-        print(
+        self.progress.say(
             f"trial {trial.number} ({trial.epochs} epochs, {duration(trial.seconds)}): {mine};  "
             f"{self.finished}/{self.total} done, {news or 'no best yet'}  "
-            f"{duration(spent)} gone, {duration(left)} left",
-            file=sys.stderr,
-            flush=True,
+            f"{duration(spent)} gone, {duration(left)} left"
         )
