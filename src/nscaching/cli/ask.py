@@ -142,9 +142,9 @@ def _shown(run: Run, report: ClassificationReport) -> Iterable[Part]:
 
 
 _CLAIMS = (
-    "The probabilities are of claims, as likely true as false before they are looked at. "
-    "The new answers of predict and discover are found among all entities, of which "
-    "nearly all are false: their probabilities are lower."
+    "These probabilities take a triple to be as likely true as false beforehand. predict and "
+    "discover look among all entities, nearly all of which are wrong answers, so the "
+    "probabilities that they show are lower."
 )
 
 

@@ -55,8 +55,8 @@ def compare_command(
     ),
     max_seconds: float | None = flag(
         None,
-        "Budget of each run in seconds of training, to the end of an epoch; without "
-        "--epochs there is no other.",
+        "Seconds of training of each run, up to the end of an epoch; without --epochs they are "
+        "the only limit.",
         "--seconds",
         "--max-seconds",
     ),

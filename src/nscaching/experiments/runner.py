@@ -282,56 +282,71 @@ class RunResult:
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
-def finished(folder: RunFolder, settings: TrainConfig, known: RunResult | None) -> bool:
-    """Tell whether what is known of a run is still what is asked for."""
-    if known is None or known.error is not None or not folder.is_run():
-        return False
-    return known.config == digest(resumed_config(folder, changes(folder, settings)))
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run folder that is to be made, or is known from before."""
+
+    blank: RunResult  #: what is known of its result before
+    folder: RunFolder
+    options: Mapping[str, Any]  #: as they were given
+    settings: TrainConfig  #: what they amount to
+
+    @property
+    def identity(self) -> str:
+        """What its result is known by."""
+        return self.blank.run
+
+    @property
+    def title(self) -> str:
+        """How it is called on the screen."""
+        return f"{self.blank.sampler}, seed {self.blank.seed}"
+
+    def _changes(self) -> dict[str, Any]:
+        """Return what is asked for now and differs from what the run was started with."""
+        stored, now = self.folder.read_config().as_dict(), self.settings.as_dict()
+        return {name: now[name] for name in now if name != "data" and now[name] != stored[name]}
+
+    def resumed(self) -> TrainConfig:
+        """Return the settings that it would be resumed with, if it may be."""
+        return resumed_config(self.folder, self._changes())
+
+    def is_finished(self, known: RunResult) -> bool:
+        """Tell whether what is known of it is still what is asked for."""
+        if known.error is not None or not self.folder.is_run():
+            return False
+        return known.config == _digest(self.resumed())
+
+    def make(
+        self,
+        source: KnowledgeGraph | str | Path | None,
+        *,
+        resume: bool,
+        overwrite: bool,
+        progress: Progress,
+    ) -> tuple[Run, RunResult]:
+        """Train it, or resume it, and return it with its numbers."""
+        how: dict[str, Any] = {"out": self.folder.path, "progress": progress}
+        how |= {"overwrite": overwrite, "probabilities": False}  # nobody asks most of these runs
+        if resume and self.folder.is_run():
+            run = train(source, resume=True, **how, **self._changes())
+        else:
+            run = train(source, remarks=False, **how, **self.options)  # samplers share them
+        graph, summary, lines = run.graph, run.summary, self.folder.read_metrics()
+        splits = len(graph.valid) and len(graph.test)
+        accuracy = run.classification("test").accuracy if splits else math.nan
+        return run, replace(
+            self.blank,
+            config=_digest(run.config),
+            test=summary["test"],
+            valid=summary["valid"],
+            accuracy=None if math.isnan(accuracy) else accuracy,
+            seconds_per_epoch=seconds_per_epoch(lines, run.config.pretrain_epochs),
+            graph=graph.fingerprint[:16],
+            **{name: summary[name] for name in _SUMMARY},
+        )
 
 
-def make_run(
-    blank: RunResult,
-    source: KnowledgeGraph | str | Path | None,
-    folder: RunFolder,
-    settings: TrainConfig,
-    options: Mapping[str, Any],
-    *,
-    resume: bool,
-    overwrite: bool,
-    progress: Progress,
-) -> tuple[Run, RunResult]:
-    """Train one run, or resume it, and return it with its numbers.
-
-    ``options`` are those that gave the ``settings``, ``blank`` is what is known before.
-    """
-    how: dict[str, Any] = {"out": folder.path, "overwrite": overwrite, "progress": progress}
-    how["probabilities"] = False  # nobody asks most of these runs
-    if resume and folder.is_run():
-        run = train(source, resume=True, **how, **changes(folder, settings))
-    else:
-        run = train(source, remarks=False, **how, **options)  # samplers share their options
-    graph, summary = run.graph, run.summary
-    splits = len(graph.valid) and len(graph.test)
-    accuracy = run.classification("test").accuracy if splits else math.nan
-    return run, replace(
-        blank,
-        config=digest(run.config),
-        test=summary["test"],
-        valid=summary["valid"],
-        accuracy=None if math.isnan(accuracy) else accuracy,
-        seconds_per_epoch=seconds_per_epoch(folder.read_metrics(), run.config.pretrain_epochs),
-        graph=graph.fingerprint[:16],
-        **{name: summary[name] for name in _SUMMARY},
-    )
-
-
-def changes(folder: RunFolder, wanted: TrainConfig) -> dict[str, Any]:
-    """Return what is asked for now and differs from what a run was started with."""
-    stored, now = folder.read_config().as_dict(), wanted.as_dict()
-    return {name: now[name] for name in now if name != "data" and now[name] != stored[name]}
-
-
-def digest(config: TrainConfig) -> str:
+def _digest(config: TrainConfig) -> str:
     """Return a short name of a configuration, by which a finished run is known again."""
     return hashlib.sha256(config.as_yaml().encode()).hexdigest()[:16]
 

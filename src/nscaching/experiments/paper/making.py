@@ -24,7 +24,7 @@ from nscaching.evaluation import score_triples
 from nscaching.evaluation.metrics import METRICS, fact_values
 from nscaching.experiments.paper.definitions import Cell, decided_by_search
 from nscaching.experiments.paper.results import Row
-from nscaching.experiments.runner import RunResult, make_run
+from nscaching.experiments.runner import PlannedRun, RunResult
 from nscaching.experiments.tune import tune
 from nscaching.experiments.tune.space import PAPERS_FIRST
 from nscaching.experiments.tune.trials import SearchFolder
@@ -78,8 +78,8 @@ def train_row(
     """
     options = named_traces(settings, graph, standing_in)
     run, blank = RunFolder(folder), RunResult(cell.label, cell.seed, cell.folder)
-    how: dict[str, Any] = {"resume": True, "overwrite": False, "progress": progress}
-    made, result = make_run(blank, graph, run, make_config(graph, options), options, **how)
+    planned = PlannedRun(blank, run, options, make_config(graph, options))
+    made, result = planned.make(graph, resume=True, overwrite=False, progress=progress)
     if ranks is not None:
         ranks.parent.mkdir(parents=True, exist_ok=True)
         report = made.evaluations.get("test") or made.evaluate("test")

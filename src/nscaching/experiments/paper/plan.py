@@ -58,10 +58,9 @@ class Request(Options):
     seeds: tuple[int, ...] = _which((0,), "Seeds.")
     tries: int | None = _which(
         None,
-        "Equal care: every cell tries so many settings of the paper's grid, whatever its "
-        "sampler, compared on valid by the measure of the table, the best two again for "
-        "longer; the best is run with every seed. By default cells have the settings of the "
-        "package.",
+        "Tune every cell equally, whatever its sampler: so many settings of the paper's grid are "
+        "compared on valid by the measure of the table, the best two again after more epochs; "
+        "the best is run with every seed. By default cells have the settings of the package.",
         low=1,
     )
     workers: int = _which(1, "Processes that train cells, on a GPU best under CUDA MPS.", low=1)
