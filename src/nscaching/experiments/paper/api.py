@@ -191,12 +191,13 @@ def _found(request: Request, planned: Planned, progress: Progress) -> Row:
         return making.variance_row(settings, graph, progress)
     if cell.kind == "search":
         return making.search_row(cell, settings, graph, folder, progress)
-    kept: dict[str, Any] = {"standing_in": on is not None}
+    ranks = None
     if cell.kind == TUNED:
         folder = folder / f"of-{settings_name(settings)}"
         smoke = on is not None or request.budget is not None
-        kept["ranks"] = None if smoke else rank_file(request.out, cell)
-    return best | making.train_row(cell, settings, graph, folder, progress, **kept)
+        ranks = None if smoke else rank_file(request.out, cell)
+    options = making.named_traces(settings, graph, on is not None)
+    return best | making.train_row(cell, options, graph, folder, progress, ranks)
 
 
 class CellSweep(Sweep[Planned, Row]):

@@ -64,19 +64,16 @@ _MEASURED = ("test", "valid", "accuracy", "seconds_per_epoch", "seconds", "epoch
 
 def train_row(
     cell: Cell,
-    settings: dict[str, Any],
+    options: dict[str, Any],
     graph: KnowledgeGraph,
     folder: Path,
     progress: Progress,
-    *,
-    standing_in: bool = False,
     ranks: Path | None = None,
 ) -> Row:
     """Train a cell, or resume it, and return what its row gets.
 
     ``ranks`` is where the mean reciprocal rank of every test fact is kept; shape: (n,).
     """
-    options = named_traces(settings, graph, standing_in)
     run, blank = RunFolder(folder), RunResult(cell.label, cell.seed, cell.folder)
     planned = PlannedRun(blank, run, options, make_config(graph, options))
     made, result = planned.make(graph, resume=True, overwrite=False, progress=progress)

@@ -111,20 +111,15 @@ class Search(Experiment[Work, TrialResult]):
     def resume(self) -> None:
         """Bring everything to where an earlier, stopped search was."""
         self.folder.log.repair()
-        events = self.folder.log.events()
+        events, self._resumed = self.folder.log.events()
         if not self.optimiser.replay(events):
             self.progress.say(
                 "The optimiser here does not repeat the proposals of the stopped search (another "
                 "version or machine?); it learns from the finished trials and continues."
             )
-        waiting = {}
         for proposal, result in events:
-            if result is None:
-                waiting[proposal.key] = proposal
-            else:
-                del waiting[proposal.key]
+            if result is not None:
                 self._add(proposal, result)
-        self._resumed = list(waiting.values())
         self._write_best()
         self._drop_checkpoints()  # a process may have been killed before it did
 

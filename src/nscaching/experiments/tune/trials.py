@@ -135,8 +135,8 @@ class SearchLog(TrialLog):
         line = {"event": "answered", "trial": proposal.trial, "asked_epochs": proposal.epochs}
         self.append({**line, **asdict(result)})
 
-    def events(self) -> list[Event]:
-        """Return all proposals and results; a result comes with its proposal."""
+    def events(self) -> tuple[list[Event], list[Proposal]]:
+        """Return all proposals and results, these with their proposal; and what has no result."""
         found: list[Event] = []
         waiting: dict[tuple[int, int], Proposal] = {}
         for number, line in enumerate(self.read(), 1):
@@ -155,7 +155,7 @@ class SearchLog(TrialLog):
                     f"{self.path}, line {number} is no line of a search ({error}). Restore the "
                     "file from a copy, or begin the search again with --overwrite."
                 ) from error
-        return found
+        return found, list(waiting.values())
 
 
 #: Every key that ``search.yaml`` has had since the first version.
