@@ -29,7 +29,7 @@ from nscaching.experiments.tune import tune
 from nscaching.experiments.tune.space import PAPERS_FIRST
 from nscaching.experiments.tune.trials import SearchFolder
 from nscaching.graph import KnowledgeGraph, load_graph
-from nscaching.graph.datasets import find_dataset, known_dataset
+from nscaching.graph.datasets import dataset_info, find_dataset
 from nscaching.graph.pairs import contained
 from nscaching.models import Side
 from nscaching.nodes import NodeGraph, load_node_graph
@@ -234,9 +234,7 @@ def scale_of(on: str | None) -> int | None:
 
 def shape_of(dataset: str, scale: int = 1) -> KnowledgeGraph:
     """Return a random graph with the sizes of a named data set, divided by ``scale``."""
-    info = known_dataset(dataset)
-    if info is None:
-        raise UserError(f"The shape of '{dataset}' is not known; name a data set of the paper.")
+    info = dataset_info(dataset)
     rng = np.random.default_rng(0)
     entities = max(10, info.entities // scale)
     splits = []

@@ -213,7 +213,7 @@ def configuration_space(space: SearchSpace, seed: int) -> ConfigurationSpace:
 
 def _hyperparameter(row: Hyperparameter) -> Any:
     if row.is_number:
-        return Float(row.name, (0.0, 1.0), default=float(row.position(row.first)))
+        return Float(row.name, (0.0, 1.0), default=row.position(row.first))
     if row.scale == "grid":
         return OrdinalHyperparameter(row.name, row.values, default_value=row.first)
     return Categorical(row.name, list(row.values), default=row.first)

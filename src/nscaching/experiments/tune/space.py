@@ -72,7 +72,7 @@ class Hyperparameter:
             return position
         if self.first is not None:
             start = self.position(self.first)
-            if math.isclose(float(position), float(start), abs_tol=1e-9):  # exactly, all digits
+            if math.isclose(float(position), start, abs_tol=1e-9):  # exactly, all digits
                 return self.first
         share = ZERO_SHARE if self.zero else 0.0
         above = (float(position) - share) / (1 - share)
@@ -82,11 +82,8 @@ class Hyperparameter:
         number = low * (high / low) ** above if self.scale == "log" else low + (high - low) * above
         return float(f"{number:.4g}")
 
-    def position(self, value: Any) -> Position:
-        """Return a position that has this value; a number out of range goes to its end."""
-        if not self.is_number:
-            place: Position = value
-            return place
+    def position(self, value: float) -> float:
+        """Return the position of a number; one out of range goes to its end."""
         if self.zero and value <= 0:
             return 0.0
         low, high = self.values
@@ -96,7 +93,7 @@ class Hyperparameter:
         else:
             above = (value - low) / (high - low)
         share = ZERO_SHARE if self.zero else 0.0
-        return share + (1 - share) * above
+        return float(share + (1 - share) * above)
 
 
 def _times(value: Any, factor: float) -> Any:
