@@ -52,6 +52,7 @@ class ExplorerAnswers:
         self.degree = entity_degrees(run.graph)
         every = np.arange(run.graph.num_entities)
         self.types, self.type_names = entity_types(run.graph, every)
+        self._single = single_answers(run.graph)
 
     # What is the same for the whole graph ---------------------------------------------------------
 
@@ -72,10 +73,6 @@ class ExplorerAnswers:
             "loops": sorted(graph.relations_with_loops),
             "single": self._single,
         }
-
-    @cached_property
-    def _single(self) -> dict[str, list[int]]:
-        return single_answers(self.graph)
 
     @cached_property
     def names(self) -> NameIndex:
@@ -151,15 +148,14 @@ class ExplorerAnswers:
 
     # Questions ------------------------------------------------------------------------------------
 
-    def ask(self, side: str, anchor: int, relation: int, most: int = ANSWERS) -> Shown:
+    def ask(self, side: SideName, anchor: int, relation: int) -> Shown:
         """Return what the graph answers to a question, and what the model adds."""
         known = []
-        place: SideName = "head" if side == "head" else "tail"
-        for other, split in self.graph.answers(place, anchor, relation).items():
+        for other, split in self.graph.answers(side, anchor, relation).items():
             head, tail = (anchor, other) if side == "tail" else (other, anchor)
             ends = {"head": self.ref(head), "relation": relation, "tail": self.ref(tail)}
             known.append({**ends, "known": split})
-        return {"known": known, "answers": self._new(side, anchor, relation, most, True)}
+        return {"known": known, "answers": self._new(side, anchor, relation, ANSWERS, True)}
 
     def _new(
         self, side: str, anchor: int, relation: int, most: int, everything: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nscaching.errors import UserError
@@ -117,29 +117,27 @@ def explorer_app(run: Run, port: int) -> Any:
 
         return answer
 
-    def entity(given: object) -> int:
-        return _within(given, run.graph.entities, "entity")
+    def known(given: object, what: str = "entity") -> int:
+        number = int(str(given))
+        if not 0 <= number < len(run.graph.relations if what == "relation" else run.graph.entities):
+            raise ValueError(f"There is no {what} {number}.")
+        return number
 
-    def named(request: Request, part: str) -> int:
-        given = request.path_params[part]
-        if part == "relation":
-            return _within(given, run.graph.relations, part)
-        return entity(given)
+    def named(request: Request, *parts: str) -> list[int]:
+        given = request.path_params
+        return [known(given[x], "relation" if x == "relation" else "entity") for x in parts]
 
-    def numbers(request: Request) -> list[int]:
+    def several(request: Request) -> list[int]:
         given = [part for part in request.query_params.get("ids", "").split(",") if part]
         if len(given) > _MOST_IDS:
             raise ValueError(f"Ask for at most {_MOST_IDS} entities at once.")
-        return [entity(part) for part in given]
+        return [known(part) for part in given]
 
     def ask(request: Request) -> Any:
         side = request.path_params["side"]
         if side not in ("head", "tail"):
             raise ValueError(f"There is no side '{side}'.")
-        return answers.ask(side, named(request, "anchor"), named(request, "relation"))
-
-    def explain(request: Request) -> Any:
-        return answers.explain(*(named(request, part) for part in ("head", "relation", "tail")))
+        return answers.ask(side, *named(request, "anchor", "relation"))
 
     def places(_: Request) -> Any:
         kinds = {"places": "<u2", "types": "u1", "degree": "<i4"}
@@ -147,25 +145,20 @@ def explorer_app(run: Run, port: int) -> Any:
 
     calls: dict[str, Callable[[Request], Any]] = {
         "find": lambda request: answers.find(request.query_params.get("text", "")[:200]),
-        "names": lambda request: answers.refs(numbers(request)),
-        "links": lambda request: answers.links(numbers(request)),
-        "entity/{entity:int}": lambda request: answers.entity(named(request, "entity")),
-        "new/{entity:int}": lambda request: answers.fresh(named(request, "entity")),
+        "names": lambda request: answers.refs(several(request)),
+        "links": lambda request: answers.links(several(request)),
+        "entity/{entity:int}": lambda request: answers.entity(*named(request, "entity")),
+        "new/{entity:int}": lambda request: answers.fresh(*named(request, "entity")),
         "ask/{side}/{anchor:int}/{relation:int}": ask,
-        "explain/{head:int}/{relation:int}/{tail:int}": explain,
+        "explain/{head:int}/{relation:int}/{tail:int}": lambda request: answers.explain(
+            *named(request, "head", "relation", "tail")
+        ),
         "map": places,
         "queue": lambda _: queue.state(),
     }
     routes = [Route(f"/api/{path}", answering(work)) for path, work in calls.items()]
     routes.append(Route("/", lambda _: HTMLResponse(page, headers=_HEADERS)))
     return OnlyThisComputer(Starlette(routes=routes), port)
-
-
-def _within(given: object, names: Sequence[str], what: str) -> int:
-    number = int(str(given))
-    if not 0 <= number < len(names):
-        raise ValueError(f"There is no {what} {number}.")
-    return number
 
 
 def bound_socket(port: int | None) -> socket.socket:

@@ -209,7 +209,8 @@ class CellSweep(Sweep[Planned, Row]):
         super().__init__(made.plan, progress)
         self.made, self.request, self.hardware = made, made.request, hardware
         self.results = Results(self.request.out)  # another command may have added to them
-        self.results.log.repair()
+        if self.request.tries:
+            self.results.log.repair()
         style = progress.style if self.request.workers == 1 else "none"
         self.make = functools.partial(make_row, self.request, hardware, style)
         given = self.request.as_dict()
