@@ -168,7 +168,7 @@ def made_up(count, function, epochs=10):
     trials = []
     points = configuration_space(space, 1).sample_configuration(count)
     for number, point in enumerate(points, 1):
-        positions = {name: _plain(point[name]) for name in space.names()}
+        positions = {name: _plain(point[name]) for name in space}
         config = space.options(positions)
         trial = Trial(number, config, positions, "")
         result = TrialResult("success", score=function(config))

@@ -123,7 +123,7 @@ class Optimiser:
             except StopIteration:
                 return None
             active = dict(info.config)
-            positions = {n: plain(active[n]) for n in self.space.names() if n in active}
+            positions = {name: plain(active[name]) for name in self.space if name in active}
             epochs = self.epochs if info.budget is None else max(1, round(info.budget))
             number = self._numbers.setdefault(self._identity(positions), len(self._numbers) + 1)
             proposal = Proposal(number, positions, epochs, info.budget)
@@ -202,10 +202,10 @@ def hyperband_rungs(trials: int, epochs: int, min_epochs: int = 0) -> int:
 def configuration_space(space: SearchSpace, seed: int) -> ConfigurationSpace:
     """Return a space as ConfigSpace knows it, with the conditions between hyperparameters."""
     built = ConfigurationSpace(seed=seed)
-    built.add([_hyperparameter(each) for each in space.hyperparameters])
-    for each in space.hyperparameters:
+    built.add([_hyperparameter(each) for each in space.values()])
+    for each in space.values():
         for parent, values in (each.when or {}).items():
-            if parent in space.names():
+            if parent in space:
                 there = [value for value in values if built[parent].legal_value(value)]
                 built.add(InCondition(built[each.name], built[parent], there))
     return built
@@ -359,7 +359,7 @@ def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importanc
     said = predict(sample)
     variance = max(float(said.var()), 1e-12)
     effects = []
-    rows = {row.name: row for row in space.hyperparameters}
+
     for column, name in enumerate(configspace.keys()):
         changed = sample.copy()
         changed[:, column] = again[:, column]
@@ -371,7 +371,7 @@ def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importanc
         for level in levels:
             changed[:, column] = level
             marginal.append(float(predict(changed).mean()))
-        values = [rows[name].value(plain(configspace[name].to_value(level))) for level in levels]
+        values = [space[name].value(plain(configspace[name].to_value(level))) for level in levels]
         alone = min(total, float(np.var(marginal)) / variance)  # both are estimates
         effects.append(Effect(name, alone, total, values, marginal))
     effects.sort(key=lambda effect: -effect.total)

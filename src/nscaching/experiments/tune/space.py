@@ -138,11 +138,8 @@ PAPERS_FIRST: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class SearchSpace:
-    """The hyperparameters of a search."""
-
-    hyperparameters: tuple[Hyperparameter, ...]
+class SearchSpace(dict[str, Hyperparameter]):
+    """The hyperparameters of a search, by name."""
 
     @classmethod
     def build(cls, name: str, base: Options, fixed: Mapping[str, Any]) -> SearchSpace:
@@ -162,25 +159,17 @@ class SearchSpace:
             for row in searched
             if _applies(row, base, names)
         ]
-        rows = [row for row in rows if len(row.values) > 1]
-        if not rows:
+        space = cls({row.name: row for row in rows if len(row.values) > 1})
+        if not space:
             raise UserError(
                 f"Every option of the space '{name}' is given a value, so nothing is left to "
                 "search; drop some of them."
             )
-        return cls(tuple(rows))
-
-    def names(self) -> list[str]:
-        """Return the names of the searched options."""
-        return [each.name for each in self.hyperparameters]
+        return space
 
     def options(self, positions: Mapping[str, Position]) -> dict[str, Any]:
         """Return the training options of a point, without those that do not apply at it."""
-        return {
-            each.name: each.value(positions[each.name])
-            for each in self.hyperparameters
-            if each.name in positions
-        }
+        return {name: row.value(positions[name]) for name, row in self.items() if name in positions}
 
 
 def _applies(row: Hyperparameter, base: Options, searched: Sequence[str]) -> bool:
