@@ -75,9 +75,8 @@ class ExplorerAnswers:
         }
 
     @cached_property
-    def names(self) -> NameIndex:
-        """The index of the names; made when something is looked for."""
-        return NameIndex(self.graph.entities, self.degree)
+    def _folded(self) -> list[str]:
+        return [fold(name) for name in self.graph.entities]
 
     @cached_property
     def places(self) -> np.ndarray:
@@ -100,7 +99,7 @@ class ExplorerAnswers:
 
     def find(self, text: str) -> Shown:
         """Return the entities that have a text in their name."""
-        ids, total = self.names.find(text)
+        ids, total = find_names(text, self._folded, self.degree)
         return {"entities": self.refs(ids), "total": total}
 
     # One entity -----------------------------------------------------------------------------------
@@ -287,27 +286,21 @@ def fold(name: str) -> str:
     return re.sub(r"[\u0300-\u036f]", "", decomposed).lower()
 
 
-class NameIndex:
-    """Names without case and accents, found by a part of them as the page does it by itself."""
+def find_names(wanted: str, folded: Sequence[str], degree: np.ndarray) -> tuple[list[int], int]:
+    """Return ids of folded names that have a part, best first, and how many have it.
 
-    def __init__(self, names: Sequence[str], degree: np.ndarray) -> None:
-        self._folded, self._degree = [fold(name) for name in names], degree.tolist()
+    The exact name comes first, then names that begin so, words that do, and any other part; within
+    each those with the most facts. ``explorer-find.js`` does the same.
+    """
+    query = fold(wanted.strip())
+    found = [i for i, name in enumerate(folded) if query in name] if query else []
+    word = re.compile(rf"(?<![^\W_]){re.escape(query)}")
 
-    def find(self, wanted: str, most: int = MOST_FOUND) -> tuple[list[int], int]:
-        """Return ids, best first, and how many there are.
+    def order(number: int) -> tuple[int, int, int]:
+        name = folded[number]
+        fit = 2 if word.search(name) else 3
+        if name.startswith(query):
+            fit = 0 if name == query else 1
+        return fit, -int(degree[number]), number
 
-        The exact name comes first, then names that begin so, words that do, and any other part;
-        within each those with the most facts.
-        """
-        query = fold(wanted.strip())
-        found = [i for i, name in enumerate(self._folded) if query in name] if query else []
-        word = re.compile(rf"(?<![^\W_]){re.escape(query)}")
-
-        def order(number: int) -> tuple[int, int, int]:
-            name = self._folded[number]
-            fit = 2 if word.search(name) else 3
-            if name.startswith(query):
-                fit = 0 if name == query else 1
-            return fit, -self._degree[number], number
-
-        return heapq.nsmallest(most, found, key=order), len(found)
+    return heapq.nsmallest(MOST_FOUND, found, key=order), len(found)
