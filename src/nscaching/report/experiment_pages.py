@@ -64,20 +64,17 @@ def together(curves: Sequence[Curve]) -> Curve | None:
 
 def comparison_charts(curves: Mapping[str, Curve]) -> list[Chart]:
     """Return each metric against seconds and against epochs: means, lowest and highest of runs."""
-    return [
-        Chart(
-            f"{name}, against {axis_name}",
-            [_band(label, runs[axis], runs[metric]) for label, runs in curves.items()],
-            x_name=axis_name,
-            whole=axis == "epochs",
-        )
-        for metric, name in METRICS.items()
-        for axis, axis_name in AXES.items()
-    ]
-
-
-def _band(label: str, x: np.ndarray, y: np.ndarray) -> Series:
-    return Series(label, *(part.tolist() for part in (x.mean(0), y.mean(0), y.min(0), y.max(0))))
+    charts = []
+    for metric, name in METRICS.items():
+        for axis, axis_name in AXES.items():
+            lines = []
+            for label, runs in curves.items():
+                x, y = runs[axis], runs[metric]
+                parts = x.mean(0), y.mean(0), y.min(0), y.max(0)
+                lines.append(Series(label, *(part.tolist() for part in parts)))
+            title, whole = f"{name}, against {axis_name}", axis == "epochs"
+            charts.append(Chart(title, lines, x_name=axis_name, whole=whole))
+    return charts
 
 
 def comparison_page(comparison: Comparison, shown: Mapping[str, Curve]) -> str:
