@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +165,7 @@ tune_nodes_command = command(
 )(_tune_nodes)
 
 
-def _searched(result: SearchResult) -> list[Part]:
+def _searched(result: SearchResult) -> Iterator[Part]:
     best, metric = result.best, f"valid {result.metric.name}"
     rows = []
     for trial in result.trials:
@@ -174,28 +174,25 @@ def _searched(result: SearchResult) -> list[Part]:
         mark = f"{trial.number} *" if trial is best else str(trial.number)
         rows.append((mark, score, str(trial.epochs), *cells))
     title = f"{result.method}, {result.space}: trials"
-    parts: list[Part] = [table(title, ("", metric, "epochs", *result.searched), rows)]
+    yield table(title, ("", metric, "epochs", *result.searched), rows)
     if (found := result.importance) is not None:
         effects = ((each.name, f"{each.alone:.2f}", f"{each.total:.2f}") for each in found.effects)
         fit = f"surrogate of {found.trials} trials, cross-validated R² {found.fit:.2f}"
-        parts.append(
-            table(f"\nImportance of the hyperparameters ({fit})", ("", "alone", "total"), effects)
-        )
+        yield table(f"\nImportance of the hyperparameters ({fit})", ("", "alone", "total"), effects)
     else:
-        parts.append(f"\n{result.importance_note}")
+        yield f"\n{result.importance_note}"
     settings = ", ".join(f"{name} {_cell(value)}" for name, value in best.config.items())
-    parts += [
-        f"\nBest: trial {best.number}, {metric} {best.score:.4f} with {settings}.",
+    yield f"\nBest: trial {best.number}, {metric} {best.score:.4f} with {settings}."
+    yield (
         f"{len(result.trials)} trials, {result.epochs} epochs, {duration(result.seconds)}. "
-        f"Train it: {result.objective.train_command} --config {result.folder.best}",
-    ]
+        f"Train it: {result.objective.train_command} --config {result.folder.best}"
+    )
     if result.gain is not None:
-        parts.append(_gain(result.gain, best.number))
+        yield _gain(result.gain, best.number)
     if result.pictures:
-        parts.append(f"Pictures: {', '.join(result.pictures)}")
+        yield f"Pictures: {', '.join(result.pictures)}"
     if result.report is not None:
-        parts.append(f"Report: {result.report}")
-    return parts
+        yield f"Report: {result.report}"
 
 
 def _gain(gain: Gain, best: int) -> str:
@@ -259,23 +256,22 @@ def _listed() -> Output:
     return Output({"items": items}, [listed])
 
 
-def _planned(made: Reproduction) -> list[Part]:
-    rows = []
-    for planned in made.plan:
-        time = duration(planned.seconds) if planned.seconds else "–"
-        rows.append((planned.title, planned.state, time))
+def _planned(made: Reproduction) -> Iterator[Part]:
+    rows = (
+        (each.title, each.state, duration(each.seconds) if each.seconds else "–")
+        for each in made.plan
+    )
+    yield table(f"{made.definition.name}: {made.definition.title}", ("cell", "state", "time"), rows)
     states = {planned.state for planned in made.plan}
     if states == {MISSING}:
-        said = "Nothing can be run without the data; see 'nscaching datasets list'."
+        yield "Nothing can be run without the data; see 'nscaching datasets list'."
     elif states <= {DONE, MISSING}:
-        said = "Nothing is left to run."
+        yield "Nothing is left to run."
     else:
-        said = f"About {duration(made.expected_seconds)} in all{made.caveat}."
-    title = f"{made.definition.name}: {made.definition.title}"
-    return [table(title, ("cell", "state", "time"), rows), said]
+        yield f"About {duration(made.expected_seconds)} in all{made.caveat}."
 
 
-def _reproduced(made: Reproduction) -> list[Part]:
+def _reproduced(made: Reproduction) -> Iterator[Part]:
     names, groups = compared(made.definition.draw, made.rows)
     rows = []
     for (row, *_), found in groups:
@@ -288,11 +284,10 @@ def _reproduced(made: Reproduction) -> list[Part]:
     for column in listed.columns[1:]:  # many metrics: rather two lines per number than no name
         column.no_wrap = False
     listed.columns[0].min_width = 20
-    errors = dict.fromkeys(f"{row['dataset']}: {row['error']}" for row in made.rows if row["error"])
-    parts: list[Part] = [listed, *errors]
+    yield listed
+    yield from dict.fromkeys(f"{x['dataset']}: {x['error']}" for x in made.rows if x["error"])
     if made.file is not None:
-        parts.append(f"Written: {', '.join(map(str, (made.file, *made.pictures)))}")
-    return parts
+        yield f"Written: {', '.join(map(str, (made.file, *made.pictures)))}"
 
 
 def _beside(each: Beside | None) -> str:

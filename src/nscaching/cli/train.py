@@ -199,26 +199,25 @@ def _plan(data: str | None, options: dict[str, Any], processes: int, network: Ne
     return Output(value, shown)
 
 
-def _trained(run: Run) -> list[Part]:
+def _trained(run: Run) -> Iterator[Part]:
     summary = run.summary
     best = ""
     if summary["valid"]:
         best = f", best at {summary['best_epoch']} by {SELECTABLE[summary['select']]} on valid"
-    parts: list[Part] = [
+    yield (
         f"Trained {run.title}: {summary['epochs']} epochs in {duration(summary['seconds'])} on "
         f"{summary['device']} "
         f"({summary['seconds_per_epoch']:.2f} s per epoch){best}."
-    ]
+    )
     if rows := {split: summary[split] for split in ("valid", "test") if summary[split]}:
-        parts.append(metrics_table("Filtered link prediction", rows))
+        yield metrics_table("Filtered link prediction", rows)
     else:
-        parts.append(f"Nothing was held out, so there is no evaluation. {HOLD_OUT}")
+        yield f"Nothing was held out, so there is no evaluation. {HOLD_OUT}"
     if summary["valid"] and summary["best_epoch"] == run.config.epochs:
-        parts.append("Still improving when it stopped; try a larger --epochs.")
-    parts.append(f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)")
+        yield "Still improving when it stopped; try a larger --epochs."
+    yield f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)"
     if summary["report"] is not None:
-        parts.append(f"Report: {summary['report']}")
-    return parts
+        yield f"Report: {summary['report']}"
 
 
 # Tracing -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -219,7 +219,7 @@ def draw(chart: Chart) -> Html:
     return tag("figure", tag("figcaption", chart.title), svg, html_legend(chart), class_="chart")
 
 
-def row(charts: Sequence[Chart]) -> Html:
+def row(charts: Iterable[Chart]) -> Html:
     """Return charts side by side, as far as there is room."""
     return tag("div", *(draw(chart) for chart in charts), class_="charts")
 
@@ -279,40 +279,36 @@ class _Plot:
             value, low, high = (math.asinh(each / self._small) for each in (value, low, high))
         return (value - low) / ((high - low) or 1.0)
 
-    def axes(self) -> list[Html]:
+    def axes(self) -> Iterator[Html]:
         """Return the grid and its numbers."""
-        parts = []
         for tick in self.y_ticks:
             _, y = self.at(self.x_low, tick)
-            parts.append(tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"))
+            yield tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid")
             said = _tick_text(tick, self.y_ticks, self.chart.y_scale)
             if self.chart.percent:
                 said = _tick_text(100 * tick, [100 * t for t in self.y_ticks], "linear") + " %"
-            parts.append(tag("text", said, x=_LEFT - 7, y=y + 4, text_anchor="end"))
+            yield tag("text", said, x=_LEFT - 7, y=y + 4, text_anchor="end")
         for tick in self.x_ticks if self.chart.x_numbers else ():
             x, _ = self.at(tick, self.y_low)
             said = _tick_text(tick, self.x_ticks, self.chart.x_scale)
-            parts.append(tag("text", said, x=x, y=HEIGHT - _BOTTOM + 16, text_anchor="middle"))
+            yield tag("text", said, x=x, y=HEIGHT - _BOTTOM + 16, text_anchor="middle")
         middle = (_LEFT + WIDTH - _RIGHT) / 2
-        name = tag("text", self.chart.x_name, x=middle, y=HEIGHT - 4, text_anchor="middle")
-        return [*parts, name]
+        yield tag("text", self.chart.x_name, x=middle, y=HEIGHT - 4, text_anchor="middle")
 
-    def line(self, style: int, line: Series) -> list[Html]:
+    def line(self, style: int, line: Series) -> Iterator[Html]:
         """Return the band, the line and its marks."""
         points = [self.at(x, y) for x, y in _kept(line)]
-        parts = []
         if len(line.low) and any(a != b for a, b in zip(line.low, line.high, strict=True)):
             there = [self.at(x, y) for x, y in zip(line.x, line.high, strict=True)]
             back = [self.at(x, y) for x, y in zip(line.x, line.low, strict=True)]
-            parts.append(tag("path", d=_path(there + back[::-1]) + "z", class_=f"band s{style}"))
+            yield tag("path", d=_path(there + back[::-1]) + "z", class_=f"band s{style}")
         path = _path(points)
         if self.chart.steps:
             path = _path(points[:1]) + "".join(f"H{x}V{y}" for x, y in points[1:])
-        parts.append(tag("path", d=path, class_=f"line s{style}"))
+        yield tag("path", d=path, class_=f"line s{style}")
         if self.chart.marks:
             some = points[:: -(-len(points) // _MOST_MARKS)]  # evenly apart
-            parts.append(tag("path", d=marks(style, some, 3), class_=f"mark s{style}"))
-        return parts
+            yield tag("path", d=marks(style, some, 3), class_=f"mark s{style}")
 
     def spoken(self, line: Series) -> dict[str, object]:
         """Return what the script shows of a line: places, and the words for each."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,9 +62,8 @@ def together(curves: Sequence[Curve]) -> Curve | None:
     }
 
 
-def comparison_charts(curves: Mapping[str, Curve]) -> list[Chart]:
+def comparison_charts(curves: Mapping[str, Curve]) -> Iterator[Chart]:
     """Return each metric against seconds and against epochs: means, lowest and highest of runs."""
-    charts = []
     for metric, name in METRICS.items():
         for axis, axis_name in AXES.items():
             lines = []
@@ -73,8 +72,7 @@ def comparison_charts(curves: Mapping[str, Curve]) -> list[Chart]:
                 parts = x.mean(0), y.mean(0), y.min(0), y.max(0)
                 lines.append(Series(label, *(part.tolist() for part in parts)))
             title, whole = f"{name}, against {axis_name}", axis == "epochs"
-            charts.append(Chart(title, lines, x_name=axis_name, whole=whole))
-    return charts
+            yield Chart(title, lines, x_name=axis_name, whole=whole)
 
 
 def comparison_page(comparison: Comparison, shown: Mapping[str, Curve]) -> str:
