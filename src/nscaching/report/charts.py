@@ -49,7 +49,7 @@ class Picture:
         """Width and height."""
         return WIDTH, HEIGHT
 
-    def parts(self) -> list[Html]:
+    def parts(self) -> Iterator[Html]:
         """Return the elements that are drawn, within ``size``."""
         raise NotImplementedError
 
@@ -102,14 +102,13 @@ class Chart(Picture):
         ]
         return replace(line, x=[x for x, _ in kept], y=[y for _, y in kept], low=(), high=())
 
-    def parts(self) -> list[Html]:
+    def parts(self) -> Iterator[Html]:
         """Return axes and lines."""
-        lines = self.lines()
-        if not lines:
-            return []
-        plot = _Plot(self, lines)
-        drawn = [part for at, line in enumerate(lines) for part in plot.line(at % STYLES, line)]
-        return [*plot.axes(), *drawn]
+        if lines := self.lines():
+            plot = _Plot(self, lines)
+            yield from plot.axes()
+            for at, line in enumerate(lines):
+                yield from plot.line(at % STYLES, line)
 
     def legend(self) -> list[tuple[Html, str]]:
         """Return the lines, where there are several."""
@@ -137,20 +136,18 @@ class Bars(Picture):
         """Width and height."""
         return WIDTH, 10 + 22 * len(self.rows)
 
-    def parts(self) -> list[Html]:
+    def parts(self) -> Iterator[Html]:
         """Return labels, bars and numbers."""
         values = [value for _, value, _ in self.rows]
         least, most = min(values) / 2 if self.log else 0.0, max([*values, 1e-12])
-        found = []
         for place, (label, value, said) in enumerate(self.rows):
             length = value / most
             if self.log:
                 length = math.log(value / least) / math.log(most / least)
             y, long = 8 + 22 * place, round(150 * length, 1)
-            found.append(tag("text", shortened(label, 130), x=126, y=y + 11, text_anchor="end"))
-            found.append(tag("rect", x=134, y=y, width=max(long, 1), height=14, class_="bars s2"))
-            found.append(tag("text", said, x=140 + long, y=y + 11))
-        return found
+            yield tag("text", shortened(label, 130), x=126, y=y + 11, text_anchor="end")
+            yield tag("rect", x=134, y=y, width=max(long, 1), height=14, class_="bars s2")
+            yield tag("text", said, x=140 + long, y=y + 11)
 
 
 @dataclass(frozen=True)
@@ -175,17 +172,12 @@ class Scatter(Picture):
         down = height - _EDGE - inside[:, 1] * (height - 2 * _EDGE)
         return np.column_stack([across, down]).round(1)
 
-    def parts(self) -> list[Html]:
+    def parts(self) -> Iterator[Html]:
         """Return one path per group."""
         places = self.places()
-        return [
-            tag(
-                "path",
-                d=marks(number, places[self.group == number].tolist(), self.radius),
-                class_=f"dots s{number % STYLES}",
-            )
-            for number in range(len(self.groups))
-        ]
+        for number in range(len(self.groups)):
+            drawn = marks(number, places[self.group == number].tolist(), self.radius)
+            yield tag("path", d=drawn, class_=f"dots s{number % STYLES}")
 
     def legend(self) -> list[tuple[Html, str]]:
         """Return the groups."""

@@ -45,7 +45,7 @@ def write_svg(
 
 def svg(pictures: Iterable[Picture], *, title: str = "", columns: int = 2) -> Html:
     """Return the file as text."""
-    shown = [picture for picture in pictures if picture.parts()]
+    shown = [picture for picture in pictures if any(picture.parts())]
     columns = max(1, min(columns, len(shown)))
     wide = max((picture.size[0] for picture in shown), default=320)
     width = 2 * _MARGIN + columns * wide + (columns - 1) * _GAP
