@@ -85,7 +85,7 @@ def comparison_page(comparison: Comparison, shown: Mapping[str, Curve]) -> str:
     own = {"data": comparison.data or "–", "scoring": comparison.scoring}
     options = [(name.replace("_", " "), short(value)) for name, value in {**own, **given}.items()]
     sections = [
-        Section("result", "The result", _result(comparison, rows)),
+        Section("result", "The result", [*_result(comparison, rows)]),
         Section("curves", "Learning curves", [curves]),
         Section("same", "Common options", [html.facts(options)]),
         Section("repeat", "Repeat it", _repeat_comparison(comparison)),
@@ -97,24 +97,22 @@ def comparison_page(comparison: Comparison, shown: Mapping[str, Curve]) -> str:
         f"{runs} of {SCORING[comparison.scoring].__name__}, all with the same options and the same "
         "budget. Every number is of test, with the model that did best on valid."
     )
-    return html.render(title, lead, _headline(rows), sections)
+    return html.render(title, lead, html.tiles(_headline(rows)), sections)
 
 
-def _headline(rows: Sequence[dict[str, Any]]) -> Html:
+def _headline(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
     """Return who is best at what."""
     titles = {"mrr": "Best MRR", "hits@10": "Best Hits@10", "accuracy": "Best accuracy"}
-    items = []
     for name, title in titles.items():
         if there := [each for each in rows if each[name] is not None]:
             best = max(there, key=lambda each: each[name])
-            items.append((title, share(best[name]), best["sampler"]))
+            yield title, share(best[name]), best["sampler"]
     if there := [each for each in rows if each["seconds_per_epoch"] is not None]:
         fastest = min(there, key=lambda each: each["seconds_per_epoch"])
-        items.append(("Fastest epoch", f"{fastest['seconds_per_epoch']:.2f} s", fastest["sampler"]))
-    return html.tiles(items)
+        yield "Fastest epoch", f"{fastest['seconds_per_epoch']:.2f} s", fastest["sampler"]
 
 
-def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> list[Html]:
+def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> Iterator[Html]:
     done = any(each["mrr"] is not None for each in rows)
     lines = []
     for each in rows:
@@ -122,19 +120,18 @@ def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> list[Html
         mrr = html.bar(each["mrr"] or 0.0, texts["MRR"])
         lines.append({"sampler": each["sampler"], **texts, "MRR": mrr})
     chosen = 0 if done else None
-    parts = [html.table("On test, the best first", lines, minor=_MINOR, chosen=chosen)]
+    yield html.table("On test, the best first", lines, minor=_MINOR, chosen=chosen)
     if len(comparison.seeds) > 1:
         seeds = ", ".join(map(str, comparison.seeds))
-        parts.append(html.note(f"Mean ± standard deviation over seeds {seeds}."))
-    parts.append(
-        html.note(
-            "Accuracy is that of triplet classification; s/epoch: seconds per epoch; extra: "
-            "parameters trained besides the model; best: epoch of the model that was kept."
-        )
+        yield html.note(f"Mean ± standard deviation over seeds {seeds}.")
+    yield html.note(
+        "Accuracy is that of triplet classification; s/epoch: seconds per epoch; extra: "
+        "parameters trained besides the model; best: epoch of the model that was kept."
     )
-    parts += [html.paragraph(remark) for remark in comparison.remarks]
-    failed = [f"{each['sampler']}, {error}" for each in rows for error in each["errors"]]
-    return [*parts, *(html.paragraph(html.tag("b", "Failed: "), reason) for reason in failed)]
+    yield from map(html.paragraph, comparison.remarks)
+    for each in rows:
+        for error in each["errors"]:
+            yield html.paragraph(html.tag("b", "Failed: "), f"{each['sampler']}, {error}")
 
 
 def _repeat_comparison(comparison: Comparison) -> list[Html]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ def run_page(
             ]
         )
     sections = [
-        Section("trained", "What was trained", [_settings(run, lines)]),
+        Section("trained", "What was trained", [html.facts(_settings(run, lines))]),
         Section("curves", "Learning curves", _curves(lines)),
         Section("quality", "How good it is", evaluated),
         Section("map", "Map of the entities", _map(run, places)),
@@ -141,39 +141,34 @@ def _explore(run: Run, explorer: Path | None) -> Html:
     )
 
 
-def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
+def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Iterator[tuple[str, object]]:
     config, graph, model = run.config, run.graph, run.model
     held_out = ", ".join(f"{len(graph.split(name)):,} {name}" for name in ("valid", "test"))
     parameters = model.entity.numel() + model.relation.numel()
-    pairs: list[tuple[str, object]] = [
-        ("Graph", graph.name),
-        ("Size", f"{graph.num_entities:,} entities, {graph.num_relations:,} relations"),
-        ("Facts", f"{len(graph.train):,} train, {held_out}"),
-        ("Scoring", f"{SCORING[config.scoring].__name__}, d = {config.dim}"),
-        ("Parameters", f"{parameters:,}"),
-        ("Sampler", SAMPLER_TITLES.get(config.sampler, config.sampler)),
-    ]
+    yield "Graph", graph.name
+    yield "Size", f"{graph.num_entities:,} entities, {graph.num_relations:,} relations"
+    yield "Facts", f"{len(graph.train):,} train, {held_out}"
+    yield "Scoring", f"{SCORING[config.scoring].__name__}, d = {config.dim}"
+    yield "Parameters", f"{parameters:,}"
+    yield "Sampler", SAMPLER_TITLES.get(config.sampler, config.sampler)
     if config.sampler == "nscaching":
         temperatures = zip("₁₂₃", (config.alpha1, config.alpha2, config.alpha3), strict=True)
         alphas = ", ".join(f"α{mark}\u00a0=\u00a0{short(value)}" for mark, value in temperatures)
-        sizes = f"N₁ = {config.cache_size:,}, N₂ = {config.candidates:,}"
-        pairs += [("Cache", sizes), ("Temperatures", alphas)]
+        yield "Cache", f"N₁ = {config.cache_size:,}, N₂ = {config.candidates:,}"
+        yield "Temperatures", alphas
     usual = model.scoring.usual_loss
     loss = config.loss_name(usual)
     said = f"margin ranking, γ = {short(config.margin)}" if loss == "margin" else loss
     l2 = config.penalty(model.scoring.usual_l2, usual)
     if config.relation_prediction:
         said += f" and {short(config.relation_prediction)} × relation prediction"
-    pairs += [
-        ("Loss", f"{said}, l2 = {short(l2)}, n3 = {short(config.n3)}"),
-        ("Optimiser", config.optimizer),
-        ("Learning rate", f"{short(config.lr)}, {config.schedule}"),
-        ("Batch", f"{config.batch(len(graph.train)):,} triples, seed {config.seed}"),
-    ]
+    yield "Loss", f"{said}, l2 = {short(l2)}, n3 = {short(config.n3)}"
+    yield "Optimiser", config.optimizer
+    yield "Learning rate", f"{short(config.lr)}, {config.schedule}"
+    yield "Batch", f"{config.batch(len(graph.train)):,} triples, seed {config.seed}"
     if ends := training_seconds(lines):
         epoch, seconds = ends[-1]
-        pairs.append(("Time", f"{seconds / epoch:.2f} s per epoch, validation not counted"))
-    return html.facts(pairs)
+        yield "Time", f"{seconds / epoch:.2f} s per epoch, validation not counted"
 
 
 def _curves(lines: Sequence[dict[str, Any]]) -> list[Html]:
