@@ -85,7 +85,7 @@ def comparison_page(comparison: Comparison, shown: Mapping[str, Curve]) -> str:
     own = {"data": comparison.data or "–", "scoring": comparison.scoring}
     options = [(name.replace("_", " "), short(value)) for name, value in {**own, **given}.items()]
     sections = [
-        Section("result", "The result", [*_result(comparison, rows)]),
+        Section("result", "The result", _result(comparison, rows)),
         Section("curves", "Learning curves", [curves]),
         Section("same", "Common options", [html.facts(options)]),
         Section("repeat", "Repeat it", _repeat_comparison(comparison)),

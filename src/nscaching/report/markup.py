@@ -212,7 +212,7 @@ class Section:
 
     name: str
     title: str
-    content: Sequence[Html]
+    content: Iterable[Html]
 
 
 def render(title: str, lead: str, head: Html, sections: Sequence[Section]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,9 @@ def run_page(
     lines = run.folder.read_metrics() if run.folder is not None else []
     split = next((name for name in ("test", "valid") if len(run.graph.split(name))), None)
     headline = Html("")
-    evaluated = [html.paragraph(f"Nothing was held out, so there is no evaluation. {HOLD_OUT}")]
+    evaluated: Iterable[Html] = [
+        html.paragraph(f"Nothing was held out, so there is no evaluation. {HOLD_OUT}")
+    ]
     if split is not None:
         report = run.evaluations.get(split) or run.evaluate(split, progress=progress)
         evaluated = quality(report, run.graph)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,19 +32,17 @@ _NEW_FACTS, _MOST_SCORES, _MOST_SCORES_GPU = 10, 2e8, 5e10
 # Quality -----------------------------------------------------------------------------------------
 
 
-def quality(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
+def quality(report: RankingReport, graph: KnowledgeGraph) -> Iterator[Html]:
     """Return the tables of an evaluation."""
     sides = {"both sides": report, "heads": report.head, "tails": report.tail}
-    parts = [
-        html.note(
-            f"Every fact of {report.split} was asked twice, once for its head and once for its "
-            "tail; the true entity was ranked among all entities, filtered: without those that "
-            "make another known fact. MRR is the mean of 1/rank, Hits@k the share of ranks up to k."
-        ),
-        _metrics("By side", "asked for", sides),
-        _metrics("By cardinality, heads to tails", "class", report.per_cardinality),
-    ]
-    return [*parts, *_relations(report, graph)]
+    yield html.note(
+        f"Every fact of {report.split} was asked twice, once for its head and once for its tail; "
+        "the true entity was ranked among all entities, filtered: without those that make another "
+        "known fact. MRR is the mean of 1/rank, Hits@k the share of ranks up to k."
+    )
+    yield _metrics("By side", "asked for", sides)
+    yield _metrics("By cardinality, heads to tails", "class", report.per_cardinality)
+    yield from _relations(report, graph)
 
 
 def _metrics(caption: object, what: str, rows: Mapping[Any, RankingMetrics]) -> Html:
@@ -189,42 +187,37 @@ def _later(run: Run) -> Html:
 # Inside the cache --------------------------------------------------------------------------------
 
 
-def inside_the_cache(trace: Sequence[Line], window: int) -> list[Html]:
+def inside_the_cache(trace: Sequence[Line], window: int) -> Iterator[Html]:
     """Return what a trace saw, or how to get one."""
-    epochs = [line for line in trace if line["event"] == "epoch"]
-    if not epochs:
-        return [
-            html.paragraph(
-                "This run was not traced; train it with ",
-                html.tag("code", "--trace"),
-                " to see here what its negatives are worth, and cache rows by name.",
-            )
-        ]
+    if not any(line["event"] == "epoch" for line in trace):
+        yield html.paragraph(
+            "This run was not traced; train it with ",
+            html.tag("code", "--trace"),
+            " to see here what its negatives are worth, and cache rows by name.",
+        )
+        return
     snapshots: dict[str, list[Line]] = {}
     for line in trace:
         if line["event"] == "row":
             snapshots.setdefault(line["row"], []).append(line)
-    parts = [
-        html.note(
-            "A negative has a gradient only while its loss is not zero (above "
-            f"{LEAST_LOSS} for losses that never reach zero). It is repeated if its triple had it "
-            f"in the {window} epochs before, and a false negative if it is a fact of valid or "
-            "test, which training cannot know. The recall is the share of a cache row that is "
-            "among the highest-scoring entities of all: whether the cache keeps up with the model."
-        ),
-        row(counter_charts(trace)),
-    ]
+    yield html.note(
+        f"A negative has a gradient only while its loss is not zero (above {LEAST_LOSS} for losses "
+        "that never reach zero). It is repeated if its triple had it in the "
+        f"{window} epochs before, and a false negative if it is a fact of valid or test, which "
+        "training cannot know. The recall is the share of a cache row that is among the "
+        "highest-scoring entities of all: whether the cache keeps up with the model."
+    )
+    yield row(counter_charts(trace))
     if snapshots:
-        parts.append(html.tag("h3", "Rows of the cache over the epochs"))
-        parts.append(
-            html.note(
-                "The entities of a row that score highest as an answer to its question, the "
-                "hardest first. ",
-                html.tag("span", "These", class_="fact"),
-                " are facts of valid or test.",
-            )
+        yield html.tag("h3", "Rows of the cache over the epochs")
+        yield html.note(
+            "The entities of a row that score highest as an answer to its question, the hardest "
+            "first. ",
+            html.tag("span", "These", class_="fact"),
+            " are facts of valid or test.",
         )
-    return [*parts, *(_row(name, seen) for name, seen in list(snapshots.items())[:_ROWS])]
+    for name, seen in list(snapshots.items())[:_ROWS]:
+        yield _row(name, seen)
 
 
 def _row(name: str, snapshots: Sequence[Line]) -> Html:
