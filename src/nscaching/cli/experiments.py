@@ -85,7 +85,7 @@ def compare_command(
     return Output(comparison.as_dict(), _compared(comparison), code=1 if failed else 0)
 
 
-def _compared(comparison: Comparison) -> list[Part]:
+def _compared(comparison: Comparison) -> Iterator[Part]:
     rows = comparison.rows
     tested = [row for row in rows if row["mrr_interval"]]
 
@@ -97,18 +97,18 @@ def _compared(comparison: Comparison) -> list[Part]:
         return made
 
     title = f"{comparison.data or 'graph'}, {comparison.scoring}: test, best model on valid"
-    tables = [columns(title, ("MRR", "Hits@10", "accuracy", "s/epoch", "extra", "best"), rows)]
+    yield columns(title, ("MRR", "Hits@10", "accuracy", "s/epoch", "extra", "best"), rows)
     if tested:
         title = "\nMRR: 95 % intervals over test facts"
-        tables.append(columns(title, ("95 % interval", "to the best"), tested))
-    remarks = [f"{row['sampler']} failed, {error}" for row in rows for error in row["errors"]]
-    remarks.append("extra: parameters trained besides the model; best: epoch of the best model.")
+        yield columns(title, ("95 % interval", "to the best"), tested)
+    yield from (f"{row['sampler']} failed, {error}" for row in rows for error in row["errors"])
+    yield "extra: parameters trained besides the model; best: epoch of the best model."
     if len(comparison.seeds) > 1:
         seeds = ", ".join(map(str, comparison.seeds))
-        remarks.append(f"Mean ± standard deviation over seeds {seeds}.")
+        yield f"Mean ± standard deviation over seeds {seeds}."
+    yield from comparison.remarks
     names = ("compare.json", comparison.picture, comparison.report)
-    files = ", ".join(str(comparison.out / name) for name in names if name)
-    return [*tables, *remarks, *comparison.remarks, f"Written: {files}"]
+    yield f"Written: {', '.join(str(comparison.out / name) for name in names if name)}"
 
 
 def _tune(

@@ -147,7 +147,8 @@ class Optimiser:
 
     def _tell(self, info: TrialInfo, result: TrialResult) -> None:
         status = StatusType.SUCCESS if result.status == SUCCESS else StatusType.CRASHED
-        value = TrialValue(cost=result.cost, time=result.seconds, status=status)
+        cost = 1.0 if result.score is None else 1.0 - result.score  # a failure is as bad as 0
+        value = TrialValue(cost=cost, time=result.seconds, status=status)
         self._smac.tell(info, value, save=False)
 
     def replay(self, events: list[Event]) -> bool:

@@ -60,11 +60,6 @@ class TrialResult:
     error: str | None = None
     fatal: bool = False  #: a user's mistake, which would spoil every trial
 
-    @property
-    def cost(self) -> float:
-        """What the optimiser minimises: 1 - score, and 1 for a failure."""
-        return 1.0 - self.score if self.score is not None else 1.0
-
 
 #: A proposal, or a proposal with its result.
 Event = tuple[Proposal, TrialResult | None]
