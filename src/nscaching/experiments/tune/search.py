@@ -15,7 +15,6 @@ from rich.progress import Progress as RichProgress
 from nscaching.artefacts.files import write_text
 from nscaching.errors import NSCachingError, UserError, resume_command
 from nscaching.experiments.runner import Experiment, Failed, failure
-from nscaching.experiments.tune.group import train_in_group
 from nscaching.experiments.tune.objective import Config, Objective, objective_of
 from nscaching.experiments.tune.space import PAPERS_FIRST, AnyOptions, SearchSpace
 from nscaching.experiments.tune.trials import (
@@ -57,7 +56,12 @@ def train_trial(folder: str, objective: Objective, processes: int, work: Work) -
     out = place.trial(work.proposal.trial)
     how = place.base, out, {**work.options, "epochs": work.proposal.epochs}, work.seconds
     try:
-        result = objective.train(*how) if processes == 1 else train_in_group(processes, *how)
+        if processes == 1:
+            result = objective.train(*how)
+        else:  # loaded late, because Python warns of a loaded module that is run
+            from nscaching.experiments.tune.group import train_in_group
+
+            result = train_in_group(processes, *how)
     except Exception as error:
         fatal = isinstance(error, UserError)
         result = TrialResult(FAILED, error=failure(error), fatal=fatal)
