@@ -212,7 +212,7 @@ def predict_command(
     if neighbours is not None:
         asked_for = {**options, "explain": explain, "out": out is not None}
         if given := [f"--{name}" for name, value in asked_for.items() if value]:
-            raise UserError(f"Neighbours are no answers to a question; drop {', '.join(given)}.")
+            raise UserError(f"--neighbours asks no question; drop {', '.join(given)}.")
         return _neighbours(load_run(run, device), neighbours, k, progress)
     loaded = load_run(run, device)
     _announce_fit(loaded, progress)

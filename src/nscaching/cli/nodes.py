@@ -91,7 +91,7 @@ def evaluate(
     given = read_labels(labels, loaded.graph).labels if labels is not None else None
     known = given or loaded.graph.labels
     if known is not None and len(known.of_node) != len(loaded.graph):
-        raise UserError(f"{labels} names nodes that {run} has not; leave them out.")
+        raise UserError(f"{labels} names nodes that are not in {run}; leave them out.")
     if known is None and not len(loaded.held_out):
         raise UserError(
             f"There is nothing to evaluate {run} with: give classes (--labels), or train with "

@@ -218,7 +218,7 @@ class CompareSweep(Sweep[PlannedRun, RunResult]):
         self._write(here.path)
 
     def _known(self, planned: PlannedRun) -> RunResult | None:
-        result = self._before.get(planned.identity) if self.resume else None
+        result = self._before.get(planned.identity)
         if result is None or not planned.is_finished(result):
             return None
         self._took.setdefault(result.sampler, result.seconds)

@@ -62,7 +62,7 @@ def too_large(run: Run) -> str | None:
     folder = run.folder.path if run.folder is not None else "RUN"
     remedy = f"explore it with 'nscaching explore {folder}'."
     if run.config.scoring not in SCORED_IN_PAGE:
-        return f"A page cannot score with {run.config.scoring}; {remedy}"
+        return f"A page cannot compute the scores of {run.config.scoring} itself; {remedy}"
     size = estimated_bytes(run)
     if size > MOST_BYTES:
         return (
