@@ -290,7 +290,8 @@ class CellSweep(Sweep[Planned, Row]):
         return planned.seconds / self.request.workers
 
     def _keep(self, planned: Planned, record: Row) -> None:
-        if (planned.cell.is_try or planned.cell.is_chosen) and planned.state != DONE:
+        tuning = planned.cell.is_try or planned.cell.is_chosen
+        if tuning and planned.state != DONE and not record["error"]:
             self.progress.say(f"  {planned.title}: {_told(record)}")
         if not planned.cell.is_try:
             self.made.file = self.results.keep(self.made.definition.name, self.rows())
@@ -299,8 +300,6 @@ class CellSweep(Sweep[Planned, Row]):
 
 
 def _told(row: Row) -> str:
-    if row["error"]:
-        return f"failed: {row['error'].splitlines()[0]}"
     split = "test" if row.get("test") or row.get("f1") else "valid"
     numbers = [
         f"{name} {row[split][name]:.4f}"
