@@ -23,7 +23,7 @@ from nscaching.cli.command import (
     table,
     whole_numbers,
 )
-from nscaching.errors import UserError
+from nscaching.errors import UserError, plural
 from nscaching.experiments.compare import compare
 from nscaching.experiments.comparison import Comparison
 from nscaching.experiments.paper import Reproduction, definitions, reproduce
@@ -184,7 +184,8 @@ def _searched(result: SearchResult) -> Iterator[Part]:
     settings = ", ".join(f"{name} {_cell(value)}" for name, value in best.config.items())
     yield f"\nBest: trial {best.number}, {metric} {best.score:.4f} with {settings}."
     yield (
-        f"{len(result.trials)} trials, {result.epochs} epochs, {duration(result.seconds)}. "
+        f"{plural(len(result.trials), 'trial')}, {plural(result.epochs, 'epoch')}, "
+        f"{duration(result.seconds)}. "
         f"Train it: {result.objective.train_command} --config {result.folder.best}"
     )
     if result.gain is not None:

@@ -33,6 +33,7 @@ from nscaching.errors import (
     HOLD_OUT,
     TrainingInterrupted,
     UserError,
+    plural,
     resume_command,
     stop_signal,
 )
@@ -205,8 +206,8 @@ def _trained(run: Run) -> Iterator[Part]:
     if summary["valid"]:
         best = f", best at {summary['best_epoch']} by {SELECTABLE[summary['select']]} on valid"
     yield (
-        f"Trained {run.title}: {summary['epochs']} epochs in {duration(summary['seconds'])} on "
-        f"{summary['device']} "
+        f"Trained {run.title}: {plural(summary['epochs'], 'epoch')} in "
+        f"{duration(summary['seconds'])} on {summary['device']} "
         f"({summary['seconds_per_epoch']:.2f} s per epoch){best}."
     )
     if rows := {split: summary[split] for split in ("valid", "test") if summary[split]}:

@@ -13,7 +13,7 @@ from typing import Any
 from nscaching._version import __version__
 from nscaching.artefacts import FolderLock
 from nscaching.artefacts.files import append_json_line, sweep_temporary
-from nscaching.errors import UserError
+from nscaching.errors import UserError, plural
 from nscaching.experiments.paper import making
 from nscaching.experiments.paper.definitions import TRY, TUNED, Definition, definition, shortened
 from nscaching.experiments.paper.figures import draw
@@ -142,11 +142,11 @@ def reproduce(
 
 def _announce(made: Reproduction, shown: Progress) -> None:
     waiting = [planned for planned in made.plan if planned.seconds]
-    noun = "tries and cells" if any(each.cell.is_try for each in made.plan) else "cells"
+    tries = any(each.cell.is_try for each in made.plan)
+    said = f"{len(made.plan):,} tries and cells" if tries else plural(len(made.plan), "cell")
     shown.say(
-        f"{made.definition.name}: {len(made.plan)} {noun}, {len(made.plan) - len(waiting)} of "
-        f"them done or without data; about {duration(made.expected_seconds)} for the "
-        f"rest{made.caveat}."
+        f"{made.definition.name}: {said}, {len(made.plan) - len(waiting)} of them done or without "
+        f"data; about {duration(made.expected_seconds)} for the rest{made.caveat}."
     )
     for planned in waiting:
         if not planned.cell.is_try and not planned.cell.is_chosen:
@@ -307,5 +307,9 @@ def _told(row: Row) -> str:
         if name in (row.get(split) or {})
     ]
     numbers += [f"{name} {value:.4f}" for name, value in row.get("f1", {}).items()]
-    best = f", best of {row['epochs']} epochs at {row['best_epoch']}" if "best_epoch" in row else ""
+    best = (
+        f", best of {plural(row['epochs'], 'epoch')} at {row['best_epoch']}"
+        if "best_epoch" in row
+        else ""
+    )
     return f"{split} {', '.join(numbers) or 'diverged'}{best}, {row['wall']:.1f} s"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rich.progress import Progress as RichProgress
 
 from nscaching.artefacts.files import write_text
-from nscaching.errors import NSCachingError, UserError, resume_command
+from nscaching.errors import NSCachingError, UserError, plural, resume_command
 from nscaching.experiments.runner import Experiment, Failed, failure
 from nscaching.experiments.tune.objective import Config, Objective, objective_of
 from nscaching.experiments.tune.space import PAPERS_FIRST, AnyOptions, SearchSpace
@@ -266,7 +266,8 @@ class Search(Experiment[Work, TrialResult]):
             f"valid {name} {trial.score:.4f}" if trial.error is None else f"failed: {trial.error}"
         )
         self.progress.say(
-            f"trial {trial.number} ({trial.epochs} epochs, {duration(trial.seconds)}): {mine};  "
+            f"trial {trial.number} ({plural(trial.epochs, 'epoch')}, {duration(trial.seconds)}): "
+            f"{mine};  "
             f"{self.finished}/{self.total} done, {news or 'no best yet'}  "
             f"{duration(spent)} gone, {duration(left)} left"
         )
