@@ -53,9 +53,9 @@ class Picture:
         """Return the elements that are drawn, within ``size``."""
         raise NotImplementedError
 
-    def legend(self) -> list[tuple[Html, str]]:
+    def legend(self) -> Iterable[tuple[Html, str]]:
         """Return swatches (32 x 12) with their labels; none where nothing needs telling apart."""
-        return []
+        return ()
 
 
 @dataclass(frozen=True)
@@ -110,17 +110,16 @@ class Chart(Picture):
             for at, line in enumerate(lines):
                 yield from plot.line(at % STYLES, line)
 
-    def legend(self) -> list[tuple[Html, str]]:
+    def legend(self) -> Iterable[tuple[Html, str]]:
         """Return the lines, where there are several."""
-        lines, items = self.lines(), []
+        lines = self.lines()
         for at, line in enumerate(lines if len(lines) > 1 else []):
             style = at % STYLES
             swatch = tag("path", d="M1 6H31", class_=f"line s{style}")
             if self.marks:
                 mark = tag("path", d=marks(style, [(16, 6)], 3), class_=f"mark s{style}")
                 swatch = Html(swatch + mark)
-            items.append((swatch, line.label))
-        return items
+            yield swatch, line.label
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ class Scatter(Picture):
             drawn = marks(number, places[self.group == number].tolist(), self.radius)
             yield tag("path", d=drawn, class_=f"dots s{number % STYLES}")
 
-    def legend(self) -> list[tuple[Html, str]]:
+    def legend(self) -> Iterable[tuple[Html, str]]:
         """Return the groups."""
         return [
             (tag("path", d=marks(at, [(6, 6)], 4), class_=f"dots s{at % STYLES}"), name)

@@ -84,7 +84,7 @@ def _panel(picture: Picture, wide: int) -> tuple[list[Html], int]:
         top = _CAPTION
     parts.append(tag("g", *picture.parts(), transform=f"translate(0 {top})"))
     x, y = 0.0, top + picture.size[1] + 6
-    items, swatch = picture.legend(), 18 if isinstance(picture, Scatter) else 38
+    items, swatch = list(picture.legend()), 18 if isinstance(picture, Scatter) else 38
     for mark, label in items:
         said = shortened(label, wide - 40)
         length = swatch + 6.4 * len(said) + 14
