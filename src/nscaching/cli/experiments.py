@@ -101,12 +101,7 @@ def _compared(comparison: Comparison) -> Iterator[Part]:
     if tested:
         title = "\nMRR: 95 % intervals over test facts"
         yield columns(title, ("95 % interval", "to the best"), tested)
-    yield from (f"{row['sampler']} failed, {error}" for row in rows for error in row["errors"])
-    yield "extra: parameters trained besides the model; best: epoch of the best model."
-    if len(comparison.seeds) > 1:
-        seeds = ", ".join(map(str, comparison.seeds))
-        yield f"Mean ± standard deviation over seeds {seeds}."
-    yield from comparison.remarks
+    yield from comparison.notes
     names = ("compare.json", comparison.picture, comparison.report)
     yield f"Written: {', '.join(str(comparison.out / name) for name in names if name)}"
 

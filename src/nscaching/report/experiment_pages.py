@@ -121,17 +121,7 @@ def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> Iterator[
         lines.append({"sampler": each["sampler"], **texts, "MRR": mrr})
     chosen = 0 if done else None
     yield html.table("On test, the best first", lines, minor=_MINOR, chosen=chosen)
-    if len(comparison.seeds) > 1:
-        seeds = ", ".join(map(str, comparison.seeds))
-        yield html.note(f"Mean ± standard deviation over seeds {seeds}.")
-    yield html.note(
-        "Accuracy is that of triplet classification; s/epoch: seconds per epoch; extra: "
-        "parameters trained besides the model; best: epoch of the model that was kept."
-    )
-    yield from map(html.paragraph, comparison.remarks)
-    for each in rows:
-        for error in each["errors"]:
-            yield html.paragraph(html.tag("b", "Failed: "), f"{each['sampler']}, {error}")
+    yield from map(html.note, comparison.notes)
 
 
 def _repeat_comparison(comparison: Comparison) -> list[Html]:
