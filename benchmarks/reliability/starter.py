@@ -24,7 +24,7 @@ from typing import IO, Any
 #: What the long commands import on their way; those that are not installed are left out.
 LOADED = ("nscaching", "nscaching.runs", "nscaching.nodes", "nscaching.cli.main")
 LOADED += tuple(f"nscaching.cli.{name}" for name in ("ask", "data", "experiments", "nodes"))
-LOADED += ("nscaching.cli.reproduce", "nscaching.cli.runs", "nscaching.cli.train")
+LOADED += ("nscaching.cli.runs", "nscaching.cli.train")
 LOADED += ("nscaching.report.run_page", "nscaching.report.entity_map", "nscaching.cli.start")
 LOADED += ("sklearn.manifold", "scipy.stats", "scipy.sparse.csgraph", "smac", "duckdb", "umap")
 

@@ -358,7 +358,7 @@ def test_questions_that_are_none(run):
 def test_neighbours_have_no_flags_of_answers(run, out, flag):
     value = [out.with_suffix(".csv")] if flag == "out" else []
     said = complaint("predict", run, "--neighbours", "e2", f"--{flag}", *value)
-    assert_words(said, "Neighbours are no answers", f"drop --{flag}.")
+    assert_words(said, "--neighbours asks no question", f"drop --{flag}.")
 
 
 def test_other_values_that_are_none(run, tmp_path):

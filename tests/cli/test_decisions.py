@@ -110,8 +110,8 @@ def test_only_options_that_were_not_given_are_named(run):
     fact = next(f for f in loaded.graph.train.tolist() if loaded.graph.relations[f[1]] == "speaks")
     question = ("predict", run, "--head", loaded.graph.entities[fact[0]], "--relation", "speaks")
     shows = "\n--contradictions shows answers that contradict the graph"
-    shows += ", --unlikely answers never seen with the relation"
-    assert f"{shows}, --known the facts.\n" in invoke(*question).stdout
+    shows += ", --unlikely shows answers never seen with the relation"
+    assert f"{shows}, --known shows the facts.\n" in invoke(*question).stdout
     assert f"{shows}.\n" in invoke(*question, "--known").stdout
     said = invoke(*question, "--unlikely", "--known").stdout
     assert "\n--contradictions shows answers that contradict the graph.\n" in said
@@ -133,10 +133,10 @@ def test_small_probabilities_are_no_zeros(run):
 
 def test_discover_says_why_it_finds_nothing(run, monkeypatch):
     monkeypatch.setattr(ns.Run, "discover", lambda *_, **__: Predictions())
-    said = "No new fact is likely. --contradictions and --unlikely show what was left out.\n"
-    assert invoke("discover", run).stdout == said
-    said = "No new fact is likely. --unlikely shows what was left out.\n"
-    assert invoke("discover", run, "--contradictions").stdout == said
+    shows = "--unlikely shows answers never seen with the relation.\n"
+    assert invoke("discover", run, "--contradictions").stdout == f"No new fact was found.\n{shows}"
+    shows = f"--contradictions shows answers that contradict the graph, {shows}"
+    assert invoke("discover", run).stdout == f"No new fact was found.\n{shows}"
     assert invoke("discover", run, "--contradictions", "--unlikely").stdout == (
         "No new fact was found.\n"
     )

@@ -36,7 +36,7 @@ def test_json_has_the_plan_the_rows_and_the_file(made):
     assert [row["test"].keys() >= {"mrr", "hits@10"} for row in values["rows"]] == [True]
     assert values["plan"][0]["state"] == "waiting"
     assert Results(out).rows == values["rows"]
-    assert "1 cells" in said  # said in advance, and how long
+    assert "1 cell, 0 of them done" in said  # said in advance, and how long
     assert "about" in said
 
 

@@ -11,15 +11,16 @@ from nscaching.experiments.runner import (
     FAILED,
     STOPPED,
     WAITING,
-    Crew,
     Experiment,
     Failed,
+    Pool,
     Sweep,
     TrialLog,
     failure,
     run_all,
     seconds_per_epoch,
     state_of,
+    this_process,
 )
 from nscaching.training import Progress
 
@@ -72,11 +73,11 @@ def log(tmp_path):
 
 def test_a_sweep_runs_everything_once_and_in_order(log):
     sweep = Letters("abc", log)
-    run_all(sweep)
+    run_all(sweep, this_process(sweep.run))
     assert [record["capital"] for record in sweep.records.values()] == ["A", "B", "C"]
     assert [record["letter"] for record in log.read()] == ["a", "b", "c"]
     again = Letters("abcd", log)
-    run_all(again)
+    run_all(again, this_process(again.run))
     assert again.trained == ["d"]
     assert list(again.records) == ["a", "b", "c", "d"]
     assert len(log.read()) == 4
@@ -85,12 +86,12 @@ def test_a_sweep_runs_everything_once_and_in_order(log):
 def test_a_failure_is_a_record_and_is_tried_again(log):
     errors = {"a": TrainingDiverged("The loss is nan"), "b": MemoryError(), "c": KeyError("x")}
     sweep = Letters("abcd", log, errors)
-    run_all(sweep)
+    run_all(sweep, this_process(sweep.run))
     reasons = [record["error"] for record in sweep.records.values()]
     assert reasons == ["The loss is nan", "out of memory", "KeyError: 'x'", None]
     assert sweep.finished == 1
     again = Letters("abcd", log)
-    run_all(again)
+    run_all(again, this_process(again.run))
     assert again.trained == ["a", "b", "c"]
     assert again.finished == 4
 
@@ -98,18 +99,20 @@ def test_a_failure_is_a_record_and_is_tried_again(log):
 def test_an_interrupt_keeps_what_is_finished_and_says_how_to_resume(log):
     sweep = Letters("abc", log, {"b": KeyboardInterrupt()})
     with pytest.raises(TrainingInterrupted) as stopped:
-        run_all(sweep)
+        run_all(sweep, this_process(sweep.run))
     assert str(stopped.value) == (
         "Stopped with 1 of 3 runs finished; everything is kept. Resume with:\n  write --resume"
     )
     again = Letters("abc", log)
-    run_all(again)
+    run_all(again, this_process(again.run))
     assert again.trained == ["b", "c"]
 
 
 def test_the_time_left_is_that_of_what_is_not_known(log, capsys):
-    run_all(Letters("b", log))
-    run_all(Letters("abcd", log, progress="lines"))
+    before = Letters("b", log)
+    run_all(before, this_process(before.run))
+    sweep = Letters("abcd", log, progress="lines")
+    run_all(sweep, this_process(sweep.run))
     said = capsys.readouterr().err.splitlines()
     assert said == [
         "Run 1 of 4: letter a",
@@ -122,7 +125,7 @@ def test_a_gpu_that_failed_ends_the_sweep_and_leaves_no_failures(log):
     broken = RuntimeError("CUDA error: an illegal memory access was encountered\nSearch for it.")
     sweep = Letters("abc", log, {"b": broken})
     with pytest.raises(NSCachingError, match=r"memory access was encountered\. Everything") as told:
-        run_all(sweep)
+        run_all(sweep, this_process(sweep.run))
     assert str(told.value).endswith("Resume with:\n  write --resume")
     assert sweep.trained == ["a", "b"]
     assert [record["letter"] for record in log.read()] == ["a"]
@@ -166,9 +169,6 @@ class Doubling(Experiment):
     def run(self, number):
         return 2 * number
 
-    def failed(self, number, reason):
-        raise AssertionError(reason)
-
     def take_in(self, number, record):
         self.values.append(record)
         self.free = True
@@ -176,11 +176,11 @@ class Doubling(Experiment):
 
 def test_what_is_next_may_depend_on_results():
     experiment = Doubling()
-    run_all(experiment)
+    run_all(experiment, this_process(experiment.run))
     assert experiment.values == [1, 2, 4, 8, 16]
 
 
-def test_a_crew_is_kept_busy_and_answers_in_any_order(log):
+def test_a_pool_is_kept_busy_and_answers_in_any_order(log):
     futures, most = [], []
 
     def submit(letter):
@@ -193,7 +193,7 @@ def test_a_crew_is_kept_busy_and_answers_in_any_order(log):
         return futures[-1][1]
 
     sweep = Letters("abcde", log)
-    run_all(sweep, Crew(submit, lambda: 2))
+    run_all(sweep, Pool(submit, lambda: 2))
     assert max(most) == 2
     assert sorted(sweep.records) == list("abcde")
 
@@ -208,7 +208,7 @@ def test_what_a_worker_does_not_finish_is_a_failure(log):
         return future
 
     sweep = Letters("ab", log)
-    run_all(sweep, Crew(submit, lambda: 2))
+    run_all(sweep, Pool(submit, lambda: 2))
     reasons = [record["error"] for record in sweep.records.values()]
     assert reasons == ["its worker died (killed)", "out of memory"]
 

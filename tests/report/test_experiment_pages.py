@@ -51,7 +51,7 @@ def test_failures_are_told_and_names_do_not_bite(tmp_path):
     name = "a/<b>graph</b>.tsv"
     comparison = Comparison(tmp_path, name, "transe", ["uniform"], [0], {"dim": 3}, [failed])
     found = read(comparison_page(comparison, {}))
-    assert "Failed: uniform, seed 0: <script>no</script> memory" in found.words
+    assert "uniform failed, seed 0: <script>no</script> memory" in found.words
     assert "<b>graph" in found.words or "b>.tsv" in found.words
     assert "No run validated" in found.words
 

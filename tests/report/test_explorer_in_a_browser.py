@@ -12,7 +12,7 @@ import torch
 import nscaching as ns
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import SCORING, Side
-from nscaching.report.explorer import SCORED_IN_PAGE, write_explorer
+from nscaching.report.explorer import FILE_NAME, SCORED_IN_PAGE, write_explorer
 from nscaching.report.explorer_answers import ExplorerAnswers
 from nscaching.training import TrainConfig
 
@@ -49,7 +49,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(clubs_run):
-    return write_explorer(clubs_run)
+    return write_explorer(clubs_run, clubs_run.folder.path / FILE_NAME)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def hostile(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def hostile_page(hostile):
-    return write_explorer(hostile)
+    return write_explorer(hostile, hostile.folder.path / FILE_NAME)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_rejected_fact_is_not_offered(browser, clubs_run, tmp_path):
     (folder / "rejected.tsv").write_text("\t".join(names) + "\n")
     run = ns.load_run(folder)
     assert run.rejected == {names}
-    browser.visit(write_explorer(run))
+    browser.visit(write_explorer(run, run.folder.path / FILE_NAME))
     place = f"{run.graph.entity_ids['p1']}, {run.graph.relation_ids['knows']}"
     found = browser.promised(f"explorer.source.ask('tail', {place}, 40)")["answers"]
     assert best[0].tail not in [each["tail"]["name"] for each in found]

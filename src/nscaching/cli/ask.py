@@ -142,9 +142,9 @@ def _shown(run: Run, report: ClassificationReport) -> Iterable[Part]:
 
 
 _CLAIMS = (
-    "The probabilities are of claims, as likely true as false before they are looked at. "
-    "The new answers of predict and discover are found among all entities, of which "
-    "nearly all are false: their probabilities are lower."
+    "These probabilities take a triple to be as likely true as false beforehand. predict and "
+    "discover look among all entities, nearly all of which are wrong answers, so the "
+    "probabilities that they show are lower."
 )
 
 
@@ -212,7 +212,7 @@ def predict_command(
     if neighbours is not None:
         asked_for = {**options, "explain": explain, "out": out is not None}
         if given := [f"--{name}" for name, value in asked_for.items() if value]:
-            raise UserError(f"Neighbours are no answers to a question; drop {', '.join(given)}.")
+            raise UserError(f"--neighbours asks no question; drop {', '.join(given)}.")
         return _neighbours(load_run(run, device), neighbours, k, progress)
     loaded = load_run(run, device)
     _announce_fit(loaded, progress)
@@ -242,8 +242,7 @@ def predict_command(
     if side is not None:
         remark = loaded.remark(Side[side.upper()], head or tail or "", relation or "")
         asked_by = options if by == "probability" else {"known": known}  # scores leave nothing out
-        left = [name for name, given in asked_by.items() if not given]
-        shown += _remarks(remark, answers, k, left)
+        shown += _remarks(remark, answers, k, asked_by)
     return Output({"predictions": answers.as_dicts()}, shown)
 
 
@@ -254,19 +253,23 @@ def _announce_fit(run: Run, progress: Progress) -> None:
         progress.say(f"Fitting probabilities on the valid facts, once{kept}.")
 
 
-def _remarks(remark: str | None, answers: Predictions, k: int, left: list[str]) -> list[str]:
+def _remarks(remark: str | None, answers: Predictions, k: int, asked: dict[str, bool]) -> list[str]:
     """Say why a question has no new answers, where it has none.
 
-    ``remark`` is the run's on the question, ``left`` are options that would show more answers.
+    ``remark`` is the run's on the question, ``asked`` says which answers were asked for too.
     """
     if any(not answer.known for answer in answers):
         return [] if remark is None else [remark]
     if len(answers) == k:
         first = "answer is a fact" if k == 1 else f"{k:,} answers are all facts"
         return [remark or f"The first {first}; a larger -k shows what follows."]
-    said = [remark or "No new answer is likely."]
-    shows = [f"--{name}{' shows' if name == left[0] else ''} {_LEFT_OUT[name]}" for name in left]
-    return said + ([f"{', '.join(shows)}."] if shows else [])
+    return [remark or "No new answer is likely.", *_left_out(asked)]
+
+
+def _left_out(asked: dict[str, bool]) -> list[str]:
+    """Say which options show what was left out."""
+    left = [f"--{name} shows {_LEFT_OUT[name]}" for name, given in asked.items() if not given]
+    return [f"{', '.join(left)}."] if left else []
 
 
 def _explained(run: Run, answers: Predictions) -> Output:
@@ -347,20 +350,11 @@ def discover_command(
         found.write(out)
     _caution(loaded, progress, probabilities=bool(found))
     if not found:
-        return Output({"facts": []}, [_nothing_new(contradictions, unlikely)])
+        asked = {"contradictions": contradictions, "unlikely": unlikely}
+        return Output({"facts": []}, ["No new fact was found.", *_left_out(asked)])
     title = f"{plural(len(found), 'new fact')} of {loaded.graph.name}"
     shown: list[Part] = [_answers_table(found, title)]
     of_all = not relation and per_relation is None and loaded.graph.num_relations > 1
     if of_all and len(found) > 1 and len({fact.relation for fact in found}) == 1:
         shown.append("All are of one relation; --per-relation 3 shows the best of each.")
     return Output({"facts": found.as_dicts()}, shown)
-
-
-def _nothing_new(contradictions: bool, unlikely: bool) -> str:
-    """Say that no fact was found, and which options would show more."""
-    given = {"--contradictions": contradictions, "--unlikely": unlikely}
-    left = [name for name, value in given.items() if not value]
-    if not left:
-        return "No new fact was found."
-    shows = "show" if len(left) > 1 else "shows"
-    return f"No new fact is likely. {' and '.join(left)} {shows} what was left out."

@@ -171,7 +171,9 @@ def command(
     """Make a function a command: its own flags, those of options, ``--json``; errors as sentences.
 
     The function takes as keywords the options that were given. Of two options with one name the
-    first counts.
+    first counts. Errors are one or two sentences on stderr: exit code 2 for a user's mistake, else
+    1. A signal that stops a command gives 128 and its number: 130 for Ctrl-C, 143 for SIGTERM, 129
+    for SIGHUP.
     """
     flags: dict[str, inspect.Parameter] = {}
     for each in (each for kind in options for each in _option_flags(kind, leave_out)):
@@ -191,48 +193,32 @@ def command(
         ]
 
         @functools.wraps(function)
-        def run(as_json: bool = False, **values: Any) -> int:
+        def run(as_json: bool = False, **values: Any) -> None:
             given = {k: v for k, v in values.items() if k not in flags or v is not None}
-            output = function(**given)
-            if output is None:
-                return 0
-            print_json(output.value) if as_json else say(*output.shown)
-            return output.code
+            try:
+                start.loaded()
+                with terminate_as_interrupt():
+                    output = function(**given)
+                    if output is not None:
+                        print_json(output.value) if as_json else say(*output.shown)
+                    sys.stdout.flush()  # here, where an output that is full is explained
+                code = 0 if output is None else output.code
+            except typer.Exit:
+                raise
+            except (Exception, KeyboardInterrupt) as error:
+                if os.environ.get(DEBUG_VARIABLE):
+                    raise
+                code, message = _explained(error)
+                if not _said_by_another_rank(error):
+                    print(printable(message), file=sys.stderr)
+            if code:
+                raise typer.Exit(code)
 
-        made = _friendly(run)
-        made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        made.__annotations__ = {p.name: p.annotation for p in parameters}
-        return made
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
 
     return decorate
-
-
-def _friendly(run: Callable[..., int]) -> Callable[..., None]:
-    """Turn errors into one or two sentences on stderr: exit code 2 for a user's mistake, else 1.
-
-    A signal that stops a command gives 128 and its number: 130 for Ctrl-C, 143 for SIGTERM, 129 for
-    SIGHUP.
-    """
-
-    @functools.wraps(run)
-    def wrapped(**values: Any) -> None:
-        try:
-            start.loaded()
-            with terminate_as_interrupt():
-                code = run(**values)
-                sys.stdout.flush()  # here, where an output that is full is explained
-        except typer.Exit:
-            raise
-        except (Exception, KeyboardInterrupt) as error:
-            if os.environ.get(DEBUG_VARIABLE):
-                raise
-            code, message = _explained(error)
-            if not _said_by_another_rank(error):
-                print(printable(message), file=sys.stderr)
-        if code:
-            raise typer.Exit(code)
-
-    return wrapped
 
 
 def _said_by_another_rank(error: BaseException) -> bool:

@@ -1,9 +1,9 @@
-"""``nscaching compare``, ``tune`` and ``nodes tune``: many configurations, side by side."""
+"""``nscaching compare``, ``tune``, ``nodes tune``, ``reproduce``: many configurations at once."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,25 @@ from nscaching.cli.command import (
     Part,
     Quiet,
     Resume,
+    argument,
     command,
     flag,
     table,
     whole_numbers,
 )
+from nscaching.errors import UserError, plural
 from nscaching.experiments.compare import compare
 from nscaching.experiments.comparison import Comparison
+from nscaching.experiments.paper import Reproduction, definitions, reproduce
+from nscaching.experiments.paper.plan import MISSING, Request
+from nscaching.experiments.paper.results import Beside, cell_of, compared
+from nscaching.experiments.runner import DONE
 from nscaching.experiments.tune import SearchResult, tune
 from nscaching.experiments.tune.api import Gain
 from nscaching.experiments.tune.space import NodeSearchOptions, SearchOptions
 from nscaching.experiments.workers import Workers
 from nscaching.nodes import NodeConfig
-from nscaching.training import TrainConfig
+from nscaching.training import Progress, TrainConfig
 from nscaching.training.progress import duration
 
 
@@ -49,8 +55,8 @@ def compare_command(
     ),
     max_seconds: float | None = flag(
         None,
-        "Budget of each run in seconds of training, to the end of an epoch; without "
-        "--epochs there is no other.",
+        "Seconds of training of each run, up to the end of an epoch; without --epochs they are "
+        "the only limit.",
         "--seconds",
         "--max-seconds",
     ),
@@ -79,7 +85,7 @@ def compare_command(
     return Output(comparison.as_dict(), _compared(comparison), code=1 if failed else 0)
 
 
-def _compared(comparison: Comparison) -> list[Part]:
+def _compared(comparison: Comparison) -> Iterator[Part]:
     rows = comparison.rows
     tested = [row for row in rows if row["mrr_interval"]]
 
@@ -91,18 +97,13 @@ def _compared(comparison: Comparison) -> list[Part]:
         return made
 
     title = f"{comparison.data or 'graph'}, {comparison.scoring}: test, best model on valid"
-    tables = [columns(title, ("MRR", "Hits@10", "accuracy", "s/epoch", "extra", "best"), rows)]
+    yield columns(title, ("MRR", "Hits@10", "accuracy", "s/epoch", "extra", "best"), rows)
     if tested:
         title = "\nMRR: 95 % intervals over test facts"
-        tables.append(columns(title, ("95 % interval", "to the best"), tested))
-    remarks = [f"{row['sampler']} failed, {error}" for row in rows for error in row["errors"]]
-    remarks.append("extra: parameters trained besides the model; best: epoch of the best model.")
-    if len(comparison.seeds) > 1:
-        seeds = ", ".join(map(str, comparison.seeds))
-        remarks.append(f"Mean ± standard deviation over seeds {seeds}.")
+        yield columns(title, ("95 % interval", "to the best"), tested)
+    yield from comparison.notes
     names = ("compare.json", comparison.picture, comparison.report)
-    files = ", ".join(str(comparison.out / name) for name in names if name)
-    return [*tables, *remarks, *comparison.remarks, f"Written: {files}"]
+    yield f"Written: {', '.join(str(comparison.out / name) for name in names if name)}"
 
 
 def _tune(
@@ -159,7 +160,7 @@ tune_nodes_command = command(
 )(_tune_nodes)
 
 
-def _searched(result: SearchResult) -> list[Part]:
+def _searched(result: SearchResult) -> Iterator[Part]:
     best, metric = result.best, f"valid {result.metric.name}"
     rows = []
     for trial in result.trials:
@@ -168,28 +169,26 @@ def _searched(result: SearchResult) -> list[Part]:
         mark = f"{trial.number} *" if trial is best else str(trial.number)
         rows.append((mark, score, str(trial.epochs), *cells))
     title = f"{result.method}, {result.space}: trials"
-    parts: list[Part] = [table(title, ("", metric, "epochs", *result.searched), rows)]
+    yield table(title, ("", metric, "epochs", *result.searched), rows)
     if (found := result.importance) is not None:
         effects = ((each.name, f"{each.alone:.2f}", f"{each.total:.2f}") for each in found.effects)
         fit = f"surrogate of {found.trials} trials, cross-validated R² {found.fit:.2f}"
-        parts.append(
-            table(f"\nImportance of the hyperparameters ({fit})", ("", "alone", "total"), effects)
-        )
+        yield table(f"\nImportance of the hyperparameters ({fit})", ("", "alone", "total"), effects)
     else:
-        parts.append(f"\n{result.importance_note}")
+        yield f"\n{result.importance_note}"
     settings = ", ".join(f"{name} {_cell(value)}" for name, value in best.config.items())
-    parts += [
-        f"\nBest: trial {best.number}, {metric} {best.score:.4f} with {settings}.",
-        f"{len(result.trials)} trials, {result.epochs} epochs, {duration(result.seconds)}. "
-        f"Train it: {result.objective.train_command} --config {result.folder.best}",
-    ]
+    yield f"\nBest: trial {best.number}, {metric} {best.score:.4f} with {settings}."
+    yield (
+        f"{plural(len(result.trials), 'trial')}, {plural(result.epochs, 'epoch')}, "
+        f"{duration(result.seconds)}. "
+        f"Train it: {result.objective.train_command} --config {result.folder.best}"
+    )
     if result.gain is not None:
-        parts.append(_gain(result.gain, best.number))
+        yield _gain(result.gain, best.number)
     if result.pictures:
-        parts.append(f"Pictures: {', '.join(result.pictures)}")
+        yield f"Pictures: {', '.join(result.pictures)}"
     if result.report is not None:
-        parts.append(f"Report: {result.report}")
-    return parts
+        yield f"Report: {result.report}"
 
 
 def _gain(gain: Gain, best: int) -> str:
@@ -203,3 +202,91 @@ def _gain(gain: Gain, best: int) -> str:
 
 def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# The paper ----------------------------------------------------------------------------------------
+
+
+@command(Request, leave_out=("seeds",))
+def reproduce_command(
+    name: str | None = argument(None, "A table or figure, such as table-7; --list names them all."),
+    show_list: bool = flag(False, "Name the tables and figures there are.", "--list"),
+    seeds: str | None = flag(
+        None, "Seeds with commas between them.", shown="0, and 0,1,2 with --tries"
+    ),
+    report: Path | None = flag(None, "Write a page from the results in this folder; run nothing."),
+    dry_run: bool = flag(
+        False, "Only say which cells there are and how long it takes.", "--dry-run"
+    ),
+    finished: bool = flag(False, "Run nothing: show and draw what is finished.", "--finished"),
+    quiet: Quiet = False,
+    **options: Any,
+) -> Output:
+    """Reproduce a table or figure of the paper: our numbers beside the paper's."""
+    if show_list:
+        return _listed()
+    if report is not None:
+        from nscaching.experiments.paper.pages import write_report
+
+        page = write_report(report, options.get("out", Path("reproduction.md")))
+        return Output({"page": str(page)}, [f"Wrote {page}"])
+    if name is None:
+        raise UserError("Name a table or figure, such as table-7; --list names them all.")
+    usual = "0,1,2" if "tries" in options else "0"
+    given = {**options, "seeds": whole_numbers(seeds or usual)}
+    request = Request.from_mapping(given, "options")
+    shown = Progress("none" if quiet else "auto")
+    made = reproduce(name, request, dry_run=dry_run, finished=finished, progress=shown)
+    failed = bool(made.rows) and all(row["error"] for row in made.rows)
+    parts = _planned(made) if dry_run else _reproduced(made)
+    return Output(made.as_dict(), parts, code=1 if failed else 0)
+
+
+def _listed() -> Output:
+    items = [each.as_dict() for each in definitions().values()]
+    rows = (
+        (f"{item['name']}: {item['title']}", item["label"], str(item["cells"])) for item in items
+    )
+    columns = ("name", "in the paper", "cells")
+    listed = table("The paper's tables and figures", columns, rows, texts=(0, 1))
+    return Output({"items": items}, [listed])
+
+
+def _planned(made: Reproduction) -> Iterator[Part]:
+    rows = (
+        (each.title, each.state, duration(each.seconds) if each.seconds else "–")
+        for each in made.plan
+    )
+    yield table(f"{made.definition.name}: {made.definition.title}", ("cell", "state", "time"), rows)
+    states = {planned.state for planned in made.plan}
+    if states == {MISSING}:
+        yield "Nothing can be run without the data; see 'nscaching datasets list'."
+    elif states <= {DONE, MISSING}:
+        yield "Nothing is left to run."
+    else:
+        yield f"About {duration(made.expected_seconds)} in all{made.caveat}."
+
+
+def _reproduced(made: Reproduction) -> Iterator[Part]:
+    names, groups = compared(made.definition.draw, made.rows)
+    rows = []
+    for (row, *_), found in groups:
+        where = " ".join(filter(None, (row["dataset"], row["scoring"], cell_of(row).label)))
+        if row["error"] and not found:
+            where += ": no data" if row["missing"] else ": failed"
+        rows.append((where, *(_beside(found.get(name)) for name in names)))
+    title = f"{made.definition.name}: {made.definition.title} (the paper's in brackets)"
+    listed = table(title, ("cell", *names), rows)
+    for column in listed.columns[1:]:  # many metrics: rather two lines per number than no name
+        column.no_wrap = False
+    listed.columns[0].min_width = 20
+    yield listed
+    yield from dict.fromkeys(f"{x['dataset']}: {x['error']}" for x in made.rows if x["error"])
+    if made.file is not None:
+        yield f"Written: {', '.join(map(str, (made.file, *made.pictures)))}"
+
+
+def _beside(each: Beside | None) -> str:
+    if each is None:
+        return "–"
+    return f"{each.ours:.4f}" + ("" if each.paper is None else f" ({each.paper:.4f})")

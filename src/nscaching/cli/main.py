@@ -41,8 +41,7 @@ COMMANDS = {
 #: Which module has which commands.
 _MODULES = {
     "train": ("train", "trace"),
-    "experiments": ("compare", "tune"),
-    "reproduce": ("reproduce",),
+    "experiments": ("compare", "tune", "reproduce"),
     "ask": ("evaluate", "classify", "predict", "discover"),
     "runs": ("benchmark", "check", "doctor", "explore", "export", "report", "update"),
     "data": ("datasets", "ingest"),

@@ -21,7 +21,7 @@ from nscaching.cli.command import (
     table,
 )
 from nscaching.cli.experiments import tune_nodes_command
-from nscaching.errors import UserError
+from nscaching.errors import UserError, plural
 from nscaching.nodes import NodeConfig, embed_nodes, load_node_graph, load_nodes
 from nscaching.nodes.api import compare_methods, make_node_config
 from nscaching.nodes.loading import read_labels
@@ -69,8 +69,9 @@ def train(
     summary = embedding.summary
     said = (
         f"Embedded {summary['nodes']:,} nodes and {summary['edges']:,} edges of "
-        f"{embedding.graph.name} by {settings.model} with {settings.sampler}: {summary['epochs']} "
-        f"epochs in {duration(summary['seconds'])}, loss {summary['loss']:.4f}."
+        f"{embedding.graph.name} by {settings.model} with {settings.sampler}: "
+        f"{plural(summary['epochs'], 'epoch')} in {duration(summary['seconds'])}, "
+        f"loss {summary['loss']:.4f}."
     )
     return Output(summary, [said, f"Folder: {out}  (nscaching nodes evaluate {out})"])
 
@@ -91,7 +92,7 @@ def evaluate(
     given = read_labels(labels, loaded.graph).labels if labels is not None else None
     known = given or loaded.graph.labels
     if known is not None and len(known.of_node) != len(loaded.graph):
-        raise UserError(f"{labels} names nodes that {run} has not; leave them out.")
+        raise UserError(f"{labels} names nodes that are not in {run}; leave them out.")
     if known is None and not len(loaded.held_out):
         raise UserError(
             f"There is nothing to evaluate {run} with: give classes (--labels), or train with "

@@ -195,7 +195,7 @@ def doctor_command() -> Output:
         rows = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2))
         for extra in missing:
             rows.add_row(f"  {extra.command}", extra.purpose)
-        parts += ["\nNot installed, and only needed for what it says:", rows]
+        parts += ["\nNot installed, with what each is for:", rows]
     parts.append("\nWhat would make it faster" if found["advice"] else "\nNothing to improve.")
     return Output(found, [*parts, *(f"- {sentence}" for sentence in found["advice"])])
 

@@ -33,6 +33,7 @@ from nscaching.errors import (
     HOLD_OUT,
     TrainingInterrupted,
     UserError,
+    plural,
     resume_command,
     stop_signal,
 )
@@ -202,31 +203,28 @@ def _plan(data: str | None, options: dict[str, Any], processes: int, network: Ne
     return Output(value, shown)
 
 
-def _trained(run: Run) -> list[Part]:
+def _trained(run: Run) -> Iterator[Part]:
     summary = run.summary
     best = ""
     if summary["valid"]:
         best = f", best at {summary['best_epoch']} by {SELECTABLE[summary['select']]} on valid"
-    parts: list[Part] = [
-        f"Trained {run.title}: {summary['epochs']} epochs in {duration(summary['seconds'])} on "
-        f"{summary['device']} "
+    yield (
+        f"Trained {run.title}: {plural(summary['epochs'], 'epoch')} in "
+        f"{duration(summary['seconds'])} on {summary['device']} "
         f"({summary['seconds_per_epoch']:.2f} s per epoch){best}."
-    ]
+    )
     if rows := {split: summary[split] for split in ("valid", "test") if summary[split]}:
-        parts.append(metrics_table("Filtered link prediction", rows))
+        yield metrics_table("Filtered link prediction", rows)
     else:
-        parts.append(f"Nothing was held out, so there is no evaluation. {HOLD_OUT}")
+        yield f"Nothing was held out, so there is no evaluation. {HOLD_OUT}"
     drawn, whole = run.config.valid_facts, len(run.graph.valid)
     if summary["valid"] and drawn is not None and drawn < whole:
-        parts.append(
-            f"valid: {drawn:,} of its {whole:,} facts; 'evaluate --split valid' ranks all."
-        )
+        yield f"valid: {drawn:,} of its {whole:,} facts; 'evaluate --split valid' ranks all."
     if summary["valid"] and summary["best_epoch"] == run.config.epochs:
-        parts.append("Still improving when it stopped; try a larger --epochs.")
-    parts.append(f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)")
+        yield "Still improving when it stopped; try a larger --epochs."
+    yield f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)"
     if summary["report"] is not None:
-        parts.append(f"Report: {summary['report']}")
-    return parts
+        yield f"Report: {summary['report']}"
 
 
 # Tracing -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,12 @@ from nscaching.experiments.comparison import (
     read_variants,
 )
 from nscaching.experiments.runner import (
+    PlannedRun,
     RunResult,
     Sweep,
     TrialLog,
-    changes,
-    finished,
-    make_run,
-    measured,
     run_all,
+    this_process,
 )
 from nscaching.graph import GraphSource, KnowledgeGraph, load_graph
 from nscaching.graph.datasets import known_dataset
@@ -47,7 +45,7 @@ from nscaching.report.experiment_pages import (
 )
 from nscaching.report.markup import FILE_NAME, try_to_write
 from nscaching.report.pictures import write_svg
-from nscaching.runs.api import load_run, make_config, merged_options, refuse_both, resumed_config
+from nscaching.runs.api import load_run, make_config, merged_options, refuse_both
 from nscaching.sampling import SAMPLERS
 from nscaching.sampling.options import with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig
@@ -102,7 +100,10 @@ def compare(
     refuse_both(resume, overwrite)
     source = named_or_graph(graph)
     common = merged_options(config, options)
-    out = _default_out(source, common) if out is None else Path(out)
+    if out is None:
+        named = make_config(source, common)
+        out = Path("runs") / f"compare-{data_name(named.data)}-{named.scoring}"
+    out = Path(out)
     before = _earlier(out) if resume else None
     if before is not None:
         if source is None and not common.get("data"):
@@ -112,28 +113,27 @@ def compare(
     variants = read_variants(samplers or _samplers_for(common.get("loss", "auto")))
     if common.get("max_seconds") is not None:
         common.setdefault("epochs", _NO_LIMIT)
-    named, one = common.pop("data", None), common.pop("seed", None)
+    data, one = common.pop("data", None), common.pop("seed", None)
     common.pop("sampler", None)
-    source = named if source is None else source
+    source = data if source is None else source
     first = make_config(source, {**common, **with_preset(variants[0].options)})
     seeds = list(dict.fromkeys(seeds)) if seeds else _default_seeds(source, one, shown)
-    entries = [
-        Entry(
-            RunResult(variant.label, seed, variant.folder(seed)), given, make_config(source, given)
-        )
-        for seed in seeds  # so that one round of all is there early
-        for variant in variants
-        for given in [{**common, **with_preset(variant.options), "seed": seed}]
-    ]
+    planned = []
+    for seed in seeds:  # so that one round of all is there early
+        for variant in variants:
+            given = {**common, **with_preset(variant.options), "seed": seed}
+            blank = RunResult(variant.label, seed, variant.folder(seed))
+            settings = make_config(source, given)
+            planned.append(PlannedRun(blank, RunFolder(out / blank.run), given, settings))
     given = {k: _plain(v) for k, v in common.items() if (k, v) != ("epochs", _NO_LIMIT)}
     labels = [variant.label for variant in variants]
     data = None if isinstance(source, KnowledgeGraph) else str(source)
     comparison = Comparison(out, data, first.scoring, labels, seeds, given, [])
     known = before.runs if before is not None and before.data == data else []
-    sweep = CompareSweep(comparison, known, source, entries, resume, overwrite, shown)
+    sweep = CompareSweep(comparison, known, source, planned, resume, overwrite, shown)
     with CompareFolder(out).writing():
         sweep.begin()
-        run_all(sweep)
+        run_all(sweep, this_process(sweep.run))
         return sweep.end()
 
 
@@ -173,26 +173,7 @@ def _training_triples(source: Source) -> float:
     return len(load_graph(str(source)).train)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One run to be made."""
-
-    blank: RunResult  #: what is known of its result before it is run
-    options: dict[str, Any]
-    settings: TrainConfig
-
-    @property
-    def identity(self) -> str:
-        """Return the name of its folder."""
-        return self.blank.run
-
-    @property
-    def title(self) -> str:
-        """Return how it is called on the screen."""
-        return f"{self.blank.sampler}, seed {self.blank.seed}"
-
-
-class CompareSweep(Sweep[Entry, RunResult]):
+class CompareSweep(Sweep[PlannedRun, RunResult]):
     """The runs of one comparison."""
 
     noun = "run"
@@ -202,12 +183,12 @@ class CompareSweep(Sweep[Entry, RunResult]):
         comparison: Comparison,
         known: list[RunResult],
         source: Source,
-        entries: list[Entry],
+        planned: list[PlannedRun],
         resume: bool,
         overwrite: bool,
         progress: Progress,
     ) -> None:
-        super().__init__(entries, progress)
+        super().__init__(planned, progress)
         self.comparison, self.source = comparison, source
         self.resume, self.overwrite = resume, overwrite
         self.resume_command = resume_command("compare", comparison.out)
@@ -219,13 +200,13 @@ class CompareSweep(Sweep[Entry, RunResult]):
         """Look at what is there before anything is trained, and write down what is asked for."""
         here = CompareFolder(self.comparison.out)
         here.refuse_occupied(self.overwrite or self.resume)
-        for entry in self.configurations:
-            folder = self._folder(entry.identity)
+        for planned in self.configurations:
+            folder = planned.folder
             if folder.exists() and not folder.is_run():
                 raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
             if folder.is_run() and not self.overwrite:
-                resumed_config(folder, changes(folder, entry.settings, entry.options))
-        names = {entry.identity for entry in self.configurations}
+                planned.resumed()
+        names = {planned.identity for planned in self.configurations}
         self.comparison.runs = [each for run, each in self._before.items() if run in names]
         if not self.resume or not here.holds_one():
             with here.replacing(marker={}) as new:
@@ -236,39 +217,34 @@ class CompareSweep(Sweep[Entry, RunResult]):
         self.log.repair()
         self._write(here.path)
 
-    def _known(self, entry: Entry) -> RunResult | None:
-        result = self._before.get(entry.identity) if self.resume else None
-        asked = entry.settings, entry.options
-        if result is None or not finished(self._folder(entry.identity), *asked, result):
+    def _known(self, planned: PlannedRun) -> RunResult | None:
+        result = self._before.get(planned.identity)
+        if result is None or not planned.is_finished(result):
             return None
-        self._took.setdefault(entry.blank.sampler, result.seconds)
+        self._took.setdefault(result.sampler, result.seconds)
         return result
 
-    def run(self, entry: Entry) -> RunResult:
+    def run(self, planned: PlannedRun) -> RunResult:
         """Train a run, or resume it."""
         started = time.monotonic()
         how: dict[str, Any] = {"resume": self.resume, "overwrite": self.overwrite}
-        folder = self._folder(entry.identity)
-        run = make_run(
-            self.source, folder, entry.settings, entry.options, progress=self.progress, **how
-        )
-        result = measured(entry.blank, run)
+        run, result = planned.make(self.source, progress=self.progress, **how)
         if "test" in run.evaluations:
-            self._write_ranks(entry.identity, run.evaluations["test"].ranks)
-        self._took[entry.blank.sampler] = time.monotonic() - started
+            self._write_ranks(planned.identity, run.evaluations["test"].ranks)
+        self._took[result.sampler] = time.monotonic() - started
         return result
 
-    def _failed(self, entry: Entry, reason: str) -> RunResult:
-        return replace(entry.blank, error=reason)
+    def _failed(self, planned: PlannedRun, reason: str) -> RunResult:
+        return replace(planned.blank, error=reason)
 
-    def _seconds(self, entry: Entry) -> float | None:
+    def _seconds(self, planned: PlannedRun) -> float | None:
         if not self._took:
             return None
         usual = sum(self._took.values()) / len(self._took)
-        return self._took.get(entry.blank.sampler, usual)
+        return self._took.get(planned.blank.sampler, usual)
 
-    def _keep(self, entry: Entry, record: RunResult) -> None:
-        if self._before.get(entry.identity) != record:
+    def _keep(self, planned: PlannedRun, record: RunResult) -> None:
+        if self._before.get(planned.identity) != record:
             self.log.append(asdict(record))
 
     def end(self) -> Comparison:
@@ -322,12 +298,6 @@ class CompareSweep(Sweep[Entry, RunResult]):
             self._write_ranks(run, load_run(self._folder(run).path).evaluate("test").ranks)
             found = np.load(self._rank_file(run))
         return found
-
-
-def _default_out(source: Source, options: dict[str, Any]) -> Path:
-    """Return the folder a comparison goes to when none is named."""
-    config = make_config(source, options)
-    return Path("runs") / f"compare-{data_name(config.data)}-{config.scoring}"
 
 
 def _split_of(before: Comparison) -> dict[str, float]:

@@ -32,6 +32,11 @@ from nscaching.sampling import SAMPLERS
 
 #: The numbers of a row: the mean over seeds, and under ``NAME_spread`` the standard deviation.
 MEASURES = ("mrr", "hits@10", "accuracy", "seconds_per_epoch")
+#: What the columns of the table are, where their titles do not say it.
+_COLUMNS = (
+    "accuracy: of triplet classification; s/epoch: seconds per epoch; extra: parameters trained "
+    "besides the model; best: epoch of the best model."
+)
 #: What a comparison was asked to do.
 GIVEN = ("data", "scoring", "samplers", "seeds", "options")
 
@@ -164,6 +169,17 @@ class Comparison:
         row["epochs"] = [result.epochs for result in done]
         row["errors"] = [f"seed {r.seed}: {r.error}" for r in mine if r.error is not None]
         return row
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the table: why runs failed, and what its numbers are."""
+        notes = [
+            f"{row['sampler']} failed, {error}" for row in self.rows for error in row["errors"]
+        ]
+        if len(self.seeds) > 1:
+            seeds = ", ".join(map(str, self.seeds))
+            notes.append(f"Mean ± standard deviation over seeds {seeds}.")
+        return [*notes, _COLUMNS, *self.remarks]
 
     @staticmethod
     def texts(row: Mapping[str, Any]) -> dict[str, str]:

@@ -119,37 +119,31 @@ class Experiment(ABC, Generic[C, R]):
         """Return the next configuration to run; None if there is none before another record."""
 
     @abstractmethod
-    def run(self, configuration: C) -> R:
-        """Run a configuration in this process."""
-
-    @abstractmethod
-    def failed(self, configuration: C, reason: str) -> R:
-        """Return the record of a failure."""
-
-    @abstractmethod
-    def take_in(self, configuration: C, record: R) -> None:
-        """Write a record down."""
+    def take_in(self, configuration: C, record: R | Failed) -> None:
+        """Write down a record, or that there is none."""
 
 
-class Crew(NamedTuple):
-    """Who runs configurations: a way to submit one, and how many may run at once."""
+class Pool(NamedTuple):
+    """What runs configurations: a way to submit one, and how many may run at once."""
 
     submit: Callable[[Any], Future[Any]]  #: the result is a record, or :class:`Failed`
     slots: Callable[[], int]
 
 
-def _in_this_process(run: Callable[[C], R]) -> Crew:
-    def submit(configuration: C) -> Future[R | Failed]:
-        future: Future[R | Failed] = Future()
+def this_process(run: Callable[[Any], Any]) -> Pool:
+    """Return a pool that runs one configuration after another in this process."""
+
+    def submit(configuration: Any) -> Future[Any]:
+        future: Future[Any] = Future()
         future.set_result(attempt(run, configuration))
         return future
 
-    return Crew(submit, lambda: 1)
+    return Pool(submit, lambda: 1)
 
 
-def run_all(experiment: Experiment[C, R], crew: Crew | None = None) -> None:
+def run_all(experiment: Experiment[C, Any], pool: Pool) -> None:
     """Run configurations until there are no more; an interrupt says how to resume."""
-    submit, slots = crew or _in_this_process(experiment.run)
+    submit, slots = pool
     running: dict[Future[Any], C] = {}  #: in the order of submission
     try:
         while True:
@@ -159,7 +153,7 @@ def run_all(experiment: Experiment[C, R], crew: Crew | None = None) -> None:
             elif running:
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in [each for each in running if each in done]:
-                    _take_in(experiment, running.pop(future), future)
+                    experiment.take_in(running.pop(future), _result(future))
             else:
                 return
     except DeviceLost as error:
@@ -174,9 +168,10 @@ def run_all(experiment: Experiment[C, R], crew: Crew | None = None) -> None:
         ) from error
 
 
-def _take_in(experiment: Experiment[C, R], configuration: C, future: Future[Any]) -> None:
+def _result(future: Future[Any]) -> Any:
+    """Return a record, or why there is none; what nothing can follow is raised."""
     try:
-        record = future.result()
+        return future.result()
     except (CannotWrite, DeviceLost):
         raise
     except BrokenProcessPool as error:
@@ -184,10 +179,7 @@ def _take_in(experiment: Experiment[C, R], configuration: C, future: Future[Any]
             "A process died; everything finished is kept. Run the command again."
         ) from error
     except Exception as error:
-        record = Failed(f"its worker died ({error})")
-    if isinstance(record, Failed):
-        record = experiment.failed(configuration, record.reason)
-    experiment.take_in(configuration, record)
+        return Failed(f"its worker died ({error})")
 
 
 class Sweep(Experiment[C, R]):
@@ -250,14 +242,12 @@ class Sweep(Experiment[C, R]):
         place = self.configurations.index(each) + 1
         self.progress.say(f"{self.noun.capitalize()} {place} of {self.total}: {each.title}{rest}")
 
-    def failed(self, configuration: Any, reason: str) -> R:
-        """Say what failed and return its record."""
-        self._failures.add(configuration.identity)
-        self.progress.say(f"{configuration.title}, failed: {reason}")
-        return self._failed(configuration, reason)
-
-    def take_in(self, configuration: Any, record: R) -> None:
-        """Write a record down."""
+    def take_in(self, configuration: Any, record: R | Failed) -> None:
+        """Write a record down; say what failed."""
+        if isinstance(record, Failed):
+            self._failures.add(configuration.identity)
+            self.progress.say(f"{configuration.title}, failed: {record.reason}")
+            record = self._failed(configuration, record.reason)
         self.records[configuration.identity] = record
         self._keep(configuration, record)
 
@@ -293,68 +283,77 @@ class RunResult:
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
-def finished(
-    folder: RunFolder,
-    settings: TrainConfig,
-    options: Mapping[str, Any],
-    known: RunResult | None,
-) -> bool:
-    """Tell whether what is known of a run is still what is asked for."""
-    if known is None or known.error is not None or not folder.is_run():
-        return False
-    return known.config == digest(resumed_config(folder, changes(folder, settings, options)))
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run folder that is to be made, or is known from before."""
+
+    blank: RunResult  #: what is known of its result before
+    folder: RunFolder
+    options: Mapping[str, Any]  #: as they were given
+    settings: TrainConfig  #: what they amount to
+
+    @property
+    def identity(self) -> str:
+        """What its result is known by."""
+        return self.blank.run
+
+    @property
+    def title(self) -> str:
+        """How it is called on the screen."""
+        return f"{self.blank.sampler}, seed {self.blank.seed}"
+
+    def _changes(self) -> dict[str, Any]:
+        """Return what is asked for now and differs from what the run was started with.
+
+        What was not given and a recipe has fitted to the graph stays as it is.
+        """
+        stored, now = self.folder.read_config().as_dict(), self.settings.as_dict()
+        kept = {"data"} if stored["recipe"] == PAPER else {"data"} | (FITTED - self.options.keys())
+        return {name: now[name] for name in now if name not in kept and now[name] != stored[name]}
+
+    def resumed(self) -> TrainConfig:
+        """Return the settings that it would be resumed with, if it may be."""
+        return resumed_config(self.folder, self._changes())
+
+    def is_finished(self, known: RunResult) -> bool:
+        """Tell whether what is known of it is still what is asked for."""
+        if known.error is not None or not self.folder.is_run():
+            return False
+        return known.config == _digest(self.resumed())
+
+    def make(
+        self,
+        source: KnowledgeGraph | str | Path | None,
+        *,
+        resume: bool,
+        overwrite: bool,
+        progress: Progress,
+    ) -> tuple[Run, RunResult]:
+        """Train it, or resume it, and return it with its numbers."""
+        how: dict[str, Any] = {"out": self.folder.path, "progress": progress}
+        how |= {"overwrite": overwrite, "probabilities": False}  # nobody asks most of these runs
+        if resume and self.folder.is_run():
+            run = train(source, resume=True, **how, **self._changes())
+        else:
+            run = train(source, remarks=False, **how, **self.options)  # samplers share them
+        graph, summary, lines = run.graph, run.summary, self.folder.read_metrics()
+        splits = len(graph.valid) and len(graph.test)
+        accuracy = run.classification("test").accuracy if splits else math.nan
+        return run, replace(
+            self.blank,
+            config=_digest(run.config),
+            test=summary["test"],
+            valid=summary["valid"],
+            accuracy=None if math.isnan(accuracy) else accuracy,
+            seconds_per_epoch=seconds_per_epoch(lines, run.config.pretrain_epochs),
+            graph=graph.fingerprint[:16],
+            **{name: summary[name] for name in _SUMMARY},
+        )
 
 
-def make_run(
-    source: KnowledgeGraph | str | Path | None,
-    folder: RunFolder,
-    settings: TrainConfig,
-    options: Mapping[str, Any],
-    *,
-    resume: bool,
-    overwrite: bool,
-    progress: Progress,
-) -> Run:
-    """Train one run, or resume it; ``options`` are those that gave the ``settings``."""
-    how: dict[str, Any] = {"out": folder.path, "overwrite": overwrite, "progress": progress}
-    how["probabilities"] = False  # nobody asks most of these runs
-    if resume and folder.is_run():
-        return train(source, resume=True, **how, **changes(folder, settings, options))
-    return train(source, remarks=False, **how, **options)  # samplers share their options
-
-
-def changes(folder: RunFolder, wanted: TrainConfig, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is asked for now and differs from what a run was started with.
-
-    What is not among the ``options`` that gave the wanted settings, and a recipe has fitted to the
-    graph, stays as it is.
-    """
-    stored, now = folder.read_config().as_dict(), wanted.as_dict()
-    kept = {"data"} if stored["recipe"] == PAPER else {"data"} | (FITTED - options.keys())
-    return {name: now[name] for name in now if name not in kept and now[name] != stored[name]}
-
-
-def digest(config: TrainConfig) -> str:
+def _digest(config: TrainConfig) -> str:
     """Return a short name of a configuration, by which a finished run is known again."""
     return hashlib.sha256(config.as_yaml().encode()).hexdigest()[:16]
-
-
-def measured(blank: RunResult, run: Run) -> RunResult:
-    """Return the numbers of a run that has just been trained."""
-    graph, summary, folder = run.graph, run.summary, run.folder
-    assert folder is not None
-    splits = len(graph.valid) and len(graph.test)
-    accuracy = run.classification("test").accuracy if splits else math.nan
-    return replace(
-        blank,
-        config=digest(run.config),
-        test=summary["test"],
-        valid=summary["valid"],
-        accuracy=None if math.isnan(accuracy) else accuracy,
-        seconds_per_epoch=seconds_per_epoch(folder.read_metrics(), run.config.pretrain_epochs),
-        graph=graph.fingerprint[:16],
-        **{name: summary[name] for name in _SUMMARY},
-    )
 
 
 def seconds_per_epoch(lines: Iterable[Mapping[str, Any]], pretrain_epochs: int) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import multiprocessing
 import os
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 
 from nscaching.errors import TrainingInterrupted, UserError
-from nscaching.experiments.runner import Crew, Failed, attempt
+from nscaching.experiments.runner import Failed, Pool, attempt, this_process
 from nscaching.interrupt import interrupts_ignored
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.cuda_graphs import CAPTURE_LOCK
@@ -75,24 +76,28 @@ def _stream(own: bool) -> Iterator[None]:
         stream.synchronize()
 
 
-def crew_of(
-    pool: futures.Executor, run: Callable[[Any], Any], share: Share, slots: Callable[[], int]
-) -> Crew:
-    """Return the workers of a pool as a crew; ``run`` travels to them.
+def _pool(
+    executor: futures.Executor, run: Callable[[Any], Any], share: Share, slots: Callable[[], int]
+) -> Pool:
+    """Return the workers of an executor; ``run`` travels to them.
 
     The kernel kills a process that takes too much memory. Dask then starts the worker and the
     configuration again a few times, from its last checkpoint, before it gives it up as a failed
     one; a pool of processes ends.
     """
-    return Crew(lambda configuration: pool.submit(_answer, share, run, configuration), slots)
+    return Pool(lambda configuration: executor.submit(_answer, share, run, configuration), slots)
 
 
 def _answer(share: Share, run: Callable[[Any], Any], configuration: Any) -> Any:
     try:
-        with share_of_machine(share):
-            return attempt(run, configuration)
+        return attempt(functools.partial(_within, share, run), configuration)
     except TrainingInterrupted:
         return Failed("it was stopped")
+
+
+def _within(share: Share, run: Callable[[Any], Any], configuration: Any) -> Any:
+    with share_of_machine(share):
+        return run(configuration)
 
 
 _workers = OptionGroup("Workers")
@@ -120,12 +125,12 @@ class Workers(Options):
     )
 
     @contextlib.contextmanager
-    def crew(self, run: Callable[[Any], Any], device: str) -> Iterator[Crew | None]:
-        """Yield who trains trials, None for this process; workers end with it."""
-        if self.dask is None and self.workers == 1:
-            yield None
-            return
+    def pool(self, run: Callable[[Any], Any], device: str) -> Iterator[Pool]:
+        """Yield what trains trials; workers end with it."""
         share = Share()
+        if self.dask is None and self.workers == 1:
+            yield this_process(functools.partial(_within, share, run))
+            return
         if self.dask is not None:
             connected = _scheduler(self.dask)
         else:
@@ -139,8 +144,8 @@ class Workers(Options):
             share = Share(own_stream=True) if threads else even_share(self.workers)
             connected = _local_client(self.workers, threads)
         with connected as client:
-            pool = client.get_executor(pure=False)
-            yield crew_of(pool, run, share, lambda: int(sum(client.nthreads().values())))
+            executor = client.get_executor(pure=False)
+            yield _pool(executor, run, share, lambda: int(sum(client.nthreads().values())))
 
 
 def even_share(workers: int) -> Share:
@@ -186,27 +191,27 @@ def _scheduler(address: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def processes(run: Callable[[Any], Any], count: int) -> Iterator[Crew | None]:
-    """Yield what runs so many configurations at once on this machine, None for one.
+def processes(run: Callable[[Any], Any], count: int) -> Iterator[Pool]:
+    """Yield what runs so many configurations at once on this machine, one in this process.
 
     On a GPU they run beside one another under CUDA's Multi-Process Service, and in turn without it.
     No process is killed while it trains, because under that service the fault of one is the fault
     of all: a stop is passed on to them as SIGTERM, upon which a training ends after its step.
     """
     if count == 1:
-        yield None
+        yield this_process(run)
         return
     others = multiprocessing.active_children()  # of the script that called
     spawn = multiprocessing.get_context("spawn")
-    with futures.ProcessPoolExecutor(count, spawn, initializer=_ignore_signals) as pool:
+    with futures.ProcessPoolExecutor(count, spawn, initializer=_ignore_signals) as executor:
         try:
-            yield crew_of(pool, run, even_share(count), lambda: count)
+            yield _pool(executor, run, even_share(count), lambda: count)
         except BaseException:
             with interrupts_ignored():  # a second Ctrl-C must not leave them behind
                 for child in set(multiprocessing.active_children()).difference(others):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(child.pid or 0, signal.SIGTERM)
-                pool.shutdown(wait=True, cancel_futures=True)
+                executor.shutdown(wait=True, cancel_futures=True)
             raise
 
 

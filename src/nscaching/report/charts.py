@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -49,13 +49,13 @@ class Picture:
         """Width and height."""
         return WIDTH, HEIGHT
 
-    def parts(self) -> list[Html]:
+    def parts(self) -> Iterator[Html]:
         """Return the elements that are drawn, within ``size``."""
         raise NotImplementedError
 
-    def legend(self) -> list[tuple[Html, str]]:
+    def legend(self) -> Iterable[tuple[Html, str]]:
         """Return swatches (32 x 12) with their labels; none where nothing needs telling apart."""
-        return []
+        return ()
 
 
 @dataclass(frozen=True)
@@ -102,26 +102,24 @@ class Chart(Picture):
         ]
         return replace(line, x=[x for x, _ in kept], y=[y for _, y in kept], low=(), high=())
 
-    def parts(self) -> list[Html]:
+    def parts(self) -> Iterator[Html]:
         """Return axes and lines."""
-        lines = self.lines()
-        if not lines:
-            return []
-        plot = _Plot(self, lines)
-        drawn = [part for at, line in enumerate(lines) for part in plot.line(at % STYLES, line)]
-        return [*plot.axes(), *drawn]
+        if lines := self.lines():
+            plot = _Plot(self, lines)
+            yield from plot.axes()
+            for at, line in enumerate(lines):
+                yield from plot.line(at % STYLES, line)
 
-    def legend(self) -> list[tuple[Html, str]]:
+    def legend(self) -> Iterable[tuple[Html, str]]:
         """Return the lines, where there are several."""
-        lines, items = self.lines(), []
+        lines = self.lines()
         for at, line in enumerate(lines if len(lines) > 1 else []):
             style = at % STYLES
             swatch = tag("path", d="M1 6H31", class_=f"line s{style}")
             if self.marks:
                 mark = tag("path", d=marks(style, [(16, 6)], 3), class_=f"mark s{style}")
                 swatch = Html(swatch + mark)
-            items.append((swatch, line.label))
-        return items
+            yield swatch, line.label
 
 
 @dataclass(frozen=True)
@@ -137,20 +135,18 @@ class Bars(Picture):
         """Width and height."""
         return WIDTH, 10 + 22 * len(self.rows)
 
-    def parts(self) -> list[Html]:
+    def parts(self) -> Iterator[Html]:
         """Return labels, bars and numbers."""
         values = [value for _, value, _ in self.rows]
         least, most = min(values) / 2 if self.log else 0.0, max([*values, 1e-12])
-        found = []
         for place, (label, value, said) in enumerate(self.rows):
             length = value / most
             if self.log:
                 length = math.log(value / least) / math.log(most / least)
             y, long = 8 + 22 * place, round(150 * length, 1)
-            found.append(tag("text", shortened(label, 130), x=126, y=y + 11, text_anchor="end"))
-            found.append(tag("rect", x=134, y=y, width=max(long, 1), height=14, class_="bars s2"))
-            found.append(tag("text", said, x=140 + long, y=y + 11))
-        return found
+            yield tag("text", shortened(label, 130), x=126, y=y + 11, text_anchor="end")
+            yield tag("rect", x=134, y=y, width=max(long, 1), height=14, class_="bars s2")
+            yield tag("text", said, x=140 + long, y=y + 11)
 
 
 @dataclass(frozen=True)
@@ -175,19 +171,14 @@ class Scatter(Picture):
         down = height - _EDGE - inside[:, 1] * (height - 2 * _EDGE)
         return np.column_stack([across, down]).round(1)
 
-    def parts(self) -> list[Html]:
+    def parts(self) -> Iterator[Html]:
         """Return one path per group."""
         places = self.places()
-        return [
-            tag(
-                "path",
-                d=marks(number, places[self.group == number].tolist(), self.radius),
-                class_=f"dots s{number % STYLES}",
-            )
-            for number in range(len(self.groups))
-        ]
+        for number in range(len(self.groups)):
+            drawn = marks(number, places[self.group == number].tolist(), self.radius)
+            yield tag("path", d=drawn, class_=f"dots s{number % STYLES}")
 
-    def legend(self) -> list[tuple[Html, str]]:
+    def legend(self) -> Iterable[tuple[Html, str]]:
         """Return the groups."""
         return [
             (tag("path", d=marks(at, [(6, 6)], 4), class_=f"dots s{at % STYLES}"), name)
@@ -219,7 +210,7 @@ def draw(chart: Chart) -> Html:
     return tag("figure", tag("figcaption", chart.title), svg, html_legend(chart), class_="chart")
 
 
-def row(charts: Sequence[Chart]) -> Html:
+def row(charts: Iterable[Chart]) -> Html:
     """Return charts side by side, as far as there is room."""
     return tag("div", *(draw(chart) for chart in charts), class_="charts")
 
@@ -279,40 +270,36 @@ class _Plot:
             value, low, high = (math.asinh(each / self._small) for each in (value, low, high))
         return (value - low) / ((high - low) or 1.0)
 
-    def axes(self) -> list[Html]:
+    def axes(self) -> Iterator[Html]:
         """Return the grid and its numbers."""
-        parts = []
         for tick in self.y_ticks:
             _, y = self.at(self.x_low, tick)
-            parts.append(tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"))
+            yield tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid")
             said = _tick_text(tick, self.y_ticks, self.chart.y_scale)
             if self.chart.percent:
                 said = _tick_text(100 * tick, [100 * t for t in self.y_ticks], "linear") + " %"
-            parts.append(tag("text", said, x=_LEFT - 7, y=y + 4, text_anchor="end"))
+            yield tag("text", said, x=_LEFT - 7, y=y + 4, text_anchor="end")
         for tick in self.x_ticks if self.chart.x_numbers else ():
             x, _ = self.at(tick, self.y_low)
             said = _tick_text(tick, self.x_ticks, self.chart.x_scale)
-            parts.append(tag("text", said, x=x, y=HEIGHT - _BOTTOM + 16, text_anchor="middle"))
+            yield tag("text", said, x=x, y=HEIGHT - _BOTTOM + 16, text_anchor="middle")
         middle = (_LEFT + WIDTH - _RIGHT) / 2
-        name = tag("text", self.chart.x_name, x=middle, y=HEIGHT - 4, text_anchor="middle")
-        return [*parts, name]
+        yield tag("text", self.chart.x_name, x=middle, y=HEIGHT - 4, text_anchor="middle")
 
-    def line(self, style: int, line: Series) -> list[Html]:
+    def line(self, style: int, line: Series) -> Iterator[Html]:
         """Return the band, the line and its marks."""
         points = [self.at(x, y) for x, y in _kept(line)]
-        parts = []
         if len(line.low) and any(a != b for a, b in zip(line.low, line.high, strict=True)):
             there = [self.at(x, y) for x, y in zip(line.x, line.high, strict=True)]
             back = [self.at(x, y) for x, y in zip(line.x, line.low, strict=True)]
-            parts.append(tag("path", d=_path(there + back[::-1]) + "z", class_=f"band s{style}"))
+            yield tag("path", d=_path(there + back[::-1]) + "z", class_=f"band s{style}")
         path = _path(points)
         if self.chart.steps:
             path = _path(points[:1]) + "".join(f"H{x}V{y}" for x, y in points[1:])
-        parts.append(tag("path", d=path, class_=f"line s{style}"))
+        yield tag("path", d=path, class_=f"line s{style}")
         if self.chart.marks:
             some = points[:: -(-len(points) // _MOST_MARKS)]  # evenly apart
-            parts.append(tag("path", d=marks(style, some, 3), class_=f"mark s{style}"))
-        return parts
+            yield tag("path", d=marks(style, some, 3), class_=f"mark s{style}")
 
     def spoken(self, line: Series) -> dict[str, object]:
         """Return what the script shows of a line: places, and the words for each."""

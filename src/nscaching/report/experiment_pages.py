@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,24 +11,9 @@ import numpy as np
 
 from nscaching.errors import plural
 from nscaching.models import SCORING
+from nscaching.report import markup as html
 from nscaching.report.charts import Chart, Series, row
-from nscaching.report.markup import (
-    Html,
-    Section,
-    bar,
-    command,
-    command_line,
-    facts,
-    note,
-    paragraph,
-    render,
-    repeating,
-    share,
-    short,
-    table,
-    tag,
-    tiles,
-)
+from nscaching.report.markup import Html, Section, share, short
 from nscaching.report.pictures import curves_chart, effect_charts
 from nscaching.training import TrainConfig
 from nscaching.training.diagnostics import training_seconds
@@ -77,37 +62,32 @@ def together(curves: Sequence[Curve]) -> Curve | None:
     }
 
 
-def comparison_charts(curves: Mapping[str, Curve]) -> list[Chart]:
+def comparison_charts(curves: Mapping[str, Curve]) -> Iterator[Chart]:
     """Return each metric against seconds and against epochs: means, lowest and highest of runs."""
-    return [
-        Chart(
-            f"{name}, against {axis_name}",
-            [_band(label, runs[axis], runs[metric]) for label, runs in curves.items()],
-            x_name=axis_name,
-            whole=axis == "epochs",
-        )
-        for metric, name in METRICS.items()
-        for axis, axis_name in AXES.items()
-    ]
-
-
-def _band(label: str, x: np.ndarray, y: np.ndarray) -> Series:
-    return Series(label, *(part.tolist() for part in (x.mean(0), y.mean(0), y.min(0), y.max(0))))
+    for metric, name in METRICS.items():
+        for axis, axis_name in AXES.items():
+            lines = []
+            for label, runs in curves.items():
+                x, y = runs[axis], runs[metric]
+                parts = x.mean(0), y.mean(0), y.min(0), y.max(0)
+                lines.append(Series(label, *(part.tolist() for part in parts)))
+            title, whole = f"{name}, against {axis_name}", axis == "epochs"
+            yield Chart(title, lines, x_name=axis_name, whole=whole)
 
 
 def comparison_page(comparison: Comparison, shown: Mapping[str, Curve]) -> str:
     """Return the page of a comparison as HTML; ``shown`` are validations by sampler."""
     rows = sorted(comparison.rows, key=lambda each: -(each["mrr"] or 0.0))
-    curves = paragraph("No run validated, so there are no curves.")
+    curves = html.paragraph("No run validated, so there are no curves.")
     if shown:
-        curves = tag("div", row(comparison_charts(shown)), class_="large")
+        curves = html.tag("div", row(comparison_charts(shown)), class_="large")
     given = {name: value for name, value in comparison.options.items() if value is not None}
     own = {"data": comparison.data or "–", "scoring": comparison.scoring}
     options = [(name.replace("_", " "), short(value)) for name, value in {**own, **given}.items()]
     sections = [
         Section("result", "The result", _result(comparison, rows)),
         Section("curves", "Learning curves", [curves]),
-        Section("same", "Common options", [facts(options)]),
+        Section("same", "Common options", [html.facts(options)]),
         Section("repeat", "Repeat it", _repeat_comparison(comparison)),
     ]
     data = Path(comparison.data).name if comparison.data else "a graph"
@@ -117,57 +97,46 @@ def comparison_page(comparison: Comparison, shown: Mapping[str, Curve]) -> str:
         f"{runs} of {SCORING[comparison.scoring].__name__}, all with the same options and the same "
         "budget. Every number is of test, with the model that did best on valid."
     )
-    return render(title, lead, _headline(rows), sections)
+    return html.render(title, lead, html.tiles(_headline(rows)), sections)
 
 
-def _headline(rows: Sequence[dict[str, Any]]) -> Html:
+def _headline(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
     """Return who is best at what."""
     titles = {"mrr": "Best MRR", "hits@10": "Best Hits@10", "accuracy": "Best accuracy"}
-    items = []
     for name, title in titles.items():
         if there := [each for each in rows if each[name] is not None]:
             best = max(there, key=lambda each: each[name])
-            items.append((title, share(best[name]), best["sampler"]))
+            yield title, share(best[name]), best["sampler"]
     if there := [each for each in rows if each["seconds_per_epoch"] is not None]:
         fastest = min(there, key=lambda each: each["seconds_per_epoch"])
-        items.append(("Fastest epoch", f"{fastest['seconds_per_epoch']:.2f} s", fastest["sampler"]))
-    return tiles(items)
+        yield "Fastest epoch", f"{fastest['seconds_per_epoch']:.2f} s", fastest["sampler"]
 
 
-def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> list[Html]:
+def _result(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> Iterator[Html]:
     done = any(each["mrr"] is not None for each in rows)
     lines = []
     for each in rows:
         texts = comparison.texts(each)
-        mrr = bar(each["mrr"] or 0.0, texts["MRR"])
+        mrr = html.bar(each["mrr"] or 0.0, texts["MRR"])
         lines.append({"sampler": each["sampler"], **texts, "MRR": mrr})
     chosen = 0 if done else None
-    parts = [table("On test, the best first", lines, minor=_MINOR, chosen=chosen)]
-    if len(comparison.seeds) > 1:
-        seeds = ", ".join(map(str, comparison.seeds))
-        parts.append(note(f"Mean ± standard deviation over seeds {seeds}."))
-    parts.append(
-        note(
-            "Accuracy is that of triplet classification; s/epoch: seconds per epoch; extra: "
-            "parameters trained besides the model; best: epoch of the model that was kept."
-        )
-    )
-    parts += [paragraph(remark) for remark in comparison.remarks]
-    failed = [f"{each['sampler']}, {error}" for each in rows for error in each["errors"]]
-    return [*parts, *(paragraph(tag("b", "Failed: "), reason) for reason in failed)]
+    yield html.table("On test, the best first", lines, minor=_MINOR, chosen=chosen)
+    yield from map(html.note, comparison.notes)
 
 
 def _repeat_comparison(comparison: Comparison) -> list[Html]:
     if comparison.data is None:
-        return [paragraph("The graph was made in Python; call nscaching.compare with it again.")]
+        return [
+            html.paragraph("The graph was made in Python; call nscaching.compare with it again.")
+        ]
     given = {**comparison.options, "scoring": comparison.scoring, "data": comparison.data}
     own = {"samplers": ",".join(comparison.samplers), "seeds": ",".join(map(str, comparison.seeds))}
-    parts = repeating(command_line("compare", given, [TrainConfig], own))
+    parts = html.repeating(html.command_line("compare", given, [TrainConfig], own))
     one = next((run.run for run in comparison.runs if run.error is None), None)
     if one is not None:
         line = shlex.join(["nscaching", "report", str(comparison.out / one)])
-        parts += [paragraph("Every run has a folder of its own; this writes the page of one:")]
-        parts += [command(line)]
+        parts += [html.paragraph("Every run has a folder of its own; this writes the page of one:")]
+        parts += [html.command(line)]
     return parts
 
 
@@ -178,16 +147,16 @@ def search_page(result: SearchResult) -> str:
     """Return the page of a search as HTML."""
     line = f"{result.objective.train_command} --config {shlex.quote(str(result.folder.best))}"
     best = [
-        facts([(name, short(value)) for name, value in result.best.config.items()]),
-        paragraph("This trains it, with the options that were not searched as they were:"),
-        command(line),
+        html.facts([(name, short(value)) for name, value in result.best.config.items()]),
+        html.paragraph("This trains it, with the options that were not searched as they were:"),
+        html.command(line),
     ]
     curves, metric = {result.method: result.curve}, result.metric.name
     charts = [curves_chart(curves, over=over, metric=metric) for over in ("trials", "epochs")]
     said = "top1 is the best trial so far, top3 the mean of the best three."
     sections = [
         Section("best", "The best settings", best),
-        Section("curve", "How the search went", [note(said), row(charts)]),
+        Section("curve", "How the search went", [html.note(said), row(charts)]),
         Section("importance", "Importance of the hyperparameters", _importance(result)),
         Section("trials", "The trials", [_trials(result)]),
         Section("repeat", "Repeat it", _repeat_search(result)),
@@ -197,7 +166,7 @@ def search_page(result: SearchResult) -> str:
         f"{plural(result.epochs, 'epoch')} in all. Trials are compared by {metric} on valid; test "
         "stays unseen."
     )
-    head = tiles(
+    head = html.tiles(
         [
             (f"Best {metric} on valid", share(result.best.score), ""),
             ("Found in trial", f"{result.best.number} of {len(result.trials)}", ""),
@@ -205,29 +174,29 @@ def search_page(result: SearchResult) -> str:
             ("Time of training", duration(result.curve[-1].seconds), ""),
         ]
     )
-    return render(f"Search on {Path(result.base.data).name}", lead, head, sections)
+    return html.render(f"Search on {Path(result.base.data).name}", lead, head, sections)
 
 
 def _importance(result: SearchResult) -> list[Html]:
     found = result.importance
     if found is None:
-        return [paragraph(result.importance_note or "")]
+        return [html.paragraph(result.importance_note or "")]
     rows = [
         {
             "option": each.name,
-            "total": bar(each.total, share(each.total)),
-            "alone": bar(each.alone, share(each.alone)),
+            "total": html.bar(each.total, share(each.total)),
+            "alone": html.bar(each.alone, share(each.alone)),
         }
         for each in found.effects
     ]
     return [
-        note(
+        html.note(
             f"A model of the {found.trials} longest trials was asked about thousands of settings. "
             "Alone is the share of its variance that an option explains by itself, total adds what "
             "it does together with others. Trust it as far as the model fits: on trials it had not "
             f"seen it explains a share of {found.fit:.2f} of the variance (cross-validated R²)."
         ),
-        tag("div", table("Share of the variance", rows), class_="narrow"),
+        html.tag("div", html.table("Share of the variance", rows), class_="narrow"),
         row(effect_charts(found, result.metric.name)),
     ]
 
@@ -239,14 +208,14 @@ def _trials(result: SearchResult) -> Html:
     for trial in ordered[:_MOST_TRIALS]:
         score: object = "failed"
         if trial.score is not None:
-            score = bar(trial.score / most, share(trial.score))
+            score = html.bar(trial.score / most, share(trial.score))
         rows.append({"trial": trial.number, result.metric.name: score, "epochs": trial.epochs})
         rows[-1]["best epoch"] = trial.best_epoch
         rows[-1] |= {name: short(trial.config.get(name)) for name in result.searched}
     caption = "All trials, the best first"
     if len(rows) < len(ordered):
         caption = f"The best {len(rows)} of {len(ordered)} trials; trials.csv has all"
-    return table(caption, rows, minor=("best epoch", *result.searched), chosen=0)
+    return html.table(caption, rows, minor=("best epoch", *result.searched), chosen=0)
 
 
 def _repeat_search(result: SearchResult) -> list[Html]:
@@ -262,4 +231,4 @@ def _repeat_search(result: SearchResult) -> list[Html]:
         own["base"] = str(result.folder.base)
     else:
         given = {**{name: base[name] for name in base if name not in searched}, **given}
-    return repeating(command_line(verb, given, kinds, own))
+    return html.repeating(html.command_line(verb, given, kinds, own))

@@ -40,21 +40,17 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 
 def write_explorer(
     run: Run,
-    path: Path | None = None,
+    path: Path,
     report: str | None = None,
     progress: Progress | None = None,
     answers: ExplorerAnswers | None = None,
 ) -> Path:
-    """Write the explorer of a run as one file, into its folder unless a path is given.
+    """Write the explorer of a run as one file.
 
     ``report`` is the address of the report, for a link to it; ``answers`` are those about this run,
     where they are at hand. A graph that is too large for a file is refused with the command that
     serves it.
     """
-    if path is None:
-        if run.folder is None:
-            raise UserError("This run is in no folder; name the file to write.")
-        path = run.folder.path / FILE_NAME
     reason = too_large(run)
     if reason is not None:
         raise UserError(reason)
@@ -66,7 +62,7 @@ def too_large(run: Run) -> str | None:
     folder = run.folder.path if run.folder is not None else "RUN"
     remedy = f"explore it with 'nscaching explore {folder}'."
     if run.config.scoring not in SCORED_IN_PAGE:
-        return f"A page cannot score with {run.config.scoring}; {remedy}"
+        return f"A page cannot compute the scores of {run.config.scoring} itself; {remedy}"
     size = estimated_bytes(run)
     if size > MOST_BYTES:
         return (

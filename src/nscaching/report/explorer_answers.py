@@ -52,6 +52,7 @@ class ExplorerAnswers:
         self.degree = entity_degrees(run.graph)
         every = np.arange(run.graph.num_entities)
         self.types, self.type_names = entity_types(run.graph, every)
+        self._single = single_answers(run.graph)
 
     # What is the same for the whole graph ---------------------------------------------------------
 
@@ -74,13 +75,8 @@ class ExplorerAnswers:
         }
 
     @cached_property
-    def _single(self) -> dict[str, list[int]]:
-        return single_answers(self.graph)
-
-    @cached_property
-    def names(self) -> NameIndex:
-        """The index of the names; made when something is looked for."""
-        return NameIndex(self.graph.entities, self.degree)
+    def _folded(self) -> list[str]:
+        return [fold(name) for name in self.graph.entities]
 
     @cached_property
     def places(self) -> np.ndarray:
@@ -103,7 +99,7 @@ class ExplorerAnswers:
 
     def find(self, text: str) -> Shown:
         """Return the entities that have a text in their name."""
-        ids, total = self.names.find(text)
+        ids, total = find_names(text, self._folded, self.degree)
         return {"entities": self.refs(ids), "total": total}
 
     # One entity -----------------------------------------------------------------------------------
@@ -151,15 +147,14 @@ class ExplorerAnswers:
 
     # Questions ------------------------------------------------------------------------------------
 
-    def ask(self, side: str, anchor: int, relation: int, most: int = ANSWERS) -> Shown:
+    def ask(self, side: SideName, anchor: int, relation: int) -> Shown:
         """Return what the graph answers to a question, and what the model adds."""
         known = []
-        place: SideName = "head" if side == "head" else "tail"
-        for other, split in self.graph.answers(place, anchor, relation).items():
+        for other, split in self.graph.answers(side, anchor, relation).items():
             head, tail = (anchor, other) if side == "tail" else (other, anchor)
             ends = {"head": self.ref(head), "relation": relation, "tail": self.ref(tail)}
             known.append({**ends, "known": split})
-        return {"known": known, "answers": self._new(side, anchor, relation, most, True)}
+        return {"known": known, "answers": self._new(side, anchor, relation, ANSWERS, True)}
 
     def _new(
         self, side: str, anchor: int, relation: int, most: int, everything: bool = False
@@ -291,27 +286,21 @@ def fold(name: str) -> str:
     return re.sub(r"[\u0300-\u036f]", "", decomposed).lower()
 
 
-class NameIndex:
-    """Names without case and accents, found by a part of them as the page does it by itself."""
+def find_names(wanted: str, folded: Sequence[str], degree: np.ndarray) -> tuple[list[int], int]:
+    """Return ids of folded names that have a part, best first, and how many have it.
 
-    def __init__(self, names: Sequence[str], degree: np.ndarray) -> None:
-        self._folded, self._degree = [fold(name) for name in names], degree.tolist()
+    The exact name comes first, then names that begin so, words that do, and any other part; within
+    each those with the most facts. ``explorer-find.js`` does the same.
+    """
+    query = fold(wanted.strip())
+    found = [i for i, name in enumerate(folded) if query in name] if query else []
+    word = re.compile(rf"(?<![^\W_]){re.escape(query)}")
 
-    def find(self, wanted: str, most: int = MOST_FOUND) -> tuple[list[int], int]:
-        """Return ids, best first, and how many there are.
+    def order(number: int) -> tuple[int, int, int]:
+        name = folded[number]
+        fit = 2 if word.search(name) else 3
+        if name.startswith(query):
+            fit = 0 if name == query else 1
+        return fit, -int(degree[number]), number
 
-        The exact name comes first, then names that begin so, words that do, and any other part;
-        within each those with the most facts.
-        """
-        query = fold(wanted.strip())
-        found = [i for i, name in enumerate(self._folded) if query in name] if query else []
-        word = re.compile(rf"(?<![^\W_]){re.escape(query)}")
-
-        def order(number: int) -> tuple[int, int, int]:
-            name = self._folded[number]
-            fit = 2 if word.search(name) else 3
-            if name.startswith(query):
-                fit = 0 if name == query else 1
-            return fit, -self._degree[number], number
-
-        return heapq.nsmallest(most, found, key=order), len(found)
+    return heapq.nsmallest(MOST_FOUND, found, key=order), len(found)

@@ -11,7 +11,7 @@ import html
 import math
 import re
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
@@ -103,12 +103,12 @@ def note(*parts: object) -> Html:
     return tag("p", *parts, class_="quiet")
 
 
-def facts(pairs: Sequence[tuple[str, object]]) -> Html:
+def facts(pairs: Iterable[tuple[str, object]]) -> Html:
     """Return names and values, one pair below the other."""
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs))
 
 
-def tiles(items: Sequence[tuple[str, str, str]]) -> Html:
+def tiles(items: Iterable[tuple[str, str, str]]) -> Html:
     """Return the few numbers that matter most, large: a name, the number, a remark or ''."""
     made = (
         tag("div", tag("dt", name), tag("dd", value, tag("small", remark) if remark else ""))
@@ -212,7 +212,7 @@ class Section:
 
     name: str
     title: str
-    content: Sequence[Html]
+    content: Iterable[Html]
 
 
 def render(title: str, lead: str, head: Html, sections: Sequence[Section]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ _RULES = (
 
 
 def write_svg(
-    path: str | Path, pictures: Sequence[Picture], *, title: str = "", columns: int = 2
+    path: str | Path, pictures: Iterable[Picture], *, title: str = "", columns: int = 2
 ) -> Path:
     """Write pictures side by side into one file."""
     path = Path(path)
@@ -43,9 +43,9 @@ def write_svg(
     return write_text(path, svg(pictures, title=title, columns=columns))
 
 
-def svg(pictures: Sequence[Picture], *, title: str = "", columns: int = 2) -> Html:
+def svg(pictures: Iterable[Picture], *, title: str = "", columns: int = 2) -> Html:
     """Return the file as text."""
-    shown = [picture for picture in pictures if picture.parts()]
+    shown = [picture for picture in pictures if any(picture.parts())]
     columns = max(1, min(columns, len(shown)))
     wide = max((picture.size[0] for picture in shown), default=320)
     width = 2 * _MARGIN + columns * wide + (columns - 1) * _GAP
@@ -84,7 +84,7 @@ def _panel(picture: Picture, wide: int) -> tuple[list[Html], int]:
         top = _CAPTION
     parts.append(tag("g", *picture.parts(), transform=f"translate(0 {top})"))
     x, y = 0.0, top + picture.size[1] + 6
-    items, swatch = picture.legend(), 18 if isinstance(picture, Scatter) else 38
+    items, swatch = list(picture.legend()), 18 if isinstance(picture, Scatter) else 38
     for mark, label in items:
         said = shortened(label, wide - 40)
         length = swatch + 6.4 * len(said) + 14
@@ -171,25 +171,21 @@ def importance_picture(importance: Importance, path: Path, *, metric: str = "MRR
     return write_svg(path, pictures, title=said)
 
 
-def effect_charts(importance: Importance, metric: str) -> list[Chart]:
+def effect_charts(importance: Importance, metric: str) -> Iterator[Chart]:
     """Return the effect of each over its range, often logarithmic; all on one scale, to compare."""
     drawable = [each for each in importance.effects if len(each.score) > 1]
     scores = [score for each in drawable for score in each.score]
-    charts = []
     for each in drawable:
         places = [place / (len(each.score) - 1) for place in range(len(each.score))]
-        charts.append(
-            Chart(
-                f"Predicted {metric} over {each.name}",
-                [Series(each.name, places, each.score)],
-                x_name=f"from {short(each.values[0])} to {short(each.values[-1])}",
-                x_numbers=False,
-                whole=False,
-                zero=False,
-                also=(min(scores), max(scores)),
-            )
+        yield Chart(
+            f"Predicted {metric} over {each.name}",
+            [Series(each.name, places, each.score)],
+            x_name=f"from {short(each.values[0])} to {short(each.values[-1])}",
+            x_numbers=False,
+            whole=False,
+            zero=False,
+            also=(min(scores), max(scores)),
         )
-    return charts
 
 
 # A trace -----------------------------------------------------------------------------------------
@@ -204,10 +200,9 @@ _CHARTS: dict[str, dict[str, str]] = {
 }
 
 
-def counter_charts(lines: Sequence[Mapping[str, Any]]) -> list[Chart]:
+def counter_charts(lines: Sequence[Mapping[str, Any]]) -> Iterator[Chart]:
     """Return the counters of a trace over epochs, those that it has."""
     epochs = [line for line in lines if line["event"] == "epoch"]
-    charts = []
     for title, counters in _CHARTS.items():
         series = []
         for name, label in counters.items():
@@ -215,8 +210,9 @@ def counter_charts(lines: Sequence[Mapping[str, Any]]) -> list[Chart]:
             x, y = ([line[key] for line in there] for key in ("epoch", name))
             series.append(Series(label, x, y))
         shares = "gradient_norm" not in counters
-        charts.append(Chart(title, series, say=percent if shares else short, percent=shares))
-    return [chart for chart in charts if chart.lines()]
+        chart = Chart(title, series, say=percent if shares else short, percent=shares)
+        if chart.lines():
+            yield chart
 
 
 def draw_trace(lines: Sequence[Mapping[str, Any]], path: Path) -> Path:

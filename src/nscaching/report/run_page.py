@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from nscaching.errors import HOLD_OUT, UserError, plural
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph.datasets import known_dataset
 from nscaching.models import SCORING
+from nscaching.report import markup as html
 from nscaching.report.charts import Chart, Series, row
 from nscaching.report.entity_map import Places, draw_map, entity_map
 from nscaching.report.explorer import FILE_NAME as EXPLORER
@@ -22,20 +23,10 @@ from nscaching.report.markup import (
     FILE_NAME,
     Html,
     Section,
-    command_line,
-    facts,
-    join,
-    note,
-    paragraph,
     rank,
-    render,
-    repeating,
     share,
     short,
-    table,
-    tag,
     thinned,
-    tiles,
     try_to_write,
 )
 from nscaching.report.sections import calibration, inside_the_cache, new_facts, quality
@@ -84,11 +75,13 @@ def run_page(
     lines = run.folder.read_metrics() if run.folder is not None else []
     split = next((name for name in ("test", "valid") if len(run.graph.split(name))), None)
     headline = Html("")
-    evaluated = [paragraph(f"Nothing was held out, so there is no evaluation. {HOLD_OUT}")]
+    evaluated: Iterable[Html] = [
+        html.paragraph(f"Nothing was held out, so there is no evaluation. {HOLD_OUT}")
+    ]
     if split is not None:
         report = run.evaluations.get(split) or run.evaluate(split, progress=progress)
         evaluated = quality(report, run.graph)
-        headline = tiles(
+        headline = html.tiles(
             [
                 (f"MRR on {split}", share(report.mrr), ""),
                 ("Hits@1", share(report.hits_at_1), ""),
@@ -97,7 +90,7 @@ def run_page(
             ]
         )
     sections = [
-        Section("trained", "What was trained", [_settings(run, lines)]),
+        Section("trained", "What was trained", [html.facts(_settings(run, lines))]),
         Section("curves", "Learning curves", _curves(lines)),
         Section("quality", "How good it is", evaluated),
         Section("map", "Map of the entities", _map(run, places)),
@@ -109,8 +102,8 @@ def run_page(
         title = "Inside the cache" if run.config.sampler == "nscaching" else "The negatives"
         traced = inside_the_cache(run.trace, run.config.trace_window)
         sections.insert(4, Section("cache", title, traced))
-    head = join([headline, _explore(run, explorer)])
-    return render(run.title, _lead(run, lines), head, sections)
+    head = html.join([headline, _explore(run, explorer)])
+    return html.render(run.title, _lead(run, lines), head, sections)
 
 
 def _lead(run: Run, lines: Sequence[dict[str, Any]]) -> str:
@@ -136,59 +129,54 @@ def _lead(run: Run, lines: Sequence[dict[str, Any]]) -> str:
 def _explore(run: Run, explorer: Path | None) -> Html:
     """Lead to the explorer: the file beside this page, or the command that serves it."""
     if explorer is not None:
-        link = tag("a", "Open the explorer", href=quote(explorer.name))
-        return tag(
+        link = html.tag("a", "Open the explorer", href=quote(explorer.name))
+        return html.tag(
             "p", link, "Find entities, ask, see the map, review new facts.", class_="explore"
         )
     if run.folder is None:
         return Html("")
-    return tag(
+    return html.tag(
         "p",
         "Explore it with ",
-        tag("code", f"nscaching explore {run.folder.path}"),
+        html.tag("code", f"nscaching explore {run.folder.path}"),
         class_="explore",
     )
 
 
-def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Html:
+def _settings(run: Run, lines: Sequence[dict[str, Any]]) -> Iterator[tuple[str, object]]:
     config, graph, model = run.config, run.graph, run.model
     held_out = ", ".join(f"{len(graph.split(name)):,} {name}" for name in ("valid", "test"))
     parameters = model.entity.numel() + model.relation.numel()
-    pairs: list[tuple[str, object]] = [
-        ("Graph", graph.name),
-        ("Size", f"{graph.num_entities:,} entities, {graph.num_relations:,} relations"),
-        ("Facts", f"{len(graph.train):,} train, {held_out}"),
-        ("Scoring", f"{SCORING[config.scoring].__name__}, d = {config.dim}"),
-        ("Parameters", f"{parameters:,}"),
-        ("Sampler", SAMPLER_TITLES.get(config.sampler, config.sampler)),
-    ]
+    yield "Graph", graph.name
+    yield "Size", f"{graph.num_entities:,} entities, {graph.num_relations:,} relations"
+    yield "Facts", f"{len(graph.train):,} train, {held_out}"
+    yield "Scoring", f"{SCORING[config.scoring].__name__}, d = {config.dim}"
+    yield "Parameters", f"{parameters:,}"
+    yield "Sampler", SAMPLER_TITLES.get(config.sampler, config.sampler)
     if config.sampler == "nscaching":
         temperatures = zip("₁₂₃", (config.alpha1, config.alpha2, config.alpha3), strict=True)
         alphas = ", ".join(f"α{mark}\u00a0=\u00a0{short(value)}" for mark, value in temperatures)
-        sizes = f"N₁ = {config.cache_size:,}, N₂ = {config.candidates:,}"
-        pairs += [("Cache", sizes), ("Temperatures", alphas)]
+        yield "Cache", f"N₁ = {config.cache_size:,}, N₂ = {config.candidates:,}"
+        yield "Temperatures", alphas
     usual = model.scoring.usual_loss
     loss = config.loss_name(usual)
     said = f"margin ranking, γ = {short(config.margin)}" if loss == "margin" else loss
     l2 = config.penalty(model.scoring.usual_l2, usual)
     if config.relation_prediction:
         said += f" and {short(config.relation_prediction)} × relation prediction"
-    pairs += [
-        ("Loss", f"{said}, l2 = {short(l2)}, n3 = {short(config.n3)}"),
-        ("Optimiser", config.optimizer),
-        ("Learning rate", f"{short(config.lr)}, {config.schedule}"),
-        ("Batch", f"{config.batch(len(graph.train)):,} triples, seed {config.seed}"),
-    ]
+    yield "Loss", f"{said}, l2 = {short(l2)}, n3 = {short(config.n3)}"
+    yield "Optimiser", config.optimizer
+    yield "Learning rate", f"{short(config.lr)}, {config.schedule}"
+    yield "Batch", f"{config.batch(len(graph.train)):,} triples, seed {config.seed}"
     if ends := training_seconds(lines):
         epoch, seconds = ends[-1]
-        pairs.append(("Time", f"{seconds / epoch:.2f} s per epoch, validation not counted"))
-    return facts(pairs)
+        yield "Time", f"{seconds / epoch:.2f} s per epoch, validation not counted"
 
 
 def _curves(lines: Sequence[dict[str, Any]]) -> list[Html]:
     epochs = [line for line in lines if line.get("event") == "epoch"]
     if not epochs:
-        return [paragraph("There is no record of the training.")]
+        return [html.paragraph("There is no record of the training.")]
     valid = _validations(lines)
     x = [line["epoch"] for line in epochs]
     charts = [Chart("Loss", [Series("loss", x, [line["loss"] for line in epochs])])]
@@ -201,7 +189,7 @@ def _curves(lines: Sequence[dict[str, Any]]) -> list[Html]:
         charts.append(Chart(name, [Series(name, at, [line[key] for line in found])]))
     parts = [row(charts), _numbers(epochs, valid)]
     if not valid:
-        parts.insert(0, paragraph("The run did not validate, so the last model was kept."))
+        parts.insert(0, html.paragraph("The run did not validate, so the last model was kept."))
     return parts
 
 
@@ -220,8 +208,8 @@ def _numbers(epochs: Sequence[dict[str, Any]], valid: Sequence[dict[str, Any]]) 
                 "time": duration(line["seconds"]),
             }
         )
-    made = table("Learning curves in numbers", rows, minor=("time",))
-    return tag("details", tag("summary", "The numbers"), made)
+    made = html.table("Learning curves in numbers", rows, minor=("time",))
+    return html.tag("details", html.tag("summary", "The numbers"), made)
 
 
 def _validations(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -235,7 +223,7 @@ def _map(run: Run, places: Places | None) -> list[Html]:
         which = f"The {len(found.ids):,} entities with the most training facts"
         which += f" of {run.graph.num_entities:,}"
     return [
-        note(
+        html.note(
             f"{which}, placed by t-SNE so that entities with similar embeddings lie close "
             "together. The shape and colour of a dot say its type: entities that are heads and "
             "tails of the same relations have one. Point at a dot to see its name."
@@ -247,10 +235,10 @@ def _map(run: Run, places: Places | None) -> list[Html]:
 def _repeat(run: Run) -> list[Html]:
     data = run.config.data
     own = {"out": "runs/again"}
-    lines = [command_line("train", run.config.as_dict(), [TrainConfig], own)]
+    lines = [html.command_line("train", run.config.as_dict(), [TrainConfig], own)]
     if run.folder is not None:
         stored = {"config": str(run.folder.path / "config.yaml"), **own}
-        lines.append(command_line("train", {}, [], stored))
+        lines.append(html.command_line("train", {}, [], stored))
     said = "Either command trains the same run again." if run.folder is not None else ""
     if known_dataset(data) is None and not _is_there(data):
         said = (
@@ -258,7 +246,7 @@ def _repeat(run: Run) -> list[Html]:
             "made in Python, or it has moved. These commands need it under that name; in Python, "
             "give it to nscaching.train with the same options."
         )
-    return [paragraph(said), *repeating(*lines)]
+    return [html.paragraph(said), *html.repeating(*lines)]
 
 
 def _is_there(data: str) -> bool:

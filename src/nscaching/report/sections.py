@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,22 +11,9 @@ import numpy as np
 from nscaching.errors import UserError
 from nscaching.evaluation import RankingMetrics, RankingReport
 from nscaching.graph import KnowledgeGraph
+from nscaching.report import markup as html
 from nscaching.report.charts import Chart, Series, row
-from nscaching.report.markup import (
-    Html,
-    bar,
-    breakable,
-    command,
-    join,
-    note,
-    paragraph,
-    percent,
-    rank,
-    share,
-    table,
-    tag,
-    thinned,
-)
+from nscaching.report.markup import Html, percent, rank, share, thinned
 from nscaching.report.pictures import counter_charts
 from nscaching.runs.run import Run
 from nscaching.training.tracing.counters import LEAST_LOSS
@@ -45,26 +32,24 @@ _NEW_FACTS, _MOST_SCORES, _MOST_SCORES_GPU = 10, 2e8, 5e10
 # Quality -----------------------------------------------------------------------------------------
 
 
-def quality(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
+def quality(report: RankingReport, graph: KnowledgeGraph) -> Iterator[Html]:
     """Return the tables of an evaluation."""
     sides = {"both sides": report, "heads": report.head, "tails": report.tail}
-    parts = [
-        note(
-            f"Every fact of {report.split} was asked twice, once for its head and once for its "
-            "tail; the true entity was ranked among all entities, filtered: without those that "
-            "make another known fact. MRR is the mean of 1/rank, Hits@k the share of ranks up to k."
-        ),
-        _metrics("By side", "asked for", sides),
-        _metrics("By cardinality, heads to tails", "class", report.per_cardinality),
-    ]
-    return [*parts, *_relations(report, graph)]
+    yield html.note(
+        f"Every fact of {report.split} was asked twice, once for its head and once for its tail; "
+        "the true entity was ranked among all entities, filtered: without those that make another "
+        "known fact. MRR is the mean of 1/rank, Hits@k the share of ranks up to k."
+    )
+    yield _metrics("By side", "asked for", sides)
+    yield _metrics("By cardinality, heads to tails", "class", report.per_cardinality)
+    yield from _relations(report, graph)
 
 
 def _metrics(caption: object, what: str, rows: Mapping[Any, RankingMetrics]) -> Html:
     cells = [
         {
             what: name,
-            "MRR": bar(part.mrr, share(part.mrr)),
+            "MRR": html.bar(part.mrr, share(part.mrr)),
             "Hits@1": share(part.hits_at_1),
             "Hits@3": share(part.hits_at_3),
             "Hits@10": share(part.hits_at_10),
@@ -74,16 +59,18 @@ def _metrics(caption: object, what: str, rows: Mapping[Any, RankingMetrics]) -> 
         for name, part in rows.items()
     ]
     minor = ("Hits@1", "Hits@3", "mean rank", "ranks")
-    return tag("div", table(caption, cells, minor=minor), class_="metrics")
+    return html.tag("div", html.table(caption, cells, minor=minor), class_="metrics")
 
 
 def _relations(report: RankingReport, graph: KnowledgeGraph) -> list[Html]:
     cardinality = dict(zip(graph.relations, graph.statistics.cardinality, strict=True))
 
     def made(caption: str, chosen: list[tuple[str, RankingMetrics]], remark: str = "") -> Html:
-        said = join([caption, tag("span", remark, class_="quiet")])
+        said = html.join([caption, html.tag("span", remark, class_="quiet")])
         named = {
-            join([breakable(name), " ", tag("span", cardinality[name], class_="quiet")]): part
+            html.join(
+                [html.breakable(name), " ", html.tag("span", cardinality[name], class_="quiet")]
+            ): part
             for name, part in chosen
         }
         return _metrics(said, "relation", named)
@@ -108,13 +95,15 @@ def calibration(run: Run) -> list[Html]:
     """Return the reliability diagram of the probabilities, or why there is none."""
     split = next((name for name in ("test", "valid") if len(run.graph.split(name))), None)
     if split is None or len(run.graph.valid) == 0:
-        return [paragraph("Probabilities are fitted on valid, and this graph has no valid split.")]
+        return [
+            html.paragraph("Probabilities are fitted on valid, and this graph has no valid split.")
+        ]
     if not _affordable(run):
-        return [paragraph("Fitting probabilities on this graph takes a while."), _later(run)]
+        return [html.paragraph("Fitting probabilities on this graph takes a while."), _later(run)]
     try:
         report = run.calibration_report(split)
     except UserError as error:
-        return [paragraph(str(error))]
+        return [html.paragraph(str(error))]
     lines = []
     for label, bins in (("calibrated", report.bins), ("raw score", report.bins_before)):
         there = [each for each in bins if each.count]
@@ -130,7 +119,7 @@ def calibration(run: Run) -> list[Html]:
         percent=True,
     )
     return [
-        note(
+        html.note(
             f"Of claims with a probability of p a share of p should be true. The expected "
             f"calibration error is {share(report.ece)} ({share(report.ece_before)} for the "
             f"logistic function of the raw score), over {report.count:,} claims of {split}: "
@@ -144,7 +133,7 @@ def new_facts(run: Run) -> list[Html]:
     """Return the most probable facts that the graph lacks."""
     if not _affordable(run):
         return [
-            paragraph("Asking all questions of a graph of this size takes a while."),
+            html.paragraph("Asking all questions of a graph of this size takes a while."),
             _later(run),
         ]
     degree = np.bincount(run.graph.train[:, [0, 2]].ravel(), minlength=run.graph.num_entities)
@@ -153,30 +142,30 @@ def new_facts(run: Run) -> list[Html]:
     names = [run.graph.entities[head] for head in heads.tolist()]  # an id could be a name too
     found = run.discover(_NEW_FACTS, heads=names, per_question=1, per_answer=2)
     if not found:
-        return [paragraph("The model offers no fact that the graph lacks.")]
+        return [html.paragraph("The model offers no fact that the graph lacks.")]
     rows = [
         {
-            "head": breakable(each.head),
-            "relation": breakable(each.relation),
-            "tail": tag("b", breakable(each.tail)),
+            "head": html.breakable(each.head),
+            "relation": html.breakable(each.relation),
+            "tail": html.tag("b", html.breakable(each.tail)),
             "probability": "–" if each.probability is None else percent(each.probability),
             "score": f"{each.score:.2f}",
             "note": "; ".join(each.flags),
         }
         for each in found
     ]
-    made = table(
+    made = html.table(
         "Most probable new facts", rows, names=("relation", "tail", "note"), minor=("score",)
     )
     asked = "all heads" if len(heads) == run.graph.num_entities else f"{len(heads):,} heads"
     return [
-        note(
+        html.note(
             "The most probable facts that the graph does not contain, of "
             f"{asked} with the most facts: one tail per question, each at most twice. They are "
             "predictions, not facts. More of them:"
         ),
         _later(run),
-        tag("div", made, class_="triples"),
+        html.tag("div", made, class_="triples"),
     ]
 
 
@@ -192,64 +181,61 @@ def _limit(run: Run) -> float:
 
 def _later(run: Run) -> Html:
     folder = "RUN" if run.folder is None else str(run.folder.path)
-    return command(shlex.join(["nscaching", "discover", folder]))
+    return html.command(shlex.join(["nscaching", "discover", folder]))
 
 
 # Inside the cache --------------------------------------------------------------------------------
 
 
-def inside_the_cache(trace: Sequence[Line], window: int) -> list[Html]:
+def inside_the_cache(trace: Sequence[Line], window: int) -> Iterator[Html]:
     """Return what a trace saw, or how to get one."""
-    epochs = [line for line in trace if line["event"] == "epoch"]
-    if not epochs:
-        return [
-            paragraph(
-                "This run was not traced; train it with ",
-                tag("code", "--trace"),
-                " to see here what its negatives are worth, and cache rows by name.",
-            )
-        ]
+    if not any(line["event"] == "epoch" for line in trace):
+        yield html.paragraph(
+            "This run was not traced; train it with ",
+            html.tag("code", "--trace"),
+            " to see here what its negatives are worth, and cache rows by name.",
+        )
+        return
     snapshots: dict[str, list[Line]] = {}
     for line in trace:
         if line["event"] == "row":
             snapshots.setdefault(line["row"], []).append(line)
-    parts = [
-        note(
-            "A negative has a gradient only while its loss is not zero (above "
-            f"{LEAST_LOSS} for losses that never reach zero). It is repeated if its triple had it "
-            f"in the {window} epochs before, and a false negative if it is a fact of valid or "
-            "test, which training cannot know. The recall is the share of a cache row that is "
-            "among the highest-scoring entities of all: whether the cache keeps up with the model."
-        ),
-        row(counter_charts(trace)),
-    ]
+    yield html.note(
+        f"A negative has a gradient only while its loss is not zero (above {LEAST_LOSS} for losses "
+        "that never reach zero). It is repeated if its triple had it in the "
+        f"{window} epochs before, and a false negative if it is a fact of valid or test, which "
+        "training cannot know. The recall is the share of a cache row that is among the "
+        "highest-scoring entities of all: whether the cache keeps up with the model."
+    )
+    yield row(counter_charts(trace))
     if snapshots:
-        parts.append(tag("h3", "Rows of the cache over the epochs"))
-        parts.append(
-            note(
-                "The entities of a row that score highest as an answer to its question, the "
-                "hardest first. ",
-                tag("span", "These", class_="fact"),
-                " are facts of valid or test.",
-            )
+        yield html.tag("h3", "Rows of the cache over the epochs")
+        yield html.note(
+            "The entities of a row that score highest as an answer to its question, the hardest "
+            "first. ",
+            html.tag("span", "These", class_="fact"),
+            " are facts of valid or test.",
         )
-    return [*parts, *(_row(name, seen) for name, seen in list(snapshots.items())[:_ROWS])]
+    for name, seen in list(snapshots.items())[:_ROWS]:
+        yield _row(name, seen)
 
 
 def _row(name: str, snapshots: Sequence[Line]) -> Html:
     rows = [
         {
             "epoch": line["epoch"],
-            "the hardest": join([_entity(each) for each in line["hardest"][:_NAMES]], ", "),
-            "at random": join([breakable(name) for name in line["random"][:_NAMES]], ", "),
+            "the hardest": html.join([_entity(each) for each in line["hardest"][:_NAMES]], ", "),
+            "at random": html.join(
+                [html.breakable(name) for name in line["random"][:_NAMES]], ", "
+            ),
         }
         for line in thinned(snapshots, _SNAPSHOTS)
     ]
     question = " – ".join(part.strip() for part in name.replace("\t", "|").split("|"))
-    made = table(
-        breakable(question), rows, names=("the hardest", "at random"), minor=("at random",)
+    made = html.table(
+        html.breakable(question), rows, names=("the hardest", "at random"), minor=("at random",)
     )
-    return tag("div", made, class_="rows")
+    return html.tag("div", made, class_="rows")
 
 
 def _entity(each: Mapping[str, Any]) -> Html:
@@ -257,4 +243,6 @@ def _entity(each: Mapping[str, Any]) -> Html:
     title = f"score {each['score']:.2f}"
     if held_out:
         title = f"a fact of {each['split']}, {title}"
-    return tag("span", breakable(each["entity"]), class_="fact" if held_out else None, title=title)
+    return html.tag(
+        "span", html.breakable(each["entity"]), class_="fact" if held_out else None, title=title
+    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 from nscaching.errors import UserError
@@ -41,70 +42,60 @@ _HEADERS = {
 }
 _MOST_IDS = 2000
 
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
 
-
-class OnlyThisComputer:
+def _only_this_computer(app: Any, port: int) -> Any:
     """Refuse what does not come from the page itself: another host name, origin or method.
 
     A page elsewhere can make a browser send requests here, also under a name of its own that leads
     to this computer; it cannot choose the headers Host, Origin and Sec-Fetch-Site.
     """
+    served = {f"{name}:{port}" for name in (ADDRESS, "localhost")}
 
-    def __init__(self, app: Any, port: int) -> None:
-        self.app = app
-        self.hosts = {f"{name}:{port}" for name in (ADDRESS, "localhost")}
-
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Answer, or refuse with 403."""
-        if scope["type"] == "http" and not self._allowed(scope):
-            refused = PlainTextResponse("Refused: ask from the explorer's own page.", 403)
-            await refused(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
-
-    def _allowed(self, scope: Any) -> bool:
+    def allowed(scope: Any) -> bool:
         given = Headers(scope=scope)
         hosts, origins, sites = map(given.getlist, ("host", "origin", "sec-fetch-site"))
         return (
             scope["method"] in ("GET", "HEAD")
             and len(hosts) == 1
-            and hosts[0] in self.hosts
+            and hosts[0] in served
             and all(origin == f"http://{hosts[0]}" for origin in origins)
             and all(site in ("same-origin", "none") for site in sites)
         )
 
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and not allowed(scope):
+            refused = PlainTextResponse("Refused: ask from the explorer's own page.", 403)
+            await refused(scope, receive, send)
+        else:
+            await app(scope, receive, send)
 
-class Queue:
-    """Discovered facts, looked for in the background on a copy of the run's buffers."""
+    return answer
 
-    def __init__(self, answers: ExplorerAnswers) -> None:
-        own = copy.copy(answers)
-        own.run = copy.copy(answers.run)
-        own.run.model = copy.copy(answers.run.model)
-        self._answers = own
-        self._found: list[dict[str, Any]] | None = None
-        self._error: str | None = None
-        threading.Thread(target=self._work, daemon=True).start()
 
-    def _work(self) -> None:
+def _queue(answers: ExplorerAnswers) -> Callable[[], dict[str, Any]]:
+    """Look for new facts in the background; return what tells them, or that they are not there yet.
+
+    They are looked for on a copy of the run's buffers.
+    """
+    own = copy.copy(answers)
+    own.run = copy.copy(answers.run)
+    own.run.model = copy.copy(answers.run.model)
+    found: Future[list[dict[str, Any]]] = Future()
+
+    def work() -> None:
         try:
-            self._found = self._answers.queue()
+            found.set_result(own.queue())
         except Exception as error:  # shown on the page; the other views still work
-            self._error = str(error) or type(error).__name__
+            found.set_exception(UserError(str(error) or type(error).__name__))
 
-    def state(self) -> dict[str, Any]:
-        """Return the facts, or that they are not there yet."""
-        if self._error is not None:
-            raise UserError(self._error)
-        return {"ready": self._found is not None, "facts": self._found or []}
+    threading.Thread(target=work, daemon=True).start()
+    return lambda: {"ready": (ready := found.done()), "facts": found.result() if ready else []}
 
 
 def explorer_app(run: Run, port: int) -> Any:
     """Return the ASGI application that explores a run under a port of this computer."""
     answers = ExplorerAnswers(run)
-    queue, lock = Queue(answers), threading.Lock()
+    queue, lock = _queue(answers), threading.Lock()
     page = render({**answers.info(), "embedded": False, "report": None}, _POLICY)
 
     def answering(work: Callable[[Request], Any]) -> Callable[[Request], Response]:
@@ -117,29 +108,27 @@ def explorer_app(run: Run, port: int) -> Any:
 
         return answer
 
-    def entity(given: object) -> int:
-        return _within(given, run.graph.entities, "entity")
+    def known(given: object, what: str = "entity") -> int:
+        number = int(str(given))
+        if not 0 <= number < len(run.graph.relations if what == "relation" else run.graph.entities):
+            raise ValueError(f"There is no {what} {number}.")
+        return number
 
-    def named(request: Request, part: str) -> int:
-        given = request.path_params[part]
-        if part == "relation":
-            return _within(given, run.graph.relations, part)
-        return entity(given)
+    def named(request: Request, *parts: str) -> list[int]:
+        given = request.path_params
+        return [known(given[x], "relation" if x == "relation" else "entity") for x in parts]
 
-    def numbers(request: Request) -> list[int]:
+    def several(request: Request) -> list[int]:
         given = [part for part in request.query_params.get("ids", "").split(",") if part]
         if len(given) > _MOST_IDS:
             raise ValueError(f"Ask for at most {_MOST_IDS} entities at once.")
-        return [entity(part) for part in given]
+        return [known(part) for part in given]
 
     def ask(request: Request) -> Any:
         side = request.path_params["side"]
         if side not in ("head", "tail"):
             raise ValueError(f"There is no side '{side}'.")
-        return answers.ask(side, named(request, "anchor"), named(request, "relation"))
-
-    def explain(request: Request) -> Any:
-        return answers.explain(*(named(request, part) for part in ("head", "relation", "tail")))
+        return answers.ask(side, *named(request, "anchor", "relation"))
 
     def places(_: Request) -> Any:
         kinds = {"places": "<u2", "types": "u1", "degree": "<i4"}
@@ -147,25 +136,20 @@ def explorer_app(run: Run, port: int) -> Any:
 
     calls: dict[str, Callable[[Request], Any]] = {
         "find": lambda request: answers.find(request.query_params.get("text", "")[:200]),
-        "names": lambda request: answers.refs(numbers(request)),
-        "links": lambda request: answers.links(numbers(request)),
-        "entity/{entity:int}": lambda request: answers.entity(named(request, "entity")),
-        "new/{entity:int}": lambda request: answers.fresh(named(request, "entity")),
+        "names": lambda request: answers.refs(several(request)),
+        "links": lambda request: answers.links(several(request)),
+        "entity/{entity:int}": lambda request: answers.entity(*named(request, "entity")),
+        "new/{entity:int}": lambda request: answers.fresh(*named(request, "entity")),
         "ask/{side}/{anchor:int}/{relation:int}": ask,
-        "explain/{head:int}/{relation:int}/{tail:int}": explain,
+        "explain/{head:int}/{relation:int}/{tail:int}": lambda request: answers.explain(
+            *named(request, "head", "relation", "tail")
+        ),
         "map": places,
-        "queue": lambda _: queue.state(),
+        "queue": lambda _: queue(),
     }
     routes = [Route(f"/api/{path}", answering(work)) for path, work in calls.items()]
     routes.append(Route("/", lambda _: HTMLResponse(page, headers=_HEADERS)))
-    return OnlyThisComputer(Starlette(routes=routes), port)
-
-
-def _within(given: object, names: Sequence[str], what: str) -> int:
-    number = int(str(given))
-    if not 0 <= number < len(names):
-        raise ValueError(f"There is no {what} {number}.")
-    return number
+    return _only_this_computer(Starlette(routes=routes), port)
 
 
 def bound_socket(port: int | None) -> socket.socket:

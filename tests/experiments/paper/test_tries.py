@@ -25,8 +25,8 @@ TWO = {"dataset": ["WN18RR"], "scoring": ["simple"], "mode": ["scratch"]}
 SMALL = {**TWO, "budget": 2, "device": "cpu", "on": "shape/400", "tries": 2, "seeds": (0, 1)}
 
 
-def run(out, name="table-7", **asked):
-    return reproduce(name, Request(out=out, **{**SMALL, **asked}), progress="none")
+def run(out, name="table-7", progress="none", **asked):
+    return reproduce(name, Request(out=out, **{**SMALL, **asked}), progress=progress)
 
 
 def lengths_of(row, kind):
@@ -169,7 +169,7 @@ def test_a_try_that_diverges_counts_and_is_never_chosen(tmp_path, monkeypatch):
     assert [line["chosen"]["seed"] for line in longer] == [1, 1]
 
 
-def test_a_cell_with_a_failed_try_is_not_tuned_on_fewer(tmp_path, monkeypatch):
+def test_a_cell_with_a_failed_try_is_not_tuned_on_fewer(tmp_path, monkeypatch, capsys):
     itself = api.try_row
 
     def fail(settings, *args):
@@ -179,8 +179,9 @@ def test_a_cell_with_a_failed_try_is_not_tuned_on_fewer(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(api, "try_row", fail)
-        (row,) = run(tmp_path, sampler=["bernoulli"], seeds=(3,)).rows
+        (row,) = run(tmp_path, sampler=["bernoulli"], seeds=(3,), progress="lines").rows
     assert "1 of its 2 tries failed (out of memory)" in row["error"]
+    assert capsys.readouterr().err.count("failed: out of memory") == 1  # said once
     assert [line["seed"] for line in Results(tmp_path).tries] == [1]  # a failure is no try
     (row,) = run(tmp_path, sampler=["bernoulli"], seeds=(3,)).rows
     assert row["tried"]["count"] == 2

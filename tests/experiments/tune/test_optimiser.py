@@ -129,7 +129,7 @@ def test_a_log_that_calls_the_score_mrr_is_read(tmp_path):
     log.answered(Proposal(1, {"alpha1": 0.0}, 9), TrialResult("success", score=0.25))
     first = re.sub(r', "check": "\w+"', "", log.path.read_text())  # its lines had no digest
     log.path.write_text(first.replace('"score"', '"mrr"'))
-    assert log.events()[1][1].score == 0.25
+    assert log.events()[0][1][1].score == 0.25
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,8 @@ def test_a_damaged_log_is_believed_up_to_the_damage(tmp_path, damage):
         log.asked(Proposal(number, {"alpha1": 0.5}, 9))
     first, second = log.path.read_bytes().splitlines(keepends=True)
     log.path.write_bytes(first + damage + b"\n" + second)
-    assert log.events() == [(Proposal(1, {"alpha1": 0.5}, 9), None)]
+    proposal = Proposal(1, {"alpha1": 0.5}, 9)
+    assert log.events() == ([(proposal, None)], [proposal])
     log.repair()
     assert log.path.read_bytes() == first
 
@@ -167,7 +168,7 @@ def made_up(count, function, epochs=10):
     trials = []
     points = configuration_space(space, 1).sample_configuration(count)
     for number, point in enumerate(points, 1):
-        positions = {name: _plain(point[name]) for name in space.names()}
+        positions = {name: _plain(point[name]) for name in space}
         config = space.options(positions)
         trial = Trial(number, config, positions, "")
         result = TrialResult("success", score=function(config))

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import statistics
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from nscaching._version import __version__
 from nscaching.artefacts import FolderLock
 from nscaching.artefacts.files import append_json_line, sweep_temporary
-from nscaching.errors import UserError
+from nscaching.errors import UserError, plural
 from nscaching.experiments.paper import making
 from nscaching.experiments.paper.definitions import TRY, TUNED, Definition, definition, shortened
 from nscaching.experiments.paper.figures import draw
@@ -119,43 +118,35 @@ def reproduce(
         if not cells:
             raise UserError(f"No cell of {name} is finished in {request.out}.")
     hardware = describe_machine(pick_device(request.device).type)
-    timed = slowness(results.rows, hardware, request.on, request.workers) is not None
+    timed = slowness(results.rows, hardware, request) is not None
     made = Reproduction(wanted, request, planned, timed)
     if dry_run:
         return made
     _announce(made, shown)
-    with _locked(request.out):
+    with contextlib.ExitStack() as held:
+        lock = FolderLock(request.out)
+        lock.acquire()
+        held.callback(lock.release)
+        for written in ("*.json", "*.svg"):  # what a killed process left half written
+            sweep_temporary(request.out, written)
         sweep = CellSweep(made, hardware, shown)
-        with processes(sweep.make, request.workers) as crew:
-            run_all(sweep, crew)
+        with processes(sweep.make, request.workers) as pool:
+            run_all(sweep, pool)
         made.rows = sweep.rows()
         made.pictures = tuple(draw(wanted, cells, made.rows, request.out))
-    made.seconds = sweep.seconds()
+    made.seconds = sweep.seconds
     if made.expected_seconds:
         sweep.say_time()
     return made
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of the folder of results; remove what a killed process left half written."""
-    lock = FolderLock(folder)
-    lock.acquire()
-    try:
-        for written in ("*.json", "*.svg"):
-            sweep_temporary(folder, written)
-        yield
-    finally:
-        lock.release()
-
-
 def _announce(made: Reproduction, shown: Progress) -> None:
     waiting = [planned for planned in made.plan if planned.seconds]
-    noun = "tries and cells" if any(each.cell.is_try for each in made.plan) else "cells"
+    tries = any(each.cell.is_try for each in made.plan)
+    said = f"{len(made.plan):,} tries and cells" if tries else plural(len(made.plan), "cell")
     shown.say(
-        f"{made.definition.name}: {len(made.plan)} {noun}, {len(made.plan) - len(waiting)} of "
-        f"them done or without data; about {duration(made.expected_seconds)} for the "
-        f"rest{made.caveat}."
+        f"{made.definition.name}: {said}, {len(made.plan) - len(waiting)} of them done or without "
+        f"data; about {duration(made.expected_seconds)} for the rest{made.caveat}."
     )
     for planned in waiting:
         if not planned.cell.is_try and not planned.cell.is_chosen:
@@ -201,12 +192,13 @@ def _found(request: Request, planned: Planned, progress: Progress) -> Row:
         return making.variance_row(settings, graph, progress)
     if cell.kind == "search":
         return making.search_row(cell, settings, graph, folder, progress)
-    kept: dict[str, Any] = {"standing_in": on is not None}
+    ranks = None
     if cell.kind == TUNED:
         folder = folder / f"of-{settings_name(settings)}"
         smoke = on is not None or request.budget is not None
-        kept["ranks"] = None if smoke else rank_file(request.out, cell)
-    return best | making.train_row(cell, settings, graph, folder, progress, **kept)
+        ranks = None if smoke else rank_file(request.out, cell)
+    options = making.named_traces(settings, graph, on is not None)
+    return best | making.train_row(cell, options, graph, folder, progress, ranks)
 
 
 class CellSweep(Sweep[Planned, Row]):
@@ -218,22 +210,29 @@ class CellSweep(Sweep[Planned, Row]):
         super().__init__(made.plan, progress)
         self.made, self.request, self.hardware = made, made.request, hardware
         self.results = Results(self.request.out)  # another command may have added to them
+        if self.request.tries:
+            self.results.log.repair()
         style = progress.style if self.request.workers == 1 else "none"
         self.make = functools.partial(make_row, self.request, hardware, style)
-        self.resume_command = _command(made.definition.name, self.request)
-        self._started, self._factor = time.monotonic(), 1.0
+        given = self.request.as_dict()
+        seeds = {"seeds": ",".join(map(str, given.pop("seeds")))}
+        verb = f"reproduce {made.definition.name}"
+        self.resume_command = command_line(verb, given, [Request], seeds)
+        self._started = time.monotonic()
+        self._factor = 1.0  #: how much longer runs took so far than was expected of them
         self._of: dict[Any, list[Planned]] = {}  #: tries, by the cell that they are for
         for each in made.plan:
             if each.cell.is_try:
                 self._of.setdefault(each.tuned, []).append(each)
 
+    @property
     def seconds(self) -> float:
-        """Return the seconds since it began."""
+        """How long it has taken so far."""
         return time.monotonic() - self._started
 
     def say_time(self) -> None:
         """Say how long it took, and keep it beside what was expected."""
-        name, took, expected = self.made.definition.name, self.seconds(), self.made.expected_seconds
+        name, took, expected = self.made.definition.name, self.seconds, self.made.expected_seconds
         said = f"{name}: {self.finished} of {self.total} finished after {duration(took)}; "
         said += f"{duration(expected)} had been expected for all."
         if self.finished < self.total:
@@ -262,30 +261,22 @@ class CellSweep(Sweep[Planned, Row]):
 
     def _ready(self, planned: Planned) -> bool:
         late = self.request.seconds
-        if late is not None and self.seconds() + planned.seconds * self._factor > late:
+        if late is not None and self.seconds + planned.seconds * self._factor > late:
             return False
         return all(identity in self.records for identity in self._tries(planned))
 
     def next(self) -> Planned | None:
         """Return the next one; a cell that is chosen from tries comes with them."""
-        self._factor = self._slower()
-        found = super().next()
-        if found is None:
-            return None
-        return replace(found, tries=tuple(map(self.records.__getitem__, self._tries(found))))
-
-    def _slower(self) -> float:
-        """Return how much longer runs took so far than was expected of them."""
         took = [
             record["wall"] / each.seconds
             for each in self.configurations
             if each.seconds and "wall" in (record := self.records.get(each.identity, {}))
         ]
-        return max(1.0, statistics.median(took)) if took else 1.0
-
-    def run(self, planned: Planned) -> Row:
-        """Make a row."""
-        return self.make(planned)
+        self._factor = max(1.0, statistics.median(took)) if took else 1.0
+        found = super().next()
+        if found is None:
+            return None
+        return replace(found, tries=tuple(map(self.records.__getitem__, self._tries(found))))
 
     def _failed(self, planned: Planned, reason: str) -> Row:
         failed = {"error": reason, "missing": planned.state == MISSING}
@@ -295,17 +286,14 @@ class CellSweep(Sweep[Planned, Row]):
         if not planned.seconds:
             return 0.0
         if not self.request.tries:
-            here = self.hardware, self.request.on, self.request.workers
-            planned = replace(planned, slower=slowness(self.results.rows, *here) or 1.0)
+            slower = slowness(self.results.rows, self.hardware, self.request)
+            planned = replace(planned, slower=slower or 1.0)
         return planned.seconds / self.request.workers
 
-    def take_in(self, planned: Planned, record: Row) -> None:
-        """Write a record down; say what a try or a tuned cell has found."""
-        if (planned.cell.is_try or planned.cell.is_chosen) and planned.state != DONE:
-            self.progress.say(f"  {planned.title}: {_told(record)}")
-        super().take_in(planned, record)
-
     def _keep(self, planned: Planned, record: Row) -> None:
+        tuning = planned.cell.is_try or planned.cell.is_chosen
+        if tuning and planned.state != DONE and not record["error"]:
+            self.progress.say(f"  {planned.title}: {_told(record)}")
         if not planned.cell.is_try:
             self.made.file = self.results.keep(self.made.definition.name, self.rows())
         elif not record["error"]:
@@ -313,8 +301,6 @@ class CellSweep(Sweep[Planned, Row]):
 
 
 def _told(row: Row) -> str:
-    if row["error"]:
-        return f"failed: {row['error'].splitlines()[0]}"
     split = "test" if row.get("test") or row.get("f1") else "valid"
     numbers = [
         f"{name} {row[split][name]:.4f}"
@@ -322,12 +308,9 @@ def _told(row: Row) -> str:
         if name in (row.get(split) or {})
     ]
     numbers += [f"{name} {value:.4f}" for name, value in row.get("f1", {}).items()]
-    best = f", best of {row['epochs']} epochs at {row['best_epoch']}" if "best_epoch" in row else ""
+    best = (
+        f", best of {plural(row['epochs'], 'epoch')} at {row['best_epoch']}"
+        if "best_epoch" in row
+        else ""
+    )
     return f"{split} {', '.join(numbers) or 'diverged'}{best}, {row['wall']:.1f} s"
-
-
-def _command(name: str, request: Request) -> str:
-    """Return the command that asks for the same again."""
-    given, own = request.as_dict(), {"seeds": ",".join(map(str, request.seeds))}
-    del given["seeds"]
-    return command_line(f"reproduce {name}", given, [Request], own)

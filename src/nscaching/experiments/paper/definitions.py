@@ -39,9 +39,9 @@ def decided_by_search(space: str = "sampler") -> list[str]:
 
 @cache
 def packaged(name: str) -> Any:
-    """Return the content of a YAML or JSON file of this package; None where there is none."""
+    """Return the content of a YAML or JSON file of this package."""
     file = files("nscaching.experiments.paper").joinpath(*name.split("/"))
-    return yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -213,10 +213,7 @@ def searched(dataset: str) -> dict[str, Any]:
 
 def chosen(dataset: str, scoring: str) -> dict[str, Any]:
     """Return the entry of a data set and scoring function: options, and how they were chosen."""
-    entry = (packaged(f"settings/{dataset}.yaml") or {}).get(scoring)
-    if entry is None:
-        raise UserError(f"There are no settings for {scoring} on {dataset} in the package.")
-    found: dict[str, Any] = entry
+    found: dict[str, Any] = packaged(f"settings/{dataset}.yaml")[scoring]
     return found
 
 

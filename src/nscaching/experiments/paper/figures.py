@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def draw(
     stem = f"smoke-{definition.name}" if smoke else definition.name
     if definition.draw == "searches":
         return _searches(panels, stem, out)
-    drawn = _WAYS[definition.draw](panels)
+    drawn = list(_WAYS[definition.draw](panels))
     title = f"Smoke run, no result: {definition.title}" if smoke else definition.title
     columns = 4 if len(drawn) % 4 == 0 else 3
     return [write_svg(out / f"{stem}.svg", drawn, title=title, columns=columns)] if drawn else []
@@ -89,17 +89,15 @@ def _named(pairs: Sequence[Pair]) -> list[tuple[str, Row]]:
     return [(name or cell.label, row) for name, (cell, row) in zip(names, pairs, strict=True)]
 
 
-def _curves(panels: Panels) -> list[Chart]:
+def _curves(panels: Panels) -> Iterator[Chart]:
     """Draw MRR above, Hits@10 below, each against seconds of training."""
-    shown = []
     for measure, field in (("MRR on valid", "mrr"), ("Hits@10 on valid", "hits_at_10")):
         for title, pairs in panels.items():
             lines = {
                 name: (_steady_seconds(row["curve"]), row["curve"][field])
                 for name, row in _named(pairs)
             }
-            shown.append(_chart(title, lines, "seconds of training, not compiling", measure))
-    return shown
+            yield _chart(title, lines, "seconds of training, not compiling", measure)
 
 
 def _steady_seconds(curve: Mapping[str, Sequence[float]]) -> list[float]:
@@ -116,9 +114,8 @@ def _steady_seconds(curve: Mapping[str, Sequence[float]]) -> list[float]:
     return np.cumsum(speeds * epochs).tolist()  # type: ignore[no-any-return]
 
 
-def _sweep(panels: Panels) -> list[Chart]:
+def _sweep(panels: Panels) -> Iterator[Chart]:
     """Draw test MRR against the option that names the panel, a line for each other value."""
-    shown = []
     for option, pairs in panels.items():
         points: dict[str, list[tuple[float, float]]] = {}
         for cell, row in pairs:
@@ -127,13 +124,11 @@ def _sweep(panels: Panels) -> list[Chart]:
             points.setdefault(name, []).append((cell.options[option], row["test"]["mrr"]))
         lines = {name: _columns(sorted(each)) for name, each in points.items()}
         name = f"impact of {option}"
-        shown.append(_chart(name, lines, option, "MRR on test", x_scale="symlog", zero=False))
-    return shown
+        yield _chart(name, lines, option, "MRR on test", x_scale="symlog", zero=False)
 
 
-def _relative(panels: Panels) -> list[Chart]:
+def _relative(panels: Panels) -> Iterator[Chart]:
     """Draw MRR and time per epoch over n, as shares of those of n = 0."""
-    shown = []
     for title, pairs in panels.items():
         first = next((row for cell, row in pairs if cell.options["lazy"] == 0), None)
         if first is None:
@@ -142,21 +137,18 @@ def _relative(panels: Panels) -> list[Chart]:
         mrr = [row["test"]["mrr"] / first["test"]["mrr"] for _, row in pairs]
         seconds = [row["seconds_per_epoch"] / first["seconds_per_epoch"] for _, row in pairs]
         lines = {"MRR on test": (x, mrr), "time per epoch": (x, seconds)}
-        shown.append(_chart(title, lines, "n: epochs without an update", "relative to n = 0"))
-    return shown
+        yield _chart(title, lines, "n: epochs without an update", "relative to n = 0")
 
 
-def _over_epochs(panels: Panels, points: Callable[[Row], Points], y: str) -> list[Chart]:
+def _over_epochs(panels: Panels, points: Callable[[Row], Points], y: str) -> Iterator[Chart]:
     """Draw a line per run over epochs, on a logarithmic axis."""
-    return [
-        _chart(title, {name: points(row) for name, row in _named(pairs)}, "epoch", y, y_scale="log")
-        for title, pairs in panels.items()
-    ]
+    for title, pairs in panels.items():
+        lines = {name: points(row) for name, row in _named(pairs)}
+        yield _chart(title, lines, "epoch", y, y_scale="log")
 
 
-def _false_negatives(panels: Panels) -> list[Chart]:
+def _false_negatives(panels: Panels) -> Iterator[Chart]:
     """Draw the share of held-out facts in the cache and among the sampled; the variances."""
-    shown = []
     for title, pairs in panels.items():
         lines: dict[str, Any] = {}
         for cell, row in pairs:
@@ -169,13 +161,11 @@ def _false_negatives(panels: Panels) -> list[Chart]:
                 lines[f"cache, {size}"] = _traced(row, "false_cached")
                 lines[f"sampled, {size}"] = _traced(row, "false_sampled")
         y_name = "mean variance of scores" if title == "variance" else "share"
-        shown.append(_chart(title, lines, "epoch", y_name))
-    return shown
+        yield _chart(title, lines, "epoch", y_name)
 
 
-def _ccdf(panels: Panels) -> list[Chart]:
+def _ccdf(panels: Panels) -> Iterator[Chart]:
     """Draw one triple at several epochs, then all triples at the last; tails are replaced."""
-    shown = []
     for pairs in panels.values():
         snapshots = [
             line
@@ -191,11 +181,10 @@ def _ccdf(panels: Panels) -> list[Chart]:
         final = [line for line in snapshots if line["epoch"] == last]
         each = {f"triple {n + 1}": _columns(line["ccdf"]) for n, line in enumerate(final)}
         for title, lines in (("one triple", over), (f"triples, epoch {last}", each)):
-            shown.append(ccdf_chart(title, lines))
-    return shown
+            yield ccdf_chart(title, lines)
 
 
-_WAYS: dict[str, Callable[[Panels], list[Chart]]] = {
+_WAYS: dict[str, Callable[[Panels], Iterator[Chart]]] = {
     "curves": _curves,
     "sweep": _sweep,
     "relative": _relative,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -196,28 +196,25 @@ class Intervals(Picture):
         low, high = self.range
         return round(84 + (value - low) / (high - low) * (WIDTH - 150), 1)
 
-    def parts(self) -> list[Html]:
+    def parts(self) -> Iterator[Html]:
         """Return the axis, then a label, a line, a mark and the number of each row."""
         bottom, at = 10 + 22 * len(self.rows), ticks(*self.range, 5)
         inside = [tick for tick in at if self.range[0] <= tick <= self.range[1]]
-        found = []
         for tick in inside:
             x = self._x(tick)
-            found.append(tag("line", x1=x, x2=x, y1=4, y2=bottom, class_="grid"))
+            yield tag("line", x1=x, x2=x, y1=4, y2=bottom, class_="grid")
             said = tick_text(tick, at[1] - at[0])
-            found.append(tag("text", said, x=x, y=bottom + 16, text_anchor="middle"))
-        zero = self._x(0.0)
-        found.append(tag("path", d=f"M{zero} 4V{bottom}", class_="line s7"))
+            yield tag("text", said, x=x, y=bottom + 16, text_anchor="middle")
+        yield tag("path", d=f"M{self._x(0.0)} 4V{bottom}", class_="line s7")
         for place, (label, value, ends, style) in enumerate(self.rows):
             y = 18 + 22 * place
-            found.append(tag("text", label, x=76, y=y + 4, text_anchor="end"))
+            yield tag("text", label, x=76, y=y + 4, text_anchor="end")
             if ends is not None:
                 low, high = (self._x(end) for end in ends)
-                found.append(tag("path", d=f"M{low} {y}H{high}", class_=f"line s{style}"))
+                yield tag("path", d=f"M{low} {y}H{high}", class_=f"line s{style}")
             mark = marks(style, [(self._x(value), y)], 4)
-            found.append(tag("path", d=mark, class_=f"mark s{style}"))
-            found.append(tag("text", f"{value:+.3f}", x=WIDTH - 4, y=y + 4, text_anchor="end"))
-        return found
+            yield tag("path", d=mark, class_=f"mark s{style}")
+            yield tag("text", f"{value:+.3f}", x=WIDTH - 4, y=y + 4, text_anchor="end")
 
     def legend(self) -> list[tuple[Html, str]]:
         """Return what the marks mean."""

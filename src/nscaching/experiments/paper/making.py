@@ -24,12 +24,12 @@ from nscaching.evaluation import score_triples
 from nscaching.evaluation.metrics import METRICS, fact_values
 from nscaching.experiments.paper.definitions import Cell, decided_by_search
 from nscaching.experiments.paper.results import Row
-from nscaching.experiments.runner import RunResult, make_run, measured
-from nscaching.experiments.tune import SearchResult, tune
+from nscaching.experiments.runner import PlannedRun, RunResult
+from nscaching.experiments.tune import tune
 from nscaching.experiments.tune.space import PAPERS_FIRST
 from nscaching.experiments.tune.trials import SearchFolder
 from nscaching.graph import KnowledgeGraph, load_graph
-from nscaching.graph.datasets import find_dataset, known_dataset
+from nscaching.graph.datasets import dataset_info, find_dataset
 from nscaching.graph.pairs import contained
 from nscaching.models import Side
 from nscaching.nodes import NodeGraph, load_node_graph
@@ -41,7 +41,7 @@ from nscaching.report.markup import thinned
 from nscaching.runs.api import decided, make_config, make_trainer, not_left_open
 from nscaching.sampling.cache import PADDING
 from nscaching.sampling.nscaching import NSCachingSampler
-from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
+from nscaching.training import Progress, RunFolder, TrainConfig
 
 Ids = npt.NDArray[np.int64]
 #: ``--on shape`` is a random graph with the sizes of the data set, ``shape/100`` a hundredth.
@@ -64,23 +64,19 @@ _MEASURED = ("test", "valid", "accuracy", "seconds_per_epoch", "seconds", "epoch
 
 def train_row(
     cell: Cell,
-    settings: dict[str, Any],
+    options: dict[str, Any],
     graph: KnowledgeGraph,
     folder: Path,
     progress: Progress,
-    *,
-    standing_in: bool = False,
     ranks: Path | None = None,
 ) -> Row:
     """Train a cell, or resume it, and return what its row gets.
 
     ``ranks`` is where the mean reciprocal rank of every test fact is kept; shape: (n,).
     """
-    options = named_traces(settings, graph, standing_in)
-    config = make_config(graph, options)
-    run = RunFolder(folder)
-    made = make_run(graph, run, config, options, resume=True, overwrite=False, progress=progress)
-    result = measured(RunResult(cell.label, cell.seed, cell.folder), made)
+    run, blank = RunFolder(folder), RunResult(cell.label, cell.seed, cell.folder)
+    planned = PlannedRun(blank, run, options, make_config(graph, options))
+    made, result = planned.make(graph, resume=True, overwrite=False, progress=progress)
     if ranks is not None:
         ranks.parent.mkdir(parents=True, exist_ok=True)
         report = made.evaluations.get("test") or made.evaluate("test")
@@ -156,19 +152,13 @@ def search_row(
     }
     if cell.mode != "smac":  # only its curve is asked for
         return {"search": search, "seconds": found.curve[-1].seconds}
-    best = _best_folder(folder, found)
-    row = train_row(cell, {**base, **found.best.config}, graph, best, progress)
+    best = RunFolder(folder / "best")
+    if best.is_run():  # a longer search may find another best
+        stored = best.read_config()
+        if any(getattr(stored, name) != value for name, value in found.best.config.items()):
+            best = RunFolder(folder / f"best-of-{len(found.trials)}")
+    row = train_row(cell, {**base, **found.best.config}, graph, best.path, progress)
     return {**row, "search": search, "seconds": found.curve[-1].seconds + row["seconds"]}
-
-
-def _best_folder(folder: Path, found: SearchResult) -> Path:
-    """Return where the best of a search is trained; a longer search may find another best."""
-    usual = folder / "best"
-    if not RunFolder(usual).is_run():
-        return usual
-    stored = RunFolder(usual).read_config()
-    same = all(getattr(stored, name) == value for name, value in found.best.config.items())
-    return usual if same else folder / f"best-of-{len(found.trials)}"
 
 
 def _refuse_another(place: SearchFolder, space: str, method: str, each: TrainConfig) -> None:
@@ -246,9 +236,7 @@ def scale_of(on: str | None) -> int | None:
 
 def shape_of(dataset: str, scale: int = 1) -> KnowledgeGraph:
     """Return a random graph with the sizes of a named data set, divided by ``scale``."""
-    info = known_dataset(dataset)
-    if info is None:
-        raise UserError(f"The shape of '{dataset}' is not known; name a data set of the paper.")
+    info = dataset_info(dataset)
     rng = np.random.default_rng(0)
     entities = max(10, info.entities // scale)
     splits = []
@@ -287,7 +275,9 @@ def variances(scores: Sequence[np.ndarray], steps: Sequence[int]) -> list[float]
 def variance_row(settings: dict[str, Any], graph: KnowledgeGraph, progress: Progress) -> Row:
     """Return the mean variance of both kinds of triples after each epoch."""
     started = time.monotonic()
-    first = _trainer(settings, graph, progress)
+    # Validation would neither change the training nor the scores that are followed.
+    settings = {**settings, "valid_every": 0}
+    first = make_trainer(graph, out=None, progress=progress, **settings)
     first.run(resume=False)
     assert isinstance(first.sampler, NSCachingSampler)
     rng = np.random.default_rng(settings["seed"])
@@ -296,7 +286,7 @@ def variance_row(settings: dict[str, Any], graph: KnowledgeGraph, progress: Prog
         "false negatives": _some(facts, rng),
         "negatives of the cache": _some(cached_negatives(graph, first.sampler), rng),
     }
-    second = _trainer(settings, graph, progress)
+    second = make_trainer(graph, out=None, progress=progress, **settings)
     scores: dict[str, list[np.ndarray]] = {name: [] for name in followed}
 
     def observe(epoch: int) -> None:
@@ -335,8 +325,3 @@ def _some(triples: Ids, rng: np.random.Generator) -> Ids:
     if len(triples) <= FOLLOWED:
         return triples
     return triples[rng.choice(len(triples), FOLLOWED, replace=False)]
-
-
-def _trainer(settings: dict[str, Any], graph: KnowledgeGraph, progress: Progress) -> Trainer:
-    # Validation would neither change the training nor the scores that are followed.
-    return make_trainer(graph, out=None, progress=progress, **{**settings, "valid_every": 0})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -176,7 +177,10 @@ def _section(
     drawn = {at.stem: at for kind in kinds for at in folder.glob(f"{definition.name}*.{kind}")}
     for stem, picture in sorted(drawn.items()):
         if stem == definition.name or stem.startswith(f"{definition.name}-"):
-            lines += ["", f"![{definition.title}]({_kept_beside(page, picture)})"]
+            beside = page.parent / "images" / picture.name  # where the page is published with it
+            beside.parent.mkdir(exist_ok=True)
+            write_atomically(beside, functools.partial(shutil.copyfile, picture))
+            lines += ["", f"![{definition.title}](images/{picture.name})"]
     for tuned, procedure in enumerate(_PROCEDURES):
         own = (row for row in rows if (row["kind"] == TUNED) == bool(tuned))
         names, groups = compared(definition.draw, own)
@@ -257,7 +261,11 @@ def _found_settings(rows: Sequence[Row]) -> list[str]:
 
 def _how(rows: Sequence[Row]) -> list[str]:
     """Say which settings the cells have: those that tries chose, and those of the package."""
-    lines = [f"- {_place(row)}: {_named(_own(row))}." for row in _tuned(rows)]
+    lines = []
+    for place, row in {_place(row): row for row in rows if row.get("chosen")}.items():
+        said = ("scoring", "sampler", "seed", "select", *row["options"])
+        own = {name: value for name, value in row["chosen"].items() if name not in said}
+        lines.append(f"- {place}: {_named(own)}.")
     earlier = [row for row in rows if row["scoring"] and row["kind"] != TUNED]
     for dataset, scoring in dict.fromkeys((row["dataset"], row["scoring"]) for row in earlier):
         entry = chosen(dataset, scoring)
@@ -274,16 +282,6 @@ def _how(rows: Sequence[Row]) -> list[str]:
     return [*listed, "", f"nscaching {', '.join(versions)}; {'; '.join(sorted(machines))}."]
 
 
-def _tuned(rows: Sequence[Row]) -> list[Row]:
-    """Return one row of each tuned cell."""
-    return list({_place(row): row for row in rows if row.get("chosen")}.values())
-
-
-def _own(row: Row) -> dict[str, Any]:
-    said = ("scoring", "sampler", "seed", "select", *row["options"])
-    return {name: value for name, value in row["chosen"].items() if name not in said}
-
-
 def _named(options: Mapping[str, Any]) -> str:
     return ", ".join(
         f"{name} ({_named(value)})" if isinstance(value, Mapping) else f"{name} {value}"
@@ -298,11 +296,3 @@ def _place(row: Row) -> str:
     model = SCORING[row["scoring"]].__name__ if row["scoring"] else ""
     where = f"{row['dataset']} {model}".strip()
     return f"{where}: {row['sampler']}{mode}{own}".replace("|", "\\|")
-
-
-def _kept_beside(page: Path, picture: Path) -> str:
-    """Copy a picture to where the page can show it wherever it is published; return the link."""
-    folder = page.parent / "images"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / picture.name, lambda copy: shutil.copyfile(picture, copy))
-    return f"images/{picture.name}"

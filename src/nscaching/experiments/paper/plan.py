@@ -58,8 +58,8 @@ class Request(Options):
     seeds: tuple[int, ...] = _which((0,), "Seeds.")
     tries: int | None = _which(
         None,
-        "Equal tuning: settings of the paper's grid that every cell tries, whatever its sampler. "
-        "They are compared on valid by the measure of the table, the best two again for longer; "
+        "Tune every cell equally, whatever its sampler: so many settings of the paper's grid are "
+        "compared on valid by the measure of the table, the best two again after more epochs; "
         "the best is run with every seed. By default cells have the settings of the package.",
         low=1,
     )
@@ -153,14 +153,17 @@ def plan(
     """
     device = pick_device(request.device).type
     hardware = describe_machine(device)
-    here = results.rows, hardware, request.on, request.workers
+    stored = hardware["gpu"] == packaged("costs.yaml")["cuda"]["gpu"]  # the costs are those of it
     scale = scale_of(request.on) or 1
     planned: dict[tuple[str, ...], Planned] = {}
     timed: dict[tuple[Any, ...], float] = {}
     for cell in cells:
         settings = cell_settings(cell, request)
         known = _trained_like(cell, settings, request)
-        sizes = sizes_of("world" if request.on == "world" else cell.dataset, scale)
+        info = known_dataset("world" if request.on == "world" else cell.dataset)
+        sizes = None
+        if info is not None:
+            sizes = Sizes(*(n // scale for n in (info.train, info.valid, info.entities)))
         seconds = expected_seconds(cell, known, sizes, device)
         row = results.find(cell, settings, request.on)
         state = state_of(row, run_folder(request, cell).exists())
@@ -170,10 +173,11 @@ def plan(
         elif state != DONE:
             like = cell.dataset, cell.scoring, cell.sampler
             if like not in timed:
+                here = results.rows, hardware, request
                 factor = slowness(*here, like) or slowness(*here)
                 if factor is None:
                     factor = waiting(request.workers, device)
-                    if say and request.tries and cell.scoring and not costs_of(hardware):
+                    if say and request.tries and cell.scoring and not stored:
                         say(f"Timing {SCORING[cell.scoring].__name__}, {cell.sampler}, {like[0]}")
                         graph = graph_of(cell.dataset, request.on)
                         factor *= timed_now(cell, known, sizes, graph, device)
@@ -228,14 +232,6 @@ class Sizes(NamedTuple):
     entities: int
 
 
-def sizes_of(dataset: str, scale: int = 1) -> Sizes | None:
-    """Return the sizes of a named data set, or of a shape that is so much smaller."""
-    info = known_dataset(dataset)
-    if info is None:
-        return None
-    return Sizes(*(size // scale for size in (info.train, info.valid, info.entities)))
-
-
 def expected_seconds(
     cell: Cell, settings: Mapping[str, Any], sizes: Sizes | None, device: str
 ) -> float:
@@ -272,11 +268,6 @@ def _run_seconds(cell: Cell, settings: Mapping[str, Any], sizes: Sizes, device: 
     return float(of["start"] + training + ranking)
 
 
-def costs_of(hardware: Mapping[str, Any]) -> bool:
-    """Tell whether the stored costs were measured on such a machine."""
-    return bool(hardware["gpu"] == packaged("costs.yaml")["cuda"]["gpu"])
-
-
 def waiting(workers: int, device: str) -> float:
     """Return how much longer a run takes beside others, until some were timed that way."""
     of = packaged("costs.yaml")["cuda" if device.startswith("cuda") else "cpu"]
@@ -286,8 +277,7 @@ def waiting(workers: int, device: str) -> float:
 def slowness(
     rows: Iterable[Row],
     hardware: Mapping[str, Any],
-    on: str | None,
-    workers: int,
+    request: Request,
     like: tuple[Any, ...] | None = None,
 ) -> float | None:
     """Return by how much an epoch on this machine took longer than expected; None if none was.
@@ -299,9 +289,8 @@ def slowness(
     for row in rows:
         there = row.get("hardware") or {}
         same = all(there.get(part) == hardware.get(part) for part in ("gpu", "processor", "cores"))
-        same &= row.get("on") == on and row.get("workers", 1) == workers
-        if like is not None:
-            same &= (row["dataset"], row["scoring"], row["sampler"]) == like
+        same &= (row.get("on"), row.get("workers", 1)) == (request.on, request.workers)
+        same &= like in (None, (row["dataset"], row["scoring"], row["sampler"]))
         took = row.get("wall", row.get("seconds"))
         if same and row.get("expected_seconds") and took:
             ratios.append(took / row["expected_seconds"] / _share_trained(row))

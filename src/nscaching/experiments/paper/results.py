@@ -55,9 +55,7 @@ class Results:
         self.files = {file.stem: _read_rows(file) for file in sorted(folder.glob("*.json"))}
         self.log = TrialLog(folder / "tries.jsonl")
         self.tries: list[Row] = self.log.read()
-        self._repaired = False
-        self._index: dict[tuple[str, ...], list[Row]] = {}
-        self._indexed = -1  #: rows that the index has
+        self._index: dict[tuple[str, ...], list[Row]] = {}  #: by cell; empty: not made yet
 
     @property
     def rows(self) -> list[Row]:
@@ -71,10 +69,8 @@ class Results:
         is no result.
         """
         failed = None
-        rows = self.rows
-        if len(rows) != self._indexed:
-            self._indexed, self._index = len(rows), {}
-            for row in rows:
+        if not self._index:
+            for row in self.rows:
                 self._index.setdefault(cell_of(row).identity, []).append(row)
         for row in self._index.get(cell.identity, ()):
             if row.get("on") != on:
@@ -91,11 +87,9 @@ class Results:
         if row in self.tries:
             return
         self._make_folder()
-        if not self._repaired:
-            self.log.repair()
-            self._repaired = True
         self.log.append(row)
         self.tries.append(row)
+        self._index = {}
 
     def _make_folder(self) -> None:
         with explained_writes(self.folder):
@@ -110,7 +104,7 @@ class Results:
         fresh = {_slot(row) for row in new}
         kept = [row for row in self.files.get(name, []) if _slot(row) not in fresh]
         self.files[name] = kept + new
-        self._indexed = -1
+        self._index = {}
         rows = (row if row.get("version") in _UNSEALED else sealed(row) for row in kept + new)
         lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
         self._make_folder()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import time
@@ -99,44 +98,40 @@ def tune(
     if importlib.util.find_spec("smac") is None or importlib.util.find_spec("ConfigSpace") is None:
         raise UserError("Tuning needs SMAC. Install it with: pip install 'nscaching[tune]'")
     options = {name: value for name, value in options.items() if value is not None}
-    crew = Workers.from_mapping(_taken(options, Workers), "options")
+    workers = Workers.from_mapping(_taken(options, Workers), "options")
     given = _taken(options, SearchOptions, NodeSearchOptions)
     refuse_both(resume, overwrite)
     started = time.monotonic()
     shown = progress if isinstance(progress, Progress) else Progress(progress)
-    folder = _folder(out, str(graph) if _is_name(graph) else getattr(graph, "name", ""))
+    folder = _folder(out, graph if isinstance(graph, str) else getattr(graph, "name", ""))
     if resume and graph is not None:
         folder.recover()
         if not folder.exists():  # what a killed start left is nothing
             shown.say("There is no search to resume yet, so one is begun.")
             resume = False
-    with contextlib.ExitStack() as held:
+    if resume:
+        _refuse_another(folder, out, graph, {"base": base, "labels": labels})
+    else:
+        settings = read_options(given, "options")
+        objective = objective_of(settings)
+        plan = objective.plan(graph, base, options)
+        if workers.processes > 1:
+            plan["strata"] = _strata(settings, plan.get("strata", 1), workers.processes)
+        folder = _folder(out, plan["data"])
+    with folder.writing():
         if resume:
-            _refuse_another(folder, out, graph, {"base": base, "labels": labels})
-            held.enter_context(folder.writing())
-            settings = _resumed(folder, given, options, crew.processes)
+            settings = _resumed(folder, given, options, workers.processes)
         else:
-            settings = read_options(given, "options")
-            objective = objective_of(settings)
-            plan = objective.plan(graph, base, options)
-            if crew.processes > 1:
-                plan["strata"] = _strata(settings, plan.get("strata", 1), crew.processes)
-            folder = _folder(out, plan["data"])
-            held.enter_context(folder.writing())
             folder.refuse_occupied(overwrite)
-            loaded: Any = objective.open(graph, plan, labels)
-            settings = _begin(folder, settings, plan, options, loaded, shown)
-        search = Search(folder, settings, shown, crew.processes)
+            opened = objective.open(graph, plan, labels, settings.space, shown)
+            settings = _begun(folder, settings, options, *opened)
+        search = Search(folder, settings, shown, workers.processes)
         if resume:
             search.resume()
-        with crew.crew(search.train, _device(search.base)) as at_work, search.showing():
-            run_all(search, at_work)
+        with workers.pool(search.train, _device(search.base)) as pool, search.showing():
+            run_all(search, pool)
         search.end()
         return _result(search, settings, time.monotonic() - started)
-
-
-def _is_name(graph: Any) -> bool:
-    return isinstance(graph, str | Path)
 
 
 def _folder(out: str | Path | None, data: str) -> SearchFolder:
@@ -186,11 +181,11 @@ def _result(search: Search, settings: AnyOptions, seconds: float) -> SearchResul
         gain=Gain.measure(best, trials),
         seconds=seconds,
     )
-    result = replace(result, pictures=draw_search(result))
+    result.pictures = draw_search(result)
     page = try_to_write(
         lambda: write_text(result.folder.path / FILE_NAME, search_page(result)), search.progress.say
     )
-    result = replace(result, report=None if page is None else str(page))
+    result.report = None if page is None else str(page)
     result.write()
     return result
 
@@ -240,7 +235,7 @@ def _fact_scores(out: Path) -> Floats | None:
     return fact_values(report.ranks)[:, METRICS.index(run.config.select)]
 
 
-@dataclass(frozen=True)
+@dataclass
 class SearchResult:
     """The trials of a search, the best of them, and what can be learnt from all."""
 
@@ -329,26 +324,15 @@ class SearchResult:
 # Beginning and resuming --------------------------------------------------------------------------
 
 
-def _begin(
-    folder: SearchFolder,
-    settings: AnyOptions,
-    plan: dict[str, Any],
-    fixed: dict[str, Any],
-    graph: Any,
-    progress: Progress,
+def _begun(
+    folder: SearchFolder, settings: AnyOptions, fixed: Any, graph: Any, space: str, config: Any
 ) -> AnyOptions:
-    """Write down what is to be searched, and return it with the space that the recipe has.
-
-    Nothing is written before all of it is known to work.
-    """
-    objective: Any = objective_of(settings)
-    for note in graph.notes:
-        progress.say(note)
-    space, config = objective.configure(settings.space, plan, graph, progress)
+    """Write down what is to be searched; nothing is written before all of it is known to work."""
     SearchSpace.build(space, config, fixed)
     _device(config)
     settings = replace(settings, space=space)
-    folder.create(settings, fixed, lambda path: objective.write_base(path, config, graph))
+    objective: Any = objective_of(settings)
+    folder.create(settings, fixed, lambda base: objective.write_base(base, config, graph))
     return settings
 
 
@@ -368,7 +352,8 @@ def _refuse_another(
             )
     if graph is None:
         return
-    if str(graph) != stored.data if _is_name(graph) else not objective.is_of(folder.base, graph):
+    named = isinstance(graph, str | Path)
+    if str(graph) != stored.data if named else not objective.is_of(folder.base, graph):
         raise UserError(
             f"{folder.path} searches on {stored.data}, not on this graph. Drop the data to "
             f"resume it, or {CHOOSE_ANOTHER}"

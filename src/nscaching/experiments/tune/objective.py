@@ -66,8 +66,14 @@ class GraphRuns:
         given = merged_options(base, options)
         return {**given, "data": make_config(named_or_graph(graph), given).data}
 
-    def open(self, graph: Any, given: Mapping[str, Any], labels: Any) -> KnowledgeGraph:
-        """Return the graph in memory, which must have valid triples."""
+    def open(
+        self, graph: Any, given: Mapping[str, Any], labels: Any, space: str, progress: Progress
+    ) -> tuple[KnowledgeGraph, str, TrainConfig]:
+        """Return the graph, the space, and the configuration that all trials begin with.
+
+        Where neither options nor space say otherwise that is the recipe of the graph; the paper's
+        spaces go with the paper's recipe, unless another one is named.
+        """
         config = make_config(None, dict(given))
         if labels is not None:
             raise UserError("Labels are classes of nodes; they go with --space nodes.")
@@ -82,23 +88,15 @@ class GraphRuns:
                 "A search compares trials by a validation metric: it needs valid triples (a split "
                 "above 0 for a single file) and a valid_every above 0."
             )
-        return loaded
-
-    def configure(
-        self, space: str, given: dict[str, Any], graph: KnowledgeGraph, progress: Progress
-    ) -> tuple[str, TrainConfig]:
-        """Return the space and the configuration that all trials begin with.
-
-        Without a word on the method that is the recipe of the graph; the paper's spaces go with the
-        paper's recipe, unless another one is named.
-        """
+        for note in loaded.notes:
+            progress.say(note)
         if space in (AUTO, "recipe"):
-            config = recipe_config(given, None, graph, progress)
+            config = recipe_config(dict(given), None, loaded, progress)
             if space == "recipe" or config.recipe != PAPER:
-                return "recipe", config
+                return loaded, "recipe", config
             space = "sampler"
         given = {**given, "sampler": SPACES[space].sampler}
-        return space, recipe_config(given, None, graph, progress)
+        return loaded, space, recipe_config(given, None, loaded, progress)
 
     def write_base(self, base: Path, config: TrainConfig, graph: KnowledgeGraph) -> None:
         """Write what the workers read: a run folder without a model."""
@@ -168,21 +166,22 @@ class NodeEmbeddings:
             raise UserError("Name a graph (cora, citeseer) or an edge list to tune on.")
         return config.as_dict()
 
-    def open(self, graph: Any, given: Mapping[str, Any], labels: Any) -> NodeGraph:
-        """Return the graph without the edges that are for the end."""
-        config = NodeConfig(**given)
+    def open(
+        self, graph: Any, given: Mapping[str, Any], labels: Any, space: str, progress: Progress
+    ) -> tuple[NodeGraph, str, NodeConfig]:
+        """Return the graph, the space, and the configuration that all trials begin with.
+
+        The graph is without the edges that are for the end.
+        """
+        config = NodeConfig(**{**given, "sampler": "nscaching"})
         source = config.data if graph is None else graph
         loaded = load_node_graph(source, labels=labels, directed=config.directed)
         if config.held_out > 0:
             _, keep = hold_out_edges(loaded, config.held_out, config.seed)
             loaded = loaded.without_edges(keep)
-        return loaded
-
-    def configure(
-        self, space: str, given: dict[str, Any], graph: NodeGraph, progress: Progress
-    ) -> tuple[str, NodeConfig]:
-        """Return the space and the configuration that all trials begin with."""
-        return space, NodeConfig(**{**given, "sampler": "nscaching"})
+        for note in loaded.notes:
+            progress.say(note)
+        return loaded, space, config
 
     def write_base(self, base: Path, config: NodeConfig, graph: NodeGraph) -> None:
         """Write the folder of an embedding without the embedding."""
@@ -197,7 +196,7 @@ class NodeEmbeddings:
     def is_of(self, base: Path, graph: Any) -> bool:
         """Compare names and edges."""
         stored = read_graph(base)
-        given = self.open(graph, stored.config.as_dict(), None)
+        given, *_ = self.open(graph, stored.config.as_dict(), None, "", Progress("none"))
         arcs = given.arcs(), stored.graph.arcs()
         return given.nodes == stored.graph.nodes and np.array_equal(*arcs)
 

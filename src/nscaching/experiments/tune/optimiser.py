@@ -81,9 +81,10 @@ class Optimiser:
         folder: Path,
     ) -> None:
         self.space, self.method, self.trials, self.epochs = space, method, trials, epochs
+        self.asks_again = method == "smac-mf"  #: for one configuration, at more epochs
         budgets: dict[str, Any] = {}
         proposals = trials
-        if method == "smac-mf":
+        if self.asks_again:
             rungs = hyperband_rungs(trials, epochs, min_epochs)
             budgets = {"min_budget": epochs / ETA**rungs, "max_budget": float(epochs)}
             proposals = trials * (rungs + 1)
@@ -110,11 +111,6 @@ class Optimiser:
         """How many different configurations it has proposed."""
         return len(self._numbers)
 
-    @property
-    def asks_again(self) -> bool:
-        """Whether it may propose one configuration more than once, at more epochs."""
-        return self.method == "smac-mf"
-
     def ask(self) -> Proposal | None:
         """Return the next proposal, or None when the space has nothing new.
 
@@ -127,9 +123,10 @@ class Optimiser:
             except StopIteration:
                 return None
             active = dict(info.config)
-            positions = {n: plain(active[n]) for n in self.space.names() if n in active}
+            positions = {name: plain(active[name]) for name in self.space if name in active}
             epochs = self.epochs if info.budget is None else max(1, round(info.budget))
-            proposal = Proposal(self._number(positions), positions, epochs, info.budget)
+            number = self._numbers.setdefault(self._identity(positions), len(self._numbers) + 1)
+            proposal = Proposal(number, positions, epochs, info.budget)
             if proposal.key in self._results:
                 self._tell(info, self._results[proposal.key])
                 continue
@@ -138,9 +135,6 @@ class Optimiser:
             if not known:
                 return proposal
         return None
-
-    def _number(self, positions: dict[str, Position]) -> int:
-        return self._numbers.setdefault(self._identity(positions), len(self._numbers) + 1)
 
     def _identity(self, positions: dict[str, Position]) -> tuple[Any, ...]:
         return tuple(self.space.options(positions).items())
@@ -153,7 +147,8 @@ class Optimiser:
 
     def _tell(self, info: TrialInfo, result: TrialResult) -> None:
         status = StatusType.SUCCESS if result.status == SUCCESS else StatusType.CRASHED
-        value = TrialValue(cost=result.cost, time=result.seconds, status=status)
+        cost = 1.0 if result.score is None else 1.0 - result.score  # a failure is as bad as 0
+        value = TrialValue(cost=cost, time=result.seconds, status=status)
         self._smac.tell(info, value, save=False)
 
     def replay(self, events: list[Event]) -> bool:
@@ -208,10 +203,10 @@ def hyperband_rungs(trials: int, epochs: int, min_epochs: int = 0) -> int:
 def configuration_space(space: SearchSpace, seed: int) -> ConfigurationSpace:
     """Return a space as ConfigSpace knows it, with the conditions between hyperparameters."""
     built = ConfigurationSpace(seed=seed)
-    built.add([_hyperparameter(each) for each in space.hyperparameters])
-    for each in space.hyperparameters:
+    built.add([_hyperparameter(each) for each in space.values()])
+    for each in space.values():
         for parent, values in (each.when or {}).items():
-            if parent in space.names():
+            if parent in space:
                 there = [value for value in values if built[parent].legal_value(value)]
                 built.add(InCondition(built[each.name], built[parent], there))
     return built
@@ -219,7 +214,7 @@ def configuration_space(space: SearchSpace, seed: int) -> ConfigurationSpace:
 
 def _hyperparameter(row: Hyperparameter) -> Any:
     if row.is_number:
-        return Float(row.name, (0.0, 1.0), default=float(row.position(row.first)))
+        return Float(row.name, (0.0, 1.0), default=row.position(row.first))
     if row.scale == "grid":
         return OrdinalHyperparameter(row.name, row.values, default_value=row.first)
     return Categorical(row.name, list(row.values), default=row.first)
@@ -330,13 +325,18 @@ class Importance:
 
 
 def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importance | str:
-    """Return the importance of every option, or a sentence on why it cannot be told."""
-    chosen, epochs = _comparable(trials)
-    if len(chosen) < FEWEST_TRIALS:
+    """Return the importance of every option, or a sentence on why it cannot be told.
+
+    Trials of the most epochs count, as many of them as there must be.
+    """
+    done = [trial for trial in trials if trial.status == SUCCESS]
+    if len(done) < FEWEST_TRIALS:
         return (
             "There is no importance of hyperparameters: there are fewer than "
             f"{FEWEST_TRIALS} finished trials of equal length."
         )
+    epochs = sorted(trial.asked_epochs for trial in done)[-FEWEST_TRIALS]
+    chosen = [trial for trial in done if trial.asked_epochs >= epochs]
     configspace = configuration_space(space, seed)
     points = np.array([Configuration(configspace, trial.positions).get_array() for trial in chosen])
     scores = np.array([trial.score for trial in chosen], dtype=np.float64)
@@ -360,7 +360,7 @@ def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importanc
     said = predict(sample)
     variance = max(float(said.var()), 1e-12)
     effects = []
-    rows = {row.name: row for row in space.hyperparameters}
+
     for column, name in enumerate(configspace.keys()):
         changed = sample.copy()
         changed[:, column] = again[:, column]
@@ -372,21 +372,11 @@ def measure(space: SearchSpace, trials: Sequence[Trial], seed: int) -> Importanc
         for level in levels:
             changed[:, column] = level
             marginal.append(float(predict(changed).mean()))
-        values = [rows[name].value(plain(configspace[name].to_value(level))) for level in levels]
+        values = [space[name].value(plain(configspace[name].to_value(level))) for level in levels]
         alone = min(total, float(np.var(marginal)) / variance)  # both are estimates
         effects.append(Effect(name, alone, total, values, marginal))
     effects.sort(key=lambda effect: -effect.total)
     return Importance(effects, fit, len(chosen), epochs)
-
-
-def _comparable(trials: Sequence[Trial]) -> tuple[list[Trial], int]:
-    """Return the trials with the most epochs of which there are enough, and those epochs."""
-    done = [trial for trial in trials if trial.status == SUCCESS]
-    for epochs in sorted({trial.asked_epochs for trial in done}, reverse=True):
-        chosen = [trial for trial in done if trial.asked_epochs >= epochs]
-        if len(chosen) >= FEWEST_TRIALS:
-            return chosen, epochs
-    return [], 0
 
 
 def _cross_validated_r2(forest: Any, points: Floats, scores: Floats) -> float:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.progress import Progress as RichProgress
 
 from nscaching.artefacts.files import write_text
-from nscaching.errors import NSCachingError, UserError, resume_command
-from nscaching.experiments.runner import Experiment, failure
-from nscaching.experiments.tune.group import train_in_group
+from nscaching.errors import NSCachingError, UserError, plural, resume_command
+from nscaching.experiments.runner import Experiment, Failed, failure
 from nscaching.experiments.tune.objective import Config, Objective, objective_of
 from nscaching.experiments.tune.space import PAPERS_FIRST, AnyOptions, SearchSpace
 from nscaching.experiments.tune.trials import (
@@ -28,7 +26,6 @@ from nscaching.experiments.tune.trials import (
     Trial,
     TrialResult,
 )
-from nscaching.experiments.workers import Share, share_of_machine
 from nscaching.training import Progress, RunFolder, sharded_checkpoint
 from nscaching.training.progress import duration
 
@@ -59,25 +56,19 @@ def train_trial(folder: str, objective: Objective, processes: int, work: Work) -
     out = place.trial(work.proposal.trial)
     how = place.base, out, {**work.options, "epochs": work.proposal.epochs}, work.seconds
     try:
-        result = objective.train(*how) if processes == 1 else train_in_group(processes, *how)
+        if processes == 1:
+            result = objective.train(*how)
+        else:  # loaded late, because Python warns of a loaded module that is run
+            from nscaching.experiments.tune.group import train_in_group
+
+            result = train_in_group(processes, *how)
     except Exception as error:
         fatal = isinstance(error, UserError)
         result = TrialResult(FAILED, error=failure(error), fatal=fatal)
-    epochs = result.epochs or _epochs_done(out)
+    # What a failed trial has come to; an embedding of nodes keeps no metrics.
+    trained = (int(line.get("epoch", 0)) for line in RunFolder(out).read_metrics())
+    epochs = result.epochs or max(trained, default=0)
     return replace(result, epochs=epochs, seconds=time.monotonic() - started)
-
-
-def _epochs_done(out: Path) -> int:
-    """Return the epochs that a failed trial has come to; an embedding of nodes keeps none."""
-    lines = RunFolder(out).read_metrics()
-    return max((int(line.get("epoch", 0)) for line in lines), default=0)
-
-
-def _forget(out: Path) -> None:
-    """Remove what only a trial that is resumed needs, the checkpoint; the model stays."""
-    folder = RunFolder(out)
-    folder.checkpoint.unlink(missing_ok=True)
-    sharded_checkpoint.drop(folder.latest.parent)
 
 
 class Search(Experiment[Work, TrialResult]):
@@ -115,7 +106,8 @@ class Search(Experiment[Work, TrialResult]):
         self.curve: list[CurvePoint] = []
         self._epochs, self._trained = 0, 0.0  #: trained in all, and the seconds of it
         self.out_of_time = False
-        self._seconds, self._started = settings.seconds, time.monotonic()
+        self._seconds = math.inf if settings.seconds is None else settings.seconds
+        self._started = time.monotonic()
         self._resumed: list[Proposal] = []  #: those that a stopped search was training
         self._enough = False  #: nothing to propose before another result
         self._rich: RichProgress | None = None
@@ -123,20 +115,15 @@ class Search(Experiment[Work, TrialResult]):
     def resume(self) -> None:
         """Bring everything to where an earlier, stopped search was."""
         self.folder.log.repair()
-        events = self.folder.log.events()
+        events, self._resumed = self.folder.log.events()
         if not self.optimiser.replay(events):
             self.progress.say(
                 "The optimiser here does not repeat the proposals of the stopped search (another "
                 "version or machine?); it learns from the finished trials and continues."
             )
-        waiting = {}
         for proposal, result in events:
-            if result is None:
-                waiting[proposal.key] = proposal
-            else:
-                del waiting[proposal.key]
+            if result is not None:
                 self._add(proposal, result)
-        self._resumed = list(waiting.values())
         self._write_best()
         self._drop_checkpoints()  # a process may have been killed before it did
 
@@ -175,18 +162,11 @@ class Search(Experiment[Work, TrialResult]):
         self.folder.log.asked(proposal)
         return self._work(proposal)
 
-    def run(self, work: Work) -> TrialResult:
-        """Train a trial in this process."""
-        with share_of_machine(Share()):
-            return self.train(work)
-
-    def failed(self, work: Work, reason: str) -> TrialResult:
-        """Return the result of a trial whose worker died."""
-        return TrialResult(FAILED, error=reason)
-
-    def take_in(self, work: Work, result: TrialResult) -> None:
+    def take_in(self, work: Work, result: TrialResult | Failed) -> None:
         """Write a result down, tell the optimiser, keep ``best.yaml`` up to date."""
         proposal = work.proposal
+        if isinstance(result, Failed):
+            result = TrialResult(FAILED, error=result.reason)
         if result.fatal:
             raise UserError(f"Trial {proposal.trial}: {result.error}")
         self.folder.log.answered(proposal, result)
@@ -204,21 +184,17 @@ class Search(Experiment[Work, TrialResult]):
         if proposal.trial > self.total:
             self._enough = True
             return None
-        trial = self._trial(proposal)
-        left = self._left()
-        return Work(proposal, trial.config, None if left is None else trial.seconds + left)
+        trial, left = self._trial(proposal), self._left()
+        seconds = trial.seconds + max(1e-3, left) if left < math.inf else None
+        return Work(proposal, trial.config, seconds)
 
-    def _left(self) -> float | None:
-        if self._seconds is None:
-            return None
-        return max(1e-3, self._started + self._seconds - time.monotonic())
+    def _left(self) -> float:
+        """Return the seconds that are left for the search, infinitely many without a limit."""
+        return self._seconds - (time.monotonic() - self._started)
 
     def _time_is_up(self) -> bool:
         """Tell whether no further trial may start; the first one always may."""
-        spent = time.monotonic() - self._started
-        self.out_of_time = (
-            self._seconds is not None and spent >= self._seconds and self.best is not None
-        )
+        self.out_of_time = self._left() <= 0 and self.best is not None
         return self.out_of_time
 
     # The trials -----------------------------------------------------------------------------------
@@ -252,7 +228,9 @@ class Search(Experiment[Work, TrialResult]):
         for trial in self.trials.values():
             finished = trial.status == FAILED or trial.asked_epochs >= self.optimiser.epochs
             if finished and trial is not best:
-                _forget(Path(trial.run))
+                folder = RunFolder(trial.run)
+                folder.checkpoint.unlink(missing_ok=True)
+                sharded_checkpoint.drop(folder.latest.parent)
 
     def _give_up_if_hopeless(self) -> None:
         finished = [trial for trial in self.trials.values() if trial.status != RUNNING]
@@ -283,15 +261,13 @@ class Search(Experiment[Work, TrialResult]):
             return
         spent = time.monotonic() - self._started
         left = spent / max(1, self.finished - self._before) * (self.total - self.finished)
-        if self._seconds is not None:
-            left = min(left, max(0.0, self._seconds - spent))
+        left = min(left, max(0.0, self._left()))
         mine = (
             f"valid {name} {trial.score:.4f}" if trial.error is None else f"failed: {trial.error}"
         )
-        print(
-            f"trial {trial.number} ({trial.epochs} epochs, {duration(trial.seconds)}): {mine};  "
+        self.progress.say(
+            f"trial {trial.number} ({plural(trial.epochs, 'epoch')}, {duration(trial.seconds)}): "
+            f"{mine};  "
             f"{self.finished}/{self.total} done, {news or 'no best yet'}  "
-            f"{duration(spent)} gone, {duration(left)} left",
-            file=sys.stderr,
-            flush=True,
+            f"{duration(spent)} gone, {duration(left)} left"
         )

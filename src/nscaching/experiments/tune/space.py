@@ -72,7 +72,7 @@ class Hyperparameter:
             return position
         if self.first is not None:
             start = self.position(self.first)
-            if math.isclose(float(position), float(start), abs_tol=1e-9):  # exactly, all digits
+            if math.isclose(float(position), start, abs_tol=1e-9):  # exactly, all digits
                 return self.first
         share = ZERO_SHARE if self.zero else 0.0
         above = (float(position) - share) / (1 - share)
@@ -82,22 +82,18 @@ class Hyperparameter:
         number = low * (high / low) ** above if self.scale == "log" else low + (high - low) * above
         return float(f"{number:.4g}")
 
-    def position(self, value: Any) -> Position:
-        """Return a position that has this value; a number out of range goes to its end."""
-        if not self.is_number:
-            place: Position = value
-            return place
+    def position(self, value: float) -> float:
+        """Return the position of a number; one out of range goes to its end."""
         if self.zero and value <= 0:
             return 0.0
         low, high = self.values
-        if value >= high:
-            return 1.0
+        value = min(max(value, low), high)
         if self.scale == "log":
-            above = math.log(max(value, low) / low) / math.log(high / low)
+            above = math.log(value / low) / math.log(high / low)
         else:
-            above = (max(value, low) - low) / (high - low)
+            above = (value - low) / (high - low)
         share = ZERO_SHARE if self.zero else 0.0
-        return share + (1 - share) * above
+        return float(share + (1 - share) * above)
 
 
 def _times(value: Any, factor: float) -> Any:
@@ -142,12 +138,8 @@ PAPERS_FIRST: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class SearchSpace:
-    """The hyperparameters of a search and the sampler it is made under."""
-
-    hyperparameters: tuple[Hyperparameter, ...]
-    sampler: str
+class SearchSpace(dict[str, Hyperparameter]):
+    """The hyperparameters of a search, by name."""
 
     @classmethod
     def build(cls, name: str, base: Options, fixed: Mapping[str, Any]) -> SearchSpace:
@@ -167,25 +159,17 @@ class SearchSpace:
             for row in searched
             if _applies(row, base, names)
         ]
-        rows = [row for row in rows if len(row.values) > 1]
-        if not rows:
+        space = cls({row.name: row for row in rows if len(row.values) > 1})
+        if not space:
             raise UserError(
                 f"Every option of the space '{name}' is given a value, so nothing is left to "
                 "search; drop some of them."
             )
-        return cls(tuple(rows), sampler or str(getattr(base, "sampler", "")))
-
-    def names(self) -> list[str]:
-        """Return the names of the searched options."""
-        return [each.name for each in self.hyperparameters]
+        return space
 
     def options(self, positions: Mapping[str, Position]) -> dict[str, Any]:
         """Return the training options of a point, without those that do not apply at it."""
-        return {
-            each.name: each.value(positions[each.name])
-            for each in self.hyperparameters
-            if each.name in positions
-        }
+        return {name: row.value(positions[name]) for name, row in self.items() if name in positions}
 
 
 def _applies(row: Hyperparameter, base: Options, searched: Sequence[str]) -> bool:

@@ -60,11 +60,6 @@ class TrialResult:
     error: str | None = None
     fatal: bool = False  #: a user's mistake, which would spoil every trial
 
-    @property
-    def cost(self) -> float:
-        """What the optimiser minimises: 1 - score, and 1 for a failure."""
-        return 1.0 - self.score if self.score is not None else 1.0
-
 
 #: A proposal, or a proposal with its result.
 Event = tuple[Proposal, TrialResult | None]
@@ -135,8 +130,8 @@ class SearchLog(TrialLog):
         line = {"event": "answered", "trial": proposal.trial, "asked_epochs": proposal.epochs}
         self.append({**line, **asdict(result)})
 
-    def events(self) -> list[Event]:
-        """Return all proposals and results; a result comes with its proposal."""
+    def events(self) -> tuple[list[Event], list[Proposal]]:
+        """Return all proposals and results, these with their proposal; and what has no result."""
         found: list[Event] = []
         waiting: dict[tuple[int, int], Proposal] = {}
         for number, line in enumerate(self.read(), 1):
@@ -155,7 +150,7 @@ class SearchLog(TrialLog):
                     f"{self.path}, line {number} is no line of a search ({error}). Restore the "
                     "file from a copy, or begin the search again with --overwrite."
                 ) from error
-        return found
+        return found, list(waiting.values())
 
 
 #: Every key that ``search.yaml`` has had since the first version.
