@@ -21,9 +21,8 @@ from nscaching.runs.run import Run, finished
 from nscaching.sampling.options import ALL, check_preset, fitted, with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 from nscaching.training.checkpoint import Counters
-from nscaching.training.config import read_yaml
+from nscaching.training.config import idle_options, read_yaml
 from nscaching.training.devices import pick_device
-from nscaching.training.idle_options import idle_options
 from nscaching.training.memory import refuse_what_does_not_fit
 from nscaching.training.opening import graph_of_run, named_or_graph, open_graph, verified
 from nscaching.training.progress import duration

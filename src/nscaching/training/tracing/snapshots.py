@@ -152,20 +152,18 @@ def triple_snapshot(
     epoch: int,
 ) -> list[Line]:
     """Return, for each side, the CCDF of the gradient norms over all negatives of a triple."""
-    lines: list[Line] = []
-    for side in Side:
-        norms = norms_of_negatives(graph, model, loss, triple, side)
-        lines.append(
-            {
-                "event": "gradients",
-                "epoch": epoch,
-                "triple": text,
-                "side": side.word,
-                "negatives": len(norms.norms),
-                "ccdf": norms.as_points(),
-            }
-        )
-    return lines
+    of_side = {side: norms_of_negatives(graph, model, loss, triple, side) for side in Side}
+    return [
+        {
+            "event": "gradients",
+            "epoch": epoch,
+            "triple": text,
+            "side": side.word,
+            "negatives": len(norms.norms),
+            "ccdf": norms.as_points(),
+        }
+        for side, norms in of_side.items()
+    ]
 
 
 def norms_of_negatives(

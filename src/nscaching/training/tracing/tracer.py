@@ -15,8 +15,7 @@ from nscaching.optim import Gradients
 from nscaching.options import OptionGroup, Options
 from nscaching.sampling import SAMPLERS, Candidates, Sampler
 from nscaching.sampling.nscaching import NSCachingSampler
-from nscaching.training.tracing.counters import NegativeCounters, RepeatWindow
-from nscaching.training.tracing.facts import Facts
+from nscaching.training.tracing.counters import NegativeCounters
 from nscaching.training.tracing.gradients import BatchNorms
 from nscaching.training.tracing.snapshots import (
     Line,
@@ -73,21 +72,17 @@ class Tracer:
         self, graph: KnowledgeGraph, config: TrainConfig, loss: Any, columns: Tensor
     ) -> None:
         self.graph, self.config, self.loss = graph, config, loss
-        _check_sampler(config)
+        keeps_cache = issubclass(SAMPLERS[config.sampler], NSCachingSampler)
+        if config.trace_row and not keeps_cache:
+            raise UserError(
+                f"trace_row shows a row of the cache, and the sampler {config.sampler} has none; "
+                "do without trace_row, or choose sampler nscaching."
+            )
         self.rows = [find_row(graph, text) for text in config.trace_row]
-        if not config.trace_row and _keeps_cache(config):
+        if not config.trace_row and keeps_cache:
             self.rows = example_rows(graph)
         self.triples = {text: find_triple(graph, text) for text in config.trace_triple}
-        self.facts = Facts(graph, columns.device)
-        window = config.trace_window, config.seed, columns.device
-        self.counters = NegativeCounters(
-            graph,
-            self.facts,
-            columns,
-            loss,
-            config.batch(len(graph.train)),
-            lambda questions, k: RepeatWindow(questions, k, *window),
-        )
+        self.counters = NegativeCounters(graph, config, loss, columns)
         sizes = {"entity": graph.num_entities, "relation": 2 * graph.num_relations}
         self.norms = BatchNorms(sizes, columns.device)
         self.lines: list[Line] = []  #: all that was seen, as in ``trace.jsonl``
@@ -133,9 +128,13 @@ class Tracer:
         Snapshots of rows and triples are part of it in the epochs in which they are due.
         """
         lines = [self._count(epoch, model, sampler)] if epoch > 0 else []
-        every = self.config.trace_every or self.config.valid_every or 1
+        every, seed = self.config.trace_every or self.config.valid_every or 1, self.config.seed
         if epoch % every == 0 or epoch == self.config.epochs:
-            lines += self._snapshots(epoch, model, sampler)
+            if isinstance(sampler, NSCachingSampler):
+                parts = self.graph, model, sampler
+                lines += [row_snapshot(*parts, row, epoch, seed) for row in self.rows]
+            for text, triple in self.triples.items():
+                lines += triple_snapshot(self.graph, model, self.loss, text, triple, epoch)
         self.lines += lines
         return lines
 
@@ -168,20 +167,10 @@ class Tracer:
         self.counters.count()
         parts = [self.counters.counts, self.norms.sums]
         if isinstance(sampler, NSCachingSampler):
-            parts.append(self.facts.in_cache(sampler))
+            parts.append(self.counters.facts.in_cache(sampler))
         precise = torch.float32 if parts[0].device.type == "mps" else torch.float64
         numbers: list[float] = torch.cat([part.to(precise) for part in parts]).tolist()
         return numbers
-
-    def _snapshots(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> list[Line]:
-        lines: list[Line] = []
-        if isinstance(sampler, NSCachingSampler):
-            seed = self.config.seed
-            parts = self.graph, model, sampler
-            lines = [row_snapshot(*parts, row, epoch, seed) for row in self.rows]
-        for text, triple in self.triples.items():
-            lines += triple_snapshot(self.graph, model, self.loss, text, triple, epoch)
-        return lines
 
     # Checkpoints ---------------------------------------------------------------------------------
 
@@ -197,16 +186,3 @@ class Tracer:
 
 def _share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
-
-
-def _check_sampler(config: TrainConfig) -> None:
-    """Refuse to show cache rows of a sampler that keeps none."""
-    if config.trace_row and not _keeps_cache(config):
-        raise UserError(
-            f"trace_row shows a row of the cache, and the sampler {config.sampler} has none; do "
-            "without trace_row, or choose sampler nscaching."
-        )
-
-
-def _keeps_cache(config: TrainConfig) -> bool:
-    return issubclass(SAMPLERS[config.sampler], NSCachingSampler)
