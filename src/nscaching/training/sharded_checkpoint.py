@@ -13,19 +13,15 @@ import json
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from nscaching.artefacts import artefact_id
 from nscaching.artefacts.files import (
     explained_writes,
     read_json,
     sealed,
-    stored_length,
     sweep_temporary,
     tensor_digest,
     unsealed,
@@ -33,10 +29,17 @@ from nscaching.artefacts.files import (
 )
 from nscaching.distributed.launch import Group
 from nscaching.errors import UserError
-from nscaching.training.checkpoint import FORMAT, Counters, read_counters, wrong_tensor
+from nscaching.training.checkpoint import (
+    Counters,
+    Parts,
+    Tables,
+    by_name,
+    checked_parts,
+    damaged,
+    details_of,
+    read_counters,
+)
 
-#: Named groups of tensors, as in a checkpoint of one process.
-Parts = dict[str, dict[str, Tensor]]
 LATEST = "latest.json"
 #: Names that only we give, as patterns: a folder of tensors, and a file with those of a stratum. A
 #: copy that a user made beside them has another name.
@@ -61,14 +64,13 @@ class Saver:
             del owners[_SHARED]
         copies = {
             owner: {
-                f"{part}/{name}": tensor.detach().to("cpu", copy=True).contiguous()
-                for part, group in parts.items()
-                for name, tensor in group.items()
+                name: tensor.detach().to("cpu", copy=True).contiguous()
+                for name, tensor in by_name(parts).items()
             }
             for owner, parts in owners.items()
         }
         token = self.group.broadcast(uuid.uuid4().hex[:8])
-        told = {"format": FORMAT, "run": artefact_id(self.folder.parent), **asdict(counters)}
+        told = details_of(counters, self.folder.parent)
         self._pending = self._executor.submit(self._write, token, told, copies)
 
     def wait(self) -> None:
@@ -78,14 +80,12 @@ class Saver:
             with explained_writes(self.folder):
                 pending.result()
 
-    def _write(
-        self, token: str, told: dict[str, Any], copies: dict[str, dict[str, Tensor]]
-    ) -> None:
+    def _write(self, token: str, told: dict[str, Any], copies: dict[str, Tables]) -> None:
         from nscaching.distributed import storage
 
         temporary = self.folder / f".{LATEST}.{token}.tmp"
         final = self.folder / f"epoch-{told['epoch']}-{token}"
-        state: dict[str, Tensor] = {}
+        state: Tables = {}
         for owner, tensors in copies.items():
             digest = bytes.fromhex(tensor_digest(tensors, final.name))
             state |= {f"{owner}/{name}": tensor for name, tensor in tensors.items()}
@@ -142,7 +142,7 @@ def read_latest(folder: Path) -> tuple[Counters, Path]:
     file = folder / LATEST
     told = unsealed(read_json(file))
     if told is None or not isinstance(told.get("tensors"), str):
-        raise UserError(f"{file} is damaged. Restore it from a copy, or begin anew (--overwrite).")
+        raise damaged(file, "its content does not have its digest, or names no tensors")
     tensors = folder / Path(told.pop("tensors")).name
     return read_counters(file, told), tensors
 
@@ -157,9 +157,8 @@ def load(folder: Path, strata: Iterable[int]) -> tuple[Counters, Parts, dict[int
     try:
         state = storage.load(tensors, [f"{owner}/" for owner in owners])
     except Exception as error:  # whatever a file that is cut off or missing leads to
-        raise _damaged(tensors, str(error).splitlines()[0] if str(error) else "") from error
-    triples = stored_length(folder.parent / "graph.safetensors", "train")
-    loaded = [_checked(tensors, owner, state, triples) for owner in owners]
+        raise damaged(tensors, str(error).splitlines()[0] if str(error) else "") from error
+    loaded = [_checked(tensors, owner, state) for owner in owners]
     return counters, loaded[0], dict(zip(strata, loaded[1:], strict=True))
 
 
@@ -171,27 +170,12 @@ def check(folder: Path) -> Counters:
     return counters
 
 
-def _checked(tensors: Path, owner: str, state: dict[str, Tensor], triples: int | None) -> Parts:
-    """Return the parts of one owner; kernels take ids and counts as they are."""
+def _checked(tensors: Path, owner: str, state: Tables) -> Parts:
+    """Return the parts of one owner."""
     mine = {
         key.removeprefix(f"{owner}/"): t for key, t in state.items() if key.startswith(f"{owner}/")
     }
     digest = mine.pop(_DIGEST, None)
     if digest is None or bytes(digest.tolist()).hex() != tensor_digest(mine, tensors.name):
-        raise _damaged(tensors, f"'{owner}' does not have the digest it was written with")
-    entities = len(mine["model/entity"]) if "model/entity" in mine else 0
-    parts: Parts = {}
-    for name, tensor in mine.items():
-        wrong = wrong_tensor(name, tensor, entities, triples)
-        if wrong is not None:
-            raise _damaged(tensors, f"'{owner}/{name}' {wrong}")
-        part, _, rest = name.partition("/")
-        parts.setdefault(part, {})[rest] = tensor
-    return parts
-
-
-def _damaged(tensors: Path, why: str) -> UserError:
-    return UserError(
-        f"{tensors} is damaged ({why}). Restore it from a copy, or begin anew with --overwrite "
-        "(overwrite=True)."
-    )
+        raise damaged(tensors, f"'{owner}' does not have the digest it was written with")
+    return checked_parts(mine, tensors, tensors.parent.parent)
