@@ -40,8 +40,10 @@ class ArtefactFolder:
     kind: ClassVar[str]  #: as the marker has it
     what: ClassVar[str]  #: as a message has it: "a run"
     otherwise: ClassVar[str]  #: what a message says of another folder: "is not a run folder"
-    #: Patterns of all files that it writes, as ``Path.glob`` has them.
+    #: Patterns of all files that it writes, as ``Path.glob`` has them; files without which it is
+    #: not there.
     own: ClassVar[tuple[str, ...]]
+    needed: ClassVar[tuple[str, ...]]
     resumable: ClassVar[bool] = True
     #: What can be done about a damaged marker of which there is no copy.
     without_marker: ClassVar[str] = "delete it to load the folder without its checks"
@@ -55,7 +57,7 @@ class ArtefactFolder:
 
     def looks_like_one(self) -> bool:
         """Tell whether the files of such an artefact are there, of whichever version."""
-        raise NotImplementedError
+        return all((self.path / name).is_file() for name in self.needed)
 
     def holds_one(self) -> bool:
         """Tell whether such an artefact is there, finished or not."""
@@ -87,7 +89,8 @@ class ArtefactFolder:
         if not self.holds_one():
             raise UserError(f"{self.path} exists and {self.otherwise}; {CHOOSE_ANOTHER}")
         if not overwrite:
-            choice = RESUME_OR_REPLACE if self.resumable else _REPLACE
+            replace = f"Replace it (--overwrite, overwrite=True), or {CHOOSE_ANOTHER}"
+            choice = RESUME_OR_REPLACE if self.resumable else replace
             raise UserError(f"{self.path} holds {self.what} already. {choice}")
         self.refuse_obstacles()
 
@@ -135,6 +138,14 @@ class ArtefactFolder:
                 f"{self.path} was written by nscaching {shown(told.get('version'))}, a newer "
                 f"version than this one ({__version__}); update nscaching to read it."
             )
+        return told
+
+    def told(self, part: str) -> dict[str, Any]:
+        """Return a part of the marker that every one has; nothing for a folder of 0.1.0."""
+        marker = self.read_marker()
+        told = marker.get(part) if marker else {}
+        if not isinstance(told, dict) or (marker and not told):
+            raise self.damaged_marker(f"'{part}'")
         return told
 
     def damaged_marker(self, missing: str) -> UserError:
@@ -262,9 +273,6 @@ def artefact_id(folder: Path) -> str | None:
     except UserError:
         return None
     return told if isinstance(told, str) else None
-
-
-_REPLACE = f"Replace it (--overwrite, overwrite=True), or {CHOOSE_ANOTHER}"
 
 
 def _matches(folder: Path, pattern: str) -> list[Path]:

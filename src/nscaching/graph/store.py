@@ -49,12 +49,9 @@ class GraphStore(ArtefactFolder):
         *(f"{kind}.{part}" for kind in ("entities", "relations") for part in ("names", "ends.npy")),
         *(f"{side}.{part}.npy" for side in SIDES for part in PARTS),
     )
+    needed = ("train.npy", "entities.names")
     resumable = False
     without_marker = "run 'nscaching ingest' again with --overwrite"
-
-    def looks_like_one(self) -> bool:
-        """Tell whether triples and names are there."""
-        return all((self.path / name).is_file() for name in ("train.npy", "entities.names"))
 
     def open(self) -> StoredGraph:
         """Return the graph; files that are missing, cut off or of another graph are refused."""

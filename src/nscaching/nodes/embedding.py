@@ -241,17 +241,13 @@ class NodeFolder(ArtefactFolder):
     what = "an embedding of nodes"
     otherwise = "holds no embedding of nodes"
     own = (CONFIG_FILE, _NODES, _SUMMARY, _GRAPH, _MODEL)
+    needed = (_NODES, _MODEL)
     resumable = False
-
-    def looks_like_one(self) -> bool:
-        """Tell whether names and vectors are there."""
-        return (self.path / _NODES).is_file() and (self.path / _MODEL).is_file()
 
     def check_digests(self) -> None:
         """Refuse files that were not written together; those of 0.1.0 have no digests."""
-        marker = self.read_marker()
-        told = marker.get("sha256") if marker else {}
-        if not isinstance(told, dict) or (marker and set(told) != set(_TIED)):
+        told = self.told("sha256")
+        if told and set(told) != set(_TIED):
             raise self.damaged_marker("'sha256'")
         for name, digest in told.items():
             if file_digest(self.path / name) != digest:
@@ -326,12 +322,12 @@ def load_nodes(path: str | Path) -> NodeEmbedding:
         >>> again = ns.load_nodes(nodes.save("runs/people", overwrite=True))
 
     """
-    folder = Path(path)
-    NodeFolder(folder).recover()
+    artefact, folder = NodeFolder(path), Path(path)
+    artefact.recover()
     if not (folder / _NODES).is_file():
-        what = "holds no embedding of nodes" if folder.exists() else "is not there"
+        what = artefact.otherwise if folder.exists() else "is not there"
         raise UserError(f"{folder} {what}. Train one with 'nscaching nodes train'.")
-    NodeFolder(folder).check_digests()
+    artefact.check_digests()
     config, graph, held_out = read_graph(folder)
     tables = {name: t.numpy() for name, t in read_tensors(folder / _MODEL, "embedding")[0].items()}
     vectors = tables.get("node", np.empty(0))

@@ -11,7 +11,7 @@ from typing import Any
 
 from nscaching.artefacts import artefact_id
 from nscaching.distributed.cost import agree, strata_for
-from nscaching.distributed.launch import attempt, current_group, joined
+from nscaching.distributed.launch import attempt, current_group, joined, launch_id
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.graph import GraphSource, KnowledgeGraph
 from nscaching.interop.tracking import Tracker, Tracking
@@ -90,7 +90,9 @@ def train(
         with group.together():
             if group.rank == 0 and out is not None:
                 held.enter_context(RunFolder(out).writing())
-        again = out is not None and attempt() > 0 and RunFolder(out).is_of_launch()
+        again = False  # whether an earlier attempt of this launch of processes began the run
+        if out is not None and attempt() > 0 and RunFolder(out).is_run():
+            again = RunFolder(out).read_marker().get("launch") == launch_id() is not None
         if group.broadcast(again):
             resume, overwrite = True, False
             shown.say(f"A process was lost; resuming from the last checkpoint ({attempt()}).")

@@ -241,7 +241,7 @@ class Decisions(Learning):
         return None if part == "?" and "?" not in self.graph.entity_ids else part
 
 
-def check_count(k: int) -> None:
+def check_count(k: int, name: str = "k") -> None:
     """Refuse to give fewer answers than one."""
     if k < 1:
-        raise UserError(f"k must be at least 1, not {k}.")
+        raise UserError(f"{name} must be at least 1, not {k}.")

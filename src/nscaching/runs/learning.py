@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,7 +54,7 @@ class Learning:
         """
         if len(self.graph.valid) == 0:
             return None
-        path = None if self.folder is None else self._calibration_file(self.folder)
+        path = None if self.folder is None else self.folder.calibration
         if path is not None and path.is_file():
             try:
                 given = unsealed(read_json(path)) or {}
@@ -124,12 +123,8 @@ class Learning:
     @property
     def fits_when_asked(self) -> bool:
         """Whether the first question will fit the probabilities, which takes its time."""
-        kept = self.folder is not None and self._calibration_file(self.folder).is_file()
+        kept = self.folder is not None and self.folder.calibration.is_file()
         return not ("calibration" in vars(self) or kept or len(self.graph.valid) == 0)
-
-    @staticmethod
-    def _calibration_file(folder: RunFolder) -> Path:
-        return folder.path / "calibration.json"
 
     # What was kept --------------------------------------------------------------------------------
 
@@ -139,7 +134,7 @@ class Learning:
         if REJECTED in self.graph.labelled:
             triples = self.graph.labelled[REJECTED][:, :3].tolist()
             return frozenset(map(self.graph.named, triples))
-        path = None if self.folder is None else self.folder.path / "rejected.tsv"
+        path = None if self.folder is None else self.folder.rejected
         rows = read_triples(path) if path is not None and path.is_file() else []  # of 0.1.0
         return frozenset((h, r, t) for h, r, t in rows)
 

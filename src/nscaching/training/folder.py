@@ -79,6 +79,8 @@ class RunFolder(ArtefactFolder):
         self.trace = self.path / "trace.jsonl"
         self.checkpoint = self.path / "checkpoint" / "state.safetensors"
         self.latest = self.checkpoint.parent / LATEST  #: of a run with strata
+        self.calibration = self.path / "calibration.json"
+        self.rejected = self.path / "rejected.tsv"
 
     def looks_like_one(self) -> bool:
         """Tell whether configuration and graph are there."""
@@ -87,10 +89,6 @@ class RunFolder(ArtefactFolder):
     def is_run(self) -> bool:
         """Tell whether the folder holds a run, finished or not."""
         return self.holds_one()
-
-    def is_of_launch(self) -> bool:
-        """Tell whether an earlier attempt of this launch of processes began the run."""
-        return self.is_run() and self.read_marker().get("launch") == launch_id() is not None
 
     def has_model(self) -> bool:
         """Tell whether a model has been written, in one file or in shards."""
@@ -180,7 +178,7 @@ class RunFolder(ArtefactFolder):
         if (self.path / "nodes.txt").is_file() and not self.entities.is_file():
             raise self._nodes()
         config = TrainConfig.from_file(self.config)
-        for name, trained in self._told("model").items():
+        for name, trained in self.told("model").items():
             if not hasattr(config, name):
                 raise self.damaged_marker("'model'")
             if getattr(config, name) != trained:
@@ -191,17 +189,9 @@ class RunFolder(ArtefactFolder):
                 )
         return config
 
-    def _told(self, part: str) -> dict[str, Any]:
-        """Return a part of the marker; nothing for a run of 0.1.0."""
-        marker = self.read_marker()
-        told = marker.get(part) if marker else {}
-        if not isinstance(told, dict) or (marker and not told):
-            raise self.damaged_marker(f"'{part}'")
-        return told
-
     def _check_digest(self, file: Path, found: str | None) -> None:
         """Refuse a file that is not the one the run was made with."""
-        told = self._told("sha256")
+        told = self.told("sha256")
         if told and told.get(file.name, "missing") != found:
             raise UserError(
                 f"{file} is not the file that this run was trained with: its digest differs from "
@@ -326,10 +316,6 @@ class RunFolder(ArtefactFolder):
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of ``metrics.jsonl``; damaged and half-written ones are left out."""
         return usable_metrics(_lines(self.metrics))
-
-    def append_metrics(self, line: dict[str, Any]) -> None:
-        """Add one line."""
-        append_json_line(self.metrics, line)
 
     def clear_metrics(self) -> None:
         """Start an empty ``metrics.jsonl``, without a trace."""

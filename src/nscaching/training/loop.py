@@ -16,6 +16,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from nscaching.artefacts.files import append_json_line
 from nscaching.distributed.launch import current_group
 from nscaching.errors import (
     CHOOSE_ANOTHER,
@@ -386,7 +387,7 @@ class Trainer:
     def record(self, line: dict[str, object]) -> None:
         """Keep a line of ``metrics.jsonl``, and hand it to the trackers."""
         if self.folder is not None and self.placement.leads:
-            self.folder.append_metrics(line)
+            append_json_line(self.folder.metrics, line)
         self.tracking.record(line)
 
     def _trace(self) -> None:
