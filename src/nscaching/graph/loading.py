@@ -348,21 +348,16 @@ def _read_names(path: Path) -> list[str]:
 def _read_ids(path: Path, limits: tuple[int, int, int]) -> Ids:
     """Return triples as head, relation, tail, each id checked against its range."""
     promised, rest = _lines(path)
-    rows = _read_fast(rest, path)
+    columns = fast_columns(Source(path, rest.replace(b"\t", b" ")), " ", 3)
+    try:
+        numbers = [column.cast(pa.int64()).to_numpy() for column in columns or ()]
+    except pa.ArrowInvalid:
+        numbers = []
+    rows = np.column_stack(numbers) if numbers else None
     if rows is None or ((rows < 0) | (rows >= np.array(limits))).any():
         rows = _read_by_line(rest, path, limits)
     _check_count(path, promised, len(rows))
     return np.ascontiguousarray(rows[:, [0, 2, 1]], dtype=np.int32)
-
-
-def _read_fast(data: bytes, path: Path) -> Longs | None:
-    """Parse with Arrow; None when a line is not simply three numbers."""
-    columns = fast_columns(Source(path, data.replace(b"\t", b" ")), " ", 3)
-    try:
-        numbers = [column.cast(pa.int64()).to_numpy() for column in columns or ()]
-    except pa.ArrowInvalid:
-        return None
-    return np.column_stack(numbers) if numbers else None
 
 
 def _read_by_line(data: bytes, path: Path, limits: tuple[int, int, int]) -> Longs:

@@ -54,7 +54,9 @@ class Delimited:
         if self._delimiter != "," or _quotes_fit(source):
             layout = (self._delimiter, self._width, self._chosen)
             columns = fast_columns(source, *layout, coded=self._coded)
-        if columns is None or (self.labelled and not _are_labels(columns[3])):
+        signs = pa.array(["1", "-1"])
+        labels = columns[3] if columns and self.labelled else signs
+        if columns is None or not pc.all(pc.is_in(labels, signs)).as_py():
             columns = _read_lines(source, self._delimiter, self._width, self._chosen)
         return columns
 
@@ -138,11 +140,6 @@ def fast_columns(
     if quoted and any(pc.any(pc.match_substring_regex(n, "[\r\n]")).as_py() for n in distinct):
         return None
     return columns
-
-
-def _are_labels(column: Any) -> bool:
-    """Say whether a column holds 1 and -1 only."""
-    return bool(pc.all(pc.is_in(column, pa.array(["1", "-1"]))).as_py())
 
 
 def _read_lines(

@@ -14,16 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from nscaching.artefacts import MARKER, ArtefactFolder
-from nscaching.artefacts.files import (
-    file_digest,
-    read_json,
-    read_names,
-    read_tensors,
-    write_names,
-    write_tensors,
-    write_text,
-)
+from nscaching.artefacts import MARKER, ArtefactFolder, files
 from nscaching.artefacts.showing import export_embeddings
 from nscaching.errors import UserError, shown
 from nscaching.graph.names import Longs
@@ -223,12 +214,14 @@ class NodeEmbedding:
         """Put the embedding in the place of what a folder holds, whose lock the caller has."""
         with folder.replacing() as new:
             write_graph(new, self.config, self.graph, self.held_out)
-            write_text(new / _SUMMARY, json.dumps(self.summary, indent=1) + "\n")
+            files.write_text(new / _SUMMARY, json.dumps(self.summary, indent=1) + "\n")
             tables = {"node": self.vectors}
             if self.context is not None:
                 tables["context"] = self.context
-            write_tensors(new / _MODEL, {name: torch.from_numpy(t) for name, t in tables.items()})
-            folder.write_marker(new, sha256={name: file_digest(new / name) for name in _TIED})
+            files.write_tensors(
+                new / _MODEL, {name: torch.from_numpy(t) for name, t in tables.items()}
+            )
+            folder.write_marker(new, sha256={name: files.file_digest(new / name) for name in _TIED})
 
 
 # The folder ---------------------------------------------------------------------------------------
@@ -250,7 +243,7 @@ class NodeFolder(ArtefactFolder):
         if told and set(told) != set(_TIED):
             raise self.damaged_marker("'sha256'")
         for name, digest in told.items():
-            if file_digest(self.path / name) != digest:
+            if files.file_digest(self.path / name) != digest:
                 raise _mixed(self.path, f"{name} does not have the digest that {MARKER} says")
 
 
@@ -266,8 +259,8 @@ def write_graph(
     folder: Path, config: NodeConfig, graph: NodeGraph, held_out: Longs | None = None
 ) -> None:
     """Write what is known before training: configuration, names and graph."""
-    write_text(folder / CONFIG_FILE, config.as_yaml())
-    write_names(folder / _NODES, graph.nodes)
+    files.write_text(folder / CONFIG_FILE, config.as_yaml())
+    files.write_names(folder / _NODES, graph.nodes)
     labels = graph.labels
     arrays = {
         "held_out": np.empty((0, 2), dtype=np.int64) if held_out is None else held_out,
@@ -282,16 +275,16 @@ def write_graph(
         "classes": None if labels is None else labels.classes,
     }
     tensors = {name: torch.from_numpy(part) for name, part in arrays.items() if part is not None}
-    write_tensors(folder / _GRAPH, tensors, details)
+    files.write_tensors(folder / _GRAPH, tensors, details)
 
 
 def read_graph(folder: Path) -> StoredNodes:
     """Read back what :func:`write_graph` wrote."""
     file = folder / CONFIG_FILE
     config = NodeConfig.from_mapping(read_yaml(file), str(file))
-    tensors, details = read_tensors(folder / _GRAPH, "graph of an embedding")
+    tensors, details = files.read_tensors(folder / _GRAPH, "graph of an embedding")
     arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
-    names = read_names(folder / _NODES)
+    names = files.read_names(folder / _NODES)
     try:
         graph = NodeGraph(
             names,
@@ -329,7 +322,9 @@ def load_nodes(path: str | Path) -> NodeEmbedding:
         raise UserError(f"{folder} {what}. Train one with 'nscaching nodes train'.")
     artefact.check_digests()
     config, graph, held_out = read_graph(folder)
-    tables = {name: t.numpy() for name, t in read_tensors(folder / _MODEL, "embedding")[0].items()}
+    tables = {
+        name: t.numpy() for name, t in files.read_tensors(folder / _MODEL, "embedding")[0].items()
+    }
     vectors = tables.get("node", np.empty(0))
     if vectors.ndim != 2 or len(vectors) != len(graph):
         raise _mixed(folder, f"{len(graph)} names for {len(vectors)} vectors")
@@ -338,7 +333,7 @@ def load_nodes(path: str | Path) -> NodeEmbedding:
         raise _mixed(folder, f"the vector of node '{shown(graph.nodes[bad[0]])}' is no number")
     summary: dict[str, Any] = {}
     with contextlib.suppress(UserError):  # it is about the training; the vectors do not need it
-        summary = read_json(folder / _SUMMARY)
+        summary = files.read_json(folder / _SUMMARY)
     context = tables.get("context")
     return NodeEmbedding(
         config, graph, vectors, context=context, held_out=held_out, summary=summary

@@ -5,7 +5,6 @@ Files have two or three columns, separated by tabs, commas or spaces.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 import torch
 
 from nscaching.errors import UserError, nearest_names
-from nscaching.graph.datasets import cache_folder
+from nscaching.graph.datasets import cache_folder, data_folders
 from nscaching.graph.files import Source, read_bytes, stem_of
 from nscaching.graph.names import ROLES, number_names
 from nscaching.graph.tables import fast_columns, text_lines
@@ -76,8 +75,7 @@ def _from_name_or_file(source: str | Path, directed: bool) -> NodeGraph:
 
 def _named(name: str, directed: bool) -> NodeGraph:
     edge_files, label_file = NAMED[name]
-    folders = [Path(f).expanduser() for f in os.environ.get("NSCACHING_DATA", "").split(os.pathsep)]
-    for folder in [*(folder for folder in folders if folder.name), cache_folder()]:
+    for folder in [*data_folders(), cache_folder()]:
         for file in edge_files:
             if (folder / name / file).is_file() and (folder / name / label_file).is_file():
                 graph = read_edges(folder / name / file, directed=directed, name=name)

@@ -246,7 +246,7 @@ class Asker:
         assert self.calibration is not None
         found = np.empty(len(triples))
         for mine, positions, own in self._sorts(triples):
-            features = self.evidence.of_answers(triples[mine], side, positions, own)
+            features = self.evidence.of_answers(triples[mine], (side,), positions, own)
             found[mine] = self.calibration.answers[side].logits(features, triples[mine, 1])
         return found
 
@@ -273,12 +273,11 @@ class Asker:
         self, triples: Integers, scores: Iterable[float], logits: Floats | None, side: Side
     ) -> list[Prediction]:
         """Return triples of ids with names, probability and flags; ``side`` is what was asked."""
-        column = 0 if side is Side.HEAD else 2
         seen = np.ones(len(triples), dtype=bool)
         for relation in np.unique(triples[:, 1]).tolist():
             mine = triples[:, 1] == relation
-            seen[mine] = self.evidence.positions.seen(side, relation, triples[mine, column])
-        recurs = self.evidence.positions.single[Side(1 - side), triples[:, 1]] < ONE_ANSWER
+            seen[mine] = self.evidence.positions.seen(side, relation, triples[mine, side.column])
+        recurs = self.evidence.positions.single[side.other, triples[:, 1]] < ONE_ANSWER
         chances: Sequence[float | None] = [None] * len(triples)
         if self.calibration is not None and logits is not None:
             chances = expit(logits).tolist()

@@ -22,14 +22,7 @@ from nscaching.graph import KnowledgeGraph, read_triples
 from nscaching.graph.names import REJECTED, Floats, Longs
 from nscaching.models import EmbeddingModel
 from nscaching.runs.asking import Asker
-from nscaching.runs.predictions import (
-    History,
-    Named,
-    Reference,
-    Triples,
-    several,
-    triple_of,
-)
+from nscaching.runs.predictions import History, Named, Reference, Triples, several, triple_of
 from nscaching.training import RunFolder, TrainConfig
 
 

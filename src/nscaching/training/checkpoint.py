@@ -13,14 +13,7 @@ from typing import Any, get_type_hints
 
 from torch import Tensor
 
-from nscaching.artefacts import artefact_id
-from nscaching.artefacts.files import (
-    explained_writes,
-    read_details,
-    read_tensors,
-    stored_length,
-    write_tensors,
-)
+from nscaching.artefacts import artefact_id, files
 from nscaching.errors import UserError, shown
 
 FORMAT = 1
@@ -50,17 +43,27 @@ class Counters:
         """Tell whether epochs and seconds are left."""
         return self.epoch < epochs and (max_seconds is None or self.epoch_seconds < max_seconds)
 
+    def summary(self) -> dict[str, Any]:
+        """Return what a summary of the run says of its training."""
+        return {
+            "epochs": self.epoch,
+            "best_epoch": self.best_epoch,
+            "seconds": self.seconds,
+            "seconds_per_epoch": self.epoch_seconds / max(1, self.epoch),
+            "valid": self.best_valid,
+        }
+
 
 def save(path: Path, counters: Counters, parts: Parts) -> None:
     """Write counters and named groups of tensors."""
-    with explained_writes(path):
+    with files.explained_writes(path):
         path.parent.mkdir(exist_ok=True)
-    write_tensors(path, by_name(parts), details_of(counters, path.parent.parent))
+    files.write_tensors(path, by_name(parts), details_of(counters, path.parent.parent))
 
 
 def load(path: Path) -> tuple[Counters, Parts]:
     """Read back what :func:`save` wrote."""
-    tensors, details = read_tensors(path, "checkpoint")
+    tensors, details = files.read_tensors(path, "checkpoint")
     return read_counters(path, details), checked_parts(tensors, path, path.parent.parent)
 
 
@@ -77,7 +80,7 @@ def by_name(parts: Parts) -> Tables:
 def checked_parts(tensors: Tables, place: Path, run: Path) -> Parts:
     """Return the parts of tensors read from a place; kernels take ids and counts as they are."""
     entities = len(tensors["model/entity"]) if "model/entity" in tensors else 0
-    triples = stored_length(run / "graph.safetensors", "train")
+    triples = files.stored_length(run / "graph.safetensors", "train")
     parts: Parts = {}
     for name, tensor in tensors.items():
         part, _, rest = name.partition("/")
@@ -119,7 +122,7 @@ def _wrong_tensor(
 
 def load_counters(path: Path) -> Counters:
     """Read where a run stands, without its tensors."""
-    return read_counters(path, read_details(path, "checkpoint"))
+    return read_counters(path, files.read_details(path, "checkpoint"))
 
 
 def read_counters(path: Path, details: dict[str, Any]) -> Counters:

@@ -17,7 +17,7 @@ from nscaching.models import SCORING, ScoringOptions
 from nscaching.models.match import UNIT
 from nscaching.models.matches import Distance, Dot
 from nscaching.optim.base import SCHEDULES
-from nscaching.options import OptionGroup
+from nscaching.options import OptionGroup, OptionsT
 from nscaching.sampling import SAMPLERS, BernoulliSampler, SamplerOptions
 from nscaching.training.tracing import TraceOptions
 
@@ -126,8 +126,16 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     )
 
     def batch(self, triples: int) -> int:
-        """Return the positive triples per step for so many."""
-        return self.batch_size or usual_batch_size(triples)
+        """Return the positive triples per step for so many.
+
+        By default 1024, or the largest power of two down to 64 that gives an epoch 16 steps.
+        """
+        if self.batch_size is not None:
+            return self.batch_size
+        size = _LARGEST_USUAL_BATCH
+        while size > _SMALLEST_USUAL_BATCH and size * _STEPS_WANTED > triples:
+            size //= 2
+        return size
 
     def lr_factor(self, epochs_done: float) -> float:
         """Return the factor of the learning rate after so many epochs, parts of one counted."""
@@ -159,18 +167,10 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         epochs = self.pretrain_epochs if self.generator_epochs is None else self.generator_epochs
         if not SAMPLERS[self.sampler].has_generator or epochs == 0:
             return None
-        return TrainConfig(
-            scoring="transe",
-            sampler=BernoulliSampler.name,
-            dim=self.generator_dim,
-            margin=self.margin,
-            lr=self.lr,
-            batch_size=batch_size,
-            epochs=epochs,
-            valid_every=0,
-            seed=self.seed,
-            device=self.device,
-        )
+        same = {name: getattr(self, name) for name in ("margin", "lr", "seed", "device")}
+        same |= {"dim": self.generator_dim, "batch_size": batch_size, "epochs": epochs}
+        sampler = BernoulliSampler.name
+        return TrainConfig(**same, scoring="transe", sampler=sampler, valid_every=0)
 
     def check_sampler(self) -> None:
         """Refuse a sampler and a loss that do not go together."""
@@ -242,12 +242,15 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         return cls.from_mapping(read_yaml(path), str(path))
 
 
-def usual_batch_size(triples: int) -> int:
-    """Return 1024, or the largest power of two down to 64 that gives an epoch 16 steps."""
-    size = _LARGEST_USUAL_BATCH
-    while size > _SMALLEST_USUAL_BATCH and size * _STEPS_WANTED > triples:
-        size //= 2
-    return size
+def plain_options(config: OptionsT | str | Path | None, kind: type[OptionsT]) -> dict[str, Any]:
+    """Return the options of a configuration or its file; a bad file is named in the error."""
+    if config is None:
+        return {}
+    if isinstance(config, kind):
+        return config.as_dict()
+    given = read_yaml(Path(str(config)))
+    kind.from_mapping(given, str(config))
+    return given
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -295,9 +298,11 @@ def idle_options(config: TrainConfig, given: Collection[str]) -> list[str]:
     found, told = [], set[str]()
     for names, reason in _reasons(config):
         idle = [name for name in asked if name in names and name not in told]
+        told.update(idle)
         if idle:
-            found.append(_sentence(config, idle, reason))
-            told.update(idle)
+            *flags, last = (_flag(name, getattr(config, name)) for name in idle)
+            listed = f"{', '.join(flags)} and {last} have" if flags else f"{last} has"
+            found.append(f"{listed} no effect {reason}.")
     if "pretrain_epochs" in asked and config.pretrain_epochs >= config.epochs:
         found.append(
             f"All {config.epochs} epochs are pretraining with Bernoulli negatives: the sampler "
@@ -355,12 +360,6 @@ def _reasons_of_candidates(
         yield ["importance"], "where --alpha1 is 0 and positives are shuffled"
         if config.alpha3 == 0 and (config.alpha2 == 0 or softmax):
             yield ["rescale"], "where all temperatures are 0"
-
-
-def _sentence(config: TrainConfig, names: list[str], reason: str) -> str:
-    flags = [_flag(name, getattr(config, name)) for name in names]
-    listed = flags[0] if len(flags) == 1 else f"{', '.join(flags[:-1])} and {flags[-1]}"
-    return f"{listed} {'has' if len(flags) == 1 else 'have'} no effect {reason}."
 
 
 def _flag(name: str, value: object) -> str:

@@ -20,21 +20,7 @@ from typing import Any
 
 import torch
 
-from nscaching.artefacts import MARKER, ArtefactFolder, artefact_id
-from nscaching.artefacts.files import (
-    append_json_line,
-    explained_writes,
-    file_digest,
-    read_details,
-    read_json_lines,
-    read_names,
-    read_tensors,
-    stored_digest,
-    write_json_lines,
-    write_names,
-    write_tensors,
-    write_text,
-)
+from nscaching.artefacts import MARKER, ArtefactFolder, artefact_id, files
 from nscaching.distributed.launch import launch_id
 from nscaching.distributed.sharded_model import ShardedModel, has_shards, read_shards
 from nscaching.errors import CHOOSE_ANOTHER, UserError, shown
@@ -124,7 +110,7 @@ class RunFolder(ArtefactFolder):
             self.write_marker(new, **staged._ties(config))
             if also is not None:
                 also(staged)
-        with explained_writes(self.path):
+        with files.explained_writes(self.path):
             self.checkpoint.parent.mkdir(exist_ok=True)
 
     def _write(self, config: TrainConfig, graph: KnowledgeGraph) -> None:
@@ -133,11 +119,11 @@ class RunFolder(ArtefactFolder):
         if isinstance(graph, StoredGraph):
             graph.store.link_to(self.store.path)
             return
-        write_names(self.entities, graph.entities)
-        write_names(self.relations, graph.relations)
+        files.write_names(self.entities, graph.entities)
+        files.write_names(self.relations, graph.relations)
         splits = {split: graph.split(split) for split in _SPLITS}
         labelled = {f"labelled.{split}": rows for split, rows in graph.labelled.items()}
-        write_tensors(
+        files.write_tensors(
             self.graph,
             {name: torch.from_numpy(rows) for name, rows in (splits | labelled).items()},
             {"name": graph.name, "fingerprint": graph.fingerprint},
@@ -146,10 +132,12 @@ class RunFolder(ArtefactFolder):
     def _ties(self, config: TrainConfig) -> dict[str, Any]:
         """Return what the marker says of the files that belong together."""
         if self.store.marker.is_file():
-            digests: dict[str, str | None] = {MARKER: file_digest(self.store.marker)}
+            digests: dict[str, str | None] = {MARKER: files.file_digest(self.store.marker)}
         else:
-            digests = {file.name: file_digest(file) for file in (self.entities, self.relations)}
-            digests[self.graph.name] = stored_digest(self.graph, "graph of a run")
+            digests = {
+                file.name: files.file_digest(file) for file in (self.entities, self.relations)
+            }
+            digests[self.graph.name] = files.stored_digest(self.graph, "graph of a run")
         return {
             "id": uuid.uuid4().hex,
             **({} if launch_id() is None else {"launch": launch_id()}),
@@ -163,13 +151,13 @@ class RunFolder(ArtefactFolder):
             return
         ties = self._ties(TrainConfig.from_file(self.config))
         for file in (self.checkpoint, self.model):  # their marker may only have been deleted
-            if file.exists() and (known := read_details(file, "file of a run").get("run")):
+            if file.exists() and (known := files.read_details(file, "file of a run").get("run")):
                 ties["id"] = known
         self.write_marker(self.path, **ties, adopted=True)
 
     def write_config(self, config: TrainConfig) -> None:
         """Write ``config.yaml``, which repeats the run."""
-        write_text(self.config, config.as_yaml())
+        files.write_text(self.config, config.as_yaml())
 
     def read_config(self) -> TrainConfig:
         """Return the configuration the run was started with."""
@@ -217,13 +205,13 @@ class RunFolder(ArtefactFolder):
     def read_graph(self) -> KnowledgeGraph:
         """Return the graph the run was trained on."""
         if self.store.marker.is_file():
-            self._check_digest(self.store.marker, file_digest(self.store.marker))
+            self._check_digest(self.store.marker, files.file_digest(self.store.marker))
             return self.store.open()
         for file in (self.entities, self.relations):
-            self._check_digest(file, file_digest(file))
-        arrays, details = read_tensors(self.graph, "graph of a run")
-        self._check_digest(self.graph, stored_digest(self.graph, "graph of a run"))
-        entities, relations = read_names(self.entities), read_names(self.relations)
+            self._check_digest(file, files.file_digest(file))
+        arrays, details = files.read_tensors(self.graph, "graph of a run")
+        self._check_digest(self.graph, files.stored_digest(self.graph, "graph of a run"))
+        entities, relations = files.read_names(self.entities), files.read_names(self.relations)
         try:
             return KnowledgeGraph(
                 entities,
@@ -252,7 +240,7 @@ class RunFolder(ArtefactFolder):
         """
         expected = config.table_shapes(graph.num_entities, graph.num_relations)
         if not has_shards(self.path):
-            tensors, details = read_tensors(self.model, "model")
+            tensors, details = files.read_tensors(self.model, "model")
         else:
             if mapped is None:
                 free = free_bytes(torch.device("cpu"))
@@ -311,7 +299,7 @@ class RunFolder(ArtefactFolder):
     def write_model(self, entity: torch.Tensor, relation: torch.Tensor) -> None:
         """Write the parameters, rows in the order of the name files, and whose they are."""
         details = {"run": artefact_id(self.path)}
-        write_tensors(self.model, {"entity": entity, "relation": relation}, details)
+        files.write_tensors(self.model, {"entity": entity, "relation": relation}, details)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of ``metrics.jsonl``; damaged and half-written ones are left out."""
@@ -319,7 +307,7 @@ class RunFolder(ArtefactFolder):
 
     def clear_metrics(self) -> None:
         """Start an empty ``metrics.jsonl``, without a trace."""
-        write_text(self.metrics, "")
+        files.write_text(self.metrics, "")
         self.trace.unlink(missing_ok=True)
 
     def read_trace(self) -> list[dict[str, Any]]:
@@ -329,7 +317,7 @@ class RunFolder(ArtefactFolder):
     def append_trace(self, lines: Iterable[dict[str, Any]]) -> None:
         """Add lines to the trace."""
         for line in lines:
-            append_json_line(self.trace, line)
+            files.append_json_line(self.trace, line)
 
     def summary(self) -> dict[str, Any]:
         """Return epochs, seconds and final metrics, as far as checkpoint and metrics tell them."""
@@ -338,18 +326,10 @@ class RunFolder(ArtefactFolder):
         evaluations = [line for line in lines if line.get("event") == "evaluation"]
         told: dict[str, Any] = {"run": str(self.path), "select": self.read_config().select}
         try:
-            counters = self.read_counters()
-        except UserError:  # it has none any more
-            told |= {"epochs": epochs[-1].get("epoch") if epochs else None}
-            told |= {"seconds": epochs[-1].get("seconds") if epochs else None, "valid": None}
-        else:
-            told |= {
-                "epochs": counters.epoch,
-                "best_epoch": counters.best_epoch,
-                "seconds": counters.seconds,
-                "seconds_per_epoch": counters.epoch_seconds / max(1, counters.epoch),
-                "valid": counters.best_valid,
-            }
+            told |= self.read_counters().summary()
+        except UserError:  # it has no checkpoint any more
+            last = epochs[-1] if epochs else {}
+            told |= {"epochs": last.get("epoch"), "seconds": last.get("seconds"), "valid": None}
         tests = [line for line in evaluations if line.get("split") == "test"]
         where = ("event", "epoch", "split", "seconds")
         kept = {name: value for name, value in (tests or [{}])[-1].items() if name not in where}
@@ -359,16 +339,16 @@ class RunFolder(ArtefactFolder):
         """Drop the lines after an epoch: a resumed run will write them again."""
         kept = [line for line in self.read_metrics() if line.get("epoch", 0) <= epoch]
         kept = [line for line in kept if line.get("split") != "test"]
-        write_json_lines(self.metrics, kept)
+        files.write_json_lines(self.metrics, kept)
         if self.trace.exists():
             seen = [line for line in self.read_trace() if line.get("epoch", 0) <= epoch]
-            write_json_lines(self.trace, seen)
+            files.write_json_lines(self.trace, seen)
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
     """Return what can be read of a diagnostic file."""
     try:
-        return read_json_lines(file)
+        return files.read_json_lines(file)
     except UserError:
         return []
 

@@ -138,7 +138,8 @@ class Trainer:
         with asked as stop, self.progress.training(*limits) as bar:
             bar.advance(self.counters.epoch, self.counters.epoch_seconds)
             while self._within_budget() and not self._out_of_patience():
-                if self.counters.pretraining and self._pretrained():
+                pretrained = self.counters.epoch >= self.config.pretrain_epochs
+                if self.counters.pretraining and pretrained and self.order is None:
                     self._end_pretraining(stop)
                 started = time.monotonic()
                 loss = self._train_epoch(stop, bar)
@@ -152,7 +153,8 @@ class Trainer:
                     self._validate(bar)
                 if (number := self._stop_signal(stop)) is not None:
                     self._stop_here(number)
-                if self._checkpoint_due():
+                waited = self.placement.agree(time.monotonic() - self._last_checkpoint)
+                if self.folder is not None and waited >= self.config.checkpoint_seconds:
                     self._save_checkpoint()
         self._finish()
 
@@ -171,9 +173,6 @@ class Trainer:
             self._save_checkpoint()
         finally:
             self.folder = before
-
-    def _pretrained(self) -> bool:
-        return self.order is None and self.counters.epoch >= self.config.pretrain_epochs
 
     def _end_pretraining(self, stop: StopRequest) -> None:
         """Continue from the parameters that Bernoulli gave, with a fresh Adam.
@@ -310,10 +309,6 @@ class Trainer:
         if not counters.finished or not self.folder.has_model():
             counters.finished = True
             self._save_checkpoint(last=True)
-
-    def _checkpoint_due(self) -> bool:
-        waited = self.placement.agree(time.monotonic() - self._last_checkpoint)
-        return self.folder is not None and waited >= self.config.checkpoint_seconds
 
     def _save_checkpoint(self, last: bool = False) -> None:
         """Write the state of the run; the ``last`` time before it ends, wait until it is there."""

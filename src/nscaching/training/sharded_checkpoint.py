@@ -18,27 +18,10 @@ from typing import Any
 
 import torch
 
-from nscaching.artefacts.files import (
-    explained_writes,
-    read_json,
-    sealed,
-    sweep_temporary,
-    tensor_digest,
-    unsealed,
-    write_text,
-)
+from nscaching.artefacts import files
 from nscaching.distributed.launch import Group
 from nscaching.errors import UserError
-from nscaching.training.checkpoint import (
-    Counters,
-    Parts,
-    Tables,
-    by_name,
-    checked_parts,
-    damaged,
-    details_of,
-    read_counters,
-)
+from nscaching.training import checkpoint
 
 LATEST = "latest.json"
 #: Names that only we give, as patterns: a folder of tensors, and a file with those of a stratum. A
@@ -56,7 +39,12 @@ class Saver:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
-    def save(self, counters: Counters, shared: Parts, strata: dict[int, Parts]) -> None:
+    def save(
+        self,
+        counters: checkpoint.Counters,
+        shared: checkpoint.Parts,
+        strata: dict[int, checkpoint.Parts],
+    ) -> None:
         """Copy what belongs to a checkpoint and write it in the background; all ranks call this."""
         self.wait()
         owners = {_SHARED: shared} | {f"stratum/{v}": parts for v, parts in strata.items()}
@@ -65,43 +53,45 @@ class Saver:
         copies = {
             owner: {
                 name: tensor.detach().to("cpu", copy=True).contiguous()
-                for name, tensor in by_name(parts).items()
+                for name, tensor in checkpoint.by_name(parts).items()
             }
             for owner, parts in owners.items()
         }
         token = self.group.broadcast(uuid.uuid4().hex[:8])
-        told = details_of(counters, self.folder.parent)
+        told = checkpoint.details_of(counters, self.folder.parent)
         self._pending = self._executor.submit(self._write, token, told, copies)
 
     def wait(self) -> None:
         """Wait for the checkpoint that is being written; raise what went wrong with it."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
-            with explained_writes(self.folder):
+            with files.explained_writes(self.folder):
                 pending.result()
 
-    def _write(self, token: str, told: dict[str, Any], copies: dict[str, Tables]) -> None:
+    def _write(
+        self, token: str, told: dict[str, Any], copies: dict[str, checkpoint.Tables]
+    ) -> None:
         from nscaching.distributed import storage
 
         temporary = self.folder / f".{LATEST}.{token}.tmp"
         final = self.folder / f"epoch-{told['epoch']}-{token}"
-        state: Tables = {}
+        state: checkpoint.Tables = {}
         for owner, tensors in copies.items():
-            digest = bytes.fromhex(tensor_digest(tensors, final.name))
+            digest = bytes.fromhex(files.tensor_digest(tensors, final.name))
             state |= {f"{owner}/{name}": tensor for name, tensor in tensors.items()}
             state[f"{owner}/{_DIGEST}"] = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
         strata = sum(owner != _SHARED for owner in copies) * self.group.size
-        files = {key: _file_number(key) for key in state} | {"": 1 + strata}  # how many there are
+        numbers = {key: _file_number(key) for key in state} | {"": 1 + strata}  # how many there are
 
         def finish() -> None:
             """Put the whole checkpoint in the place of the one before, on rank 0."""
             temporary.replace(final)
-            said = sealed({**told, "tensors": final.name})
-            write_text(self.folder / LATEST, json.dumps(said, indent=1) + "\n")
+            said = files.sealed({**told, "tensors": final.name})
+            files.write_text(self.folder / LATEST, json.dumps(said, indent=1) + "\n")
             sweep(self.folder)
 
         try:
-            storage.save(state, files, temporary, self.group, finish)
+            storage.save(state, numbers, temporary, self.group, finish)
         except BaseException:  # of all ranks; what is written would keep a full disk full
             sweep(self.folder)
             raise
@@ -129,25 +119,27 @@ def remove(tensors: Path) -> None:
 
 def sweep(folder: Path) -> None:
     """Remove what a killed run left: unfinished checkpoints, and whole ones that are replaced."""
-    sweep_temporary(folder, LATEST)
+    files.sweep_temporary(folder, LATEST)
     with contextlib.suppress(UserError):
-        current = read_json(folder / LATEST).get("tensors")
+        current = files.read_json(folder / LATEST).get("tensors")
         for old in folder.glob(TENSORS):
             if old.name != current and not old.is_symlink():
                 remove(old)
 
 
-def read_latest(folder: Path) -> tuple[Counters, Path]:
+def read_latest(folder: Path) -> tuple[checkpoint.Counters, Path]:
     """Return where a run stands and the folder of its tensors."""
     file = folder / LATEST
-    told = unsealed(read_json(file))
+    told = files.unsealed(files.read_json(file))
     if told is None or not isinstance(told.get("tensors"), str):
-        raise damaged(file, "its content does not have its digest, or names no tensors")
+        raise checkpoint.damaged(file, "its content does not have its digest, or names no tensors")
     tensors = folder / Path(told.pop("tensors")).name
-    return read_counters(file, told), tensors
+    return checkpoint.read_counters(file, told), tensors
 
 
-def load(folder: Path, strata: Iterable[int]) -> tuple[Counters, Parts, dict[int, Parts]]:
+def load(
+    folder: Path, strata: Iterable[int]
+) -> tuple[checkpoint.Counters, checkpoint.Parts, dict[int, checkpoint.Parts]]:
     """Read counters, what is shared, and some strata, on one rank without the others; checked."""
     from nscaching.distributed import storage
 
@@ -157,12 +149,14 @@ def load(folder: Path, strata: Iterable[int]) -> tuple[Counters, Parts, dict[int
     try:
         state = storage.load(tensors, [f"{owner}/" for owner in owners])
     except Exception as error:  # whatever a file that is cut off or missing leads to
-        raise damaged(tensors, str(error).splitlines()[0] if str(error) else "") from error
+        raise checkpoint.damaged(
+            tensors, str(error).splitlines()[0] if str(error) else ""
+        ) from error
     loaded = [_checked(tensors, owner, state) for owner in owners]
     return counters, loaded[0], dict(zip(strata, loaded[1:], strict=True))
 
 
-def check(folder: Path) -> Counters:
+def check(folder: Path) -> checkpoint.Counters:
     """Read all of a checkpoint, one stratum after the other; return where the run stands."""
     counters, tensors = read_latest(folder)
     for stratum in range(len(list(tensors.glob("model-*-of-*.safetensors"))) - 1):
@@ -170,12 +164,12 @@ def check(folder: Path) -> Counters:
     return counters
 
 
-def _checked(tensors: Path, owner: str, state: Tables) -> Parts:
+def _checked(tensors: Path, owner: str, state: checkpoint.Tables) -> checkpoint.Parts:
     """Return the parts of one owner."""
     mine = {
         key.removeprefix(f"{owner}/"): t for key, t in state.items() if key.startswith(f"{owner}/")
     }
     digest = mine.pop(_DIGEST, None)
-    if digest is None or bytes(digest.tolist()).hex() != tensor_digest(mine, tensors.name):
-        raise damaged(tensors, f"'{owner}' does not have the digest it was written with")
-    return checked_parts(mine, tensors, tensors.parent.parent)
+    if digest is None or bytes(digest.tolist()).hex() != files.tensor_digest(mine, tensors.name):
+        raise checkpoint.damaged(tensors, f"'{owner}' does not have the digest it was written with")
+    return checkpoint.checked_parts(mine, tensors, tensors.parent.parent)

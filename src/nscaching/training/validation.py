@@ -28,7 +28,11 @@ class Validation:
     ) -> None:
         self.graph, self.select, self._memory_mb = graph, config.select, config.eval_memory
         #: What is ranked in each validation: the same facts for all epochs, seeds and trials.
-        self.facts = drawn_facts(graph.valid, config.valid_facts)
+        self.facts = graph.valid
+        if config.valid_facts is not None and config.valid_facts < len(graph.valid):
+            random = np.random.default_rng(0)
+            drawn = random.choice(len(graph.valid), config.valid_facts, replace=False)
+            self.facts = np.asarray(graph.valid[np.sort(drawn)])
         self._count = count
 
     def rank(
@@ -56,11 +60,3 @@ class Validation:
     def _labelled(self) -> LabelledTriples:
         """The facts and negatives of valid; drawn once where the data set has no negatives."""
         return labelled_triples(self.graph, "valid")
-
-
-def drawn_facts(facts: Ids, most: int | None) -> Ids:
-    """Return so many of the facts, drawn at random and in their order; all where that is none."""
-    if most is None or most >= len(facts):
-        return facts
-    drawn = np.random.default_rng(0).choice(len(facts), most, replace=False)
-    return np.asarray(facts[np.sort(drawn)])

@@ -29,16 +29,8 @@ AUTO, PAPER, ALL_ENTITIES, CACHED = "auto", "paper", "all-entities", "cached"
 _NEUTRAL = frozenset(
     (
         *("recipe", "data", "split", "dim", "epochs", "max_seconds", "batch_size", "valid_every"),
-        *(
-            "valid_facts",
-            "patience",
-            "select",
-            "seed",
-            "device",
-            "eval_memory",
-            "checkpoint_seconds",
-            "table",
-        ),
+        *("valid_facts", "patience", "select", "seed", "device", "eval_memory", "table"),
+        "checkpoint_seconds",
     )
 )
 #: Additions and products per epoch up to which a device scores all entities.
@@ -106,7 +98,9 @@ def with_recipe(
     if name in (ALL_ENTITIES, CACHED):
         told = {option: value for option, value in given.items() if value is not None}
         options |= _fitted(options, told, graph)
-    if (most := _valid_facts(graph, name)) is not None:
+    scores = _PAPER_VALID_SCORES if name == PAPER else _VALID_SCORES
+    most = max(_LEAST_VALID, int(scores / max(1, graph.num_entities)))
+    if most < len(graph.valid):
         options["valid_facts"] = most
     return {**options, **given, "recipe": name}, sentence
 
@@ -168,13 +162,6 @@ def _fitted(
         fitted |= _of_all_entities({**options, **fitted, **given}, graph, on_gpu)
     wide = on_gpu or (options["sampler"] == "nscaching" and {**fitted, **given}["dim"] >= _WIDE)
     return {**fitted, "n3": _penalty(triples / max(1, entities), wide)}
-
-
-def _valid_facts(graph: KnowledgeGraph, name: str) -> int | None:
-    """Return how many facts a validation ranks, or None for all."""
-    scores = _PAPER_VALID_SCORES if name == PAPER else _VALID_SCORES
-    most = max(_LEAST_VALID, int(scores / max(1, graph.num_entities)))
-    return most if most < len(graph.valid) else None
 
 
 def _dim_with_cache(method: Mapping[str, Any], triples: int) -> int:

@@ -94,11 +94,7 @@ class GradientNorms:
 
 
 def gradient_norms(
-    model: EmbeddingModel,
-    loss: Any,
-    triple: tuple[int, int, int],
-    side: Side,
-    leave_out: Tensor,
+    model: EmbeddingModel, loss: Any, triple: tuple[int, int, int], side: Side, leave_out: Tensor
 ) -> GradientNorms:
     """Return the norm of each training pair of a triple, for all entities but some."""
     if side is Side.HEAD and getattr(model, "reciprocal", False):  # (t, r', ?) asks for the head
@@ -114,11 +110,7 @@ def gradient_norms(
 
 
 def _pair_norms(
-    model: EmbeddingModel,
-    loss: Any,
-    triple: tuple[int, int, int],
-    side: Side,
-    negatives: Tensor,
+    model: EmbeddingModel, loss: Any, triple: tuple[int, int, int], side: Side, negatives: Tensor
 ) -> Tensor:
     """Return the norms for some negatives; each pair has its own copy of the rows. Shape: (m,)."""
     count = len(negatives)
