@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from nscaching.evaluation.positions import Positions
-from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, chunk_rows, known_answers
+from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, chunk_rows
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import Bools, Floats, Integers, Longs
 from nscaching.models import EmbeddingModel, Side
@@ -71,7 +71,6 @@ class Evidence:
     ) -> None:
         self.model, self.graph, self.memory_mb = model, graph, memory_mb
         self.positions = Positions.of(graph)
-        self.known = known_answers(graph, graph.train[:0])
         #: What scores are multiplied with before the softmax.
         self.temperature = 1.0 if temperature is None else temperature
         if temperature is None:
@@ -154,9 +153,9 @@ class Evidence:
         self, side: Side, anchors: Integers, relations: Integers
     ) -> tuple[Tensor, Tensor]:
         """Return the training answers of questions as (row, entity) lists."""
-        row, entity = self.known[side].of(anchors, relations)
-        device = self.model.device
-        return torch.from_numpy(row).to(device), torch.from_numpy(entity).to(device)
+        asked = np.asarray(anchors), np.asarray(relations)
+        row, entity = map(torch.from_numpy, self.graph.rows[side].completions(*asked))
+        return row.to(self.model.device), entity.to(self.model.device).long()
 
     def score_features(self, triples: Integers, side: Side) -> Features:
         """Return the features of the score within the question that asks for one side; (n, 2)."""

@@ -241,7 +241,7 @@ class _Ingestion:
 
         def batches() -> Iterator[Any]:
             try:
-                for block in triple_blocks(path, self.notes, report, coded=False):
+                for block in triple_blocks(path, self.notes, report):
                     named = block.triples
                     columns = (named.head, named.relation, named.tail)
                     table = pa.table([c.cast(pa.string()) for c in columns], schema=_SCHEMA)

@@ -167,12 +167,7 @@ def _exists(path: Path) -> bool:
 
 
 def triple_blocks(
-    path: Path,
-    notes: list[str],
-    progress: Progress | None = None,
-    *,
-    labelled: bool = False,
-    coded: bool = True,
+    path: Path, notes: list[str], progress: Progress | None = None, *, labelled: bool = False
 ) -> Iterator[Reading]:
     """Yield the triples of a file, of whichever kind, in blocks; remarks are added to the notes."""
     kind, count, literals = kind_of(path), 0, 0
@@ -181,7 +176,7 @@ def triple_blocks(
         notes.extend(reading.notes)
         yield reading
         return
-    delimited = Delimited(path, labelled=labelled, coded=coded)
+    delimited = Delimited(path, labelled=labelled)
     for block in parquet_blocks(path) if kind == ".parquet" else text_blocks(path, progress):
         if isinstance(block, NamedTriples):
             reading = Reading(block)

@@ -20,7 +20,7 @@ import pyarrow.csv as pacsv
 
 from nscaching.errors import UserError, plural, shown
 from nscaching.graph.files import Source, kind_of, not_utf8
-from nscaching.graph.names import CODED, ColumnBuilder, NamedTriples, Reading, column_order
+from nscaching.graph.names import ColumnBuilder, NamedTriples, Reading, column_order
 
 LETTERS_ARE_NAMES = frozenset({".csv", ".tsv"})
 """Kinds in which even ``h r t`` is a header; in a .txt file it is more likely a triple."""
@@ -34,8 +34,8 @@ _HEADER = "with a header line head, relation, tail the other columns are ignored
 class Delimited:
     """Reads a .txt, .tsv or .csv file in blocks of lines; the first has the header."""
 
-    def __init__(self, path: Path, *, labelled: bool = False, coded: bool = True) -> None:
-        self.path, self.labelled, self._coded = path, labelled, 3 if coded else 0
+    def __init__(self, path: Path, *, labelled: bool = False) -> None:
+        self.path, self.labelled = path, labelled
         self._delimiter = "," if kind_of(path) == ".csv" else "\t"
         self._width = 4 if labelled else 3  #: columns of a line
         self._chosen: list[int] | None = None  #: those of the names, where a header says so
@@ -52,8 +52,7 @@ class Delimited:
     def _columns(self, source: Source) -> list[Any]:
         columns = None
         if self._delimiter != "," or _quotes_fit(source):
-            layout = (self._delimiter, self._width, self._chosen)
-            columns = fast_columns(source, *layout, coded=self._coded)
+            columns = fast_columns(source, self._delimiter, self._width, self._chosen)
         signs = pa.array(["1", "-1"])
         labels = columns[3] if columns and self.labelled else signs
         if columns is None or not pc.all(pc.is_in(labels, signs)).as_py():
@@ -96,16 +95,10 @@ def _quotes_fit(source: Source) -> bool:
 
 
 def fast_columns(
-    source: Source, delimiter: str, width: int, chosen: Sequence[int] | None = None, coded: int = 0
+    source: Source, delimiter: str, width: int, chosen: Sequence[int] | None = None
 ) -> list[Any] | None:
-    """Parse with Arrow, all columns or those chosen; None when each line should be looked at.
-
-    Of the columns returned the first ``coded`` ones are :data:`CODED`, the others plain strings.
-    """
+    """Parse with Arrow, all columns or those chosen; None when each line should be looked at."""
     quoted = delimiter == ","
-    wanted = list(range(width) if chosen is None else chosen)
-    types = {f"f{at}": pa.string() for at in range(width)}
-    types.update({f"f{at}": CODED for at in wanted[:coded]})
     try:
         table = pacsv.read_csv(
             source.arrow(),
@@ -119,7 +112,7 @@ def fast_columns(
                 ignore_empty_lines=True,
             ),
             convert_options=pacsv.ConvertOptions(
-                column_types=types,
+                column_types={f"f{at}": pa.string() for at in range(width)},
                 null_values=[],
                 strings_can_be_null=False,
                 quoted_strings_can_be_null=False,
@@ -129,15 +122,10 @@ def fast_columns(
         return None
     if table.num_columns != width or len(table) == 0:
         return None
-    columns = [table.columns[at] for at in wanted]
-    distinct = [
-        chunk.dictionary if chunk.type == CODED else chunk
-        for column in columns
-        for chunk in column.chunks
-    ]
-    if any((pc.min(pc.binary_length(names)).as_py() or 0) == 0 for names in distinct if len(names)):
+    columns = [table.columns[at] for at in (range(width) if chosen is None else chosen)]
+    if any(pc.min(pc.binary_length(names)).as_py() == 0 for names in columns):
         return None
-    if quoted and any(pc.any(pc.match_substring_regex(n, "[\r\n]")).as_py() for n in distinct):
+    if quoted and any(pc.any(pc.match_substring_regex(n, "[\r\n]")).as_py() for n in columns):
         return None
     return columns
 

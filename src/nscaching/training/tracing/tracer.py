@@ -139,8 +139,14 @@ class Tracer:
         return lines
 
     def _count(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> Line:
-        drawn, with_loss, followed, repeated, known, held_out, *rest = self._read_counts(sampler)
-        (norms, norm_count), in_cache = rest[:2], rest[2:]
+        self.counters.count()
+        parts = [self.counters.counts, self.norms.sums]
+        if isinstance(sampler, NSCachingSampler):
+            parts.append(self.counters.facts.in_cache(sampler))
+        precise = torch.float32 if parts[0].device.type == "mps" else torch.float64
+        # All counts together: a device is waited for once.
+        numbers: list[float] = torch.cat([part.to(precise) for part in parts]).tolist()
+        drawn, with_loss, followed, repeated, known, held_out, norms, norm_count, *cached = numbers
         self.counters.end_epoch(epoch)
         self.norms.sums.zero_()
         line: Line = {
@@ -157,20 +163,10 @@ class Tracer:
             "recall": None,
         }
         if isinstance(sampler, NSCachingSampler):
-            held, known, held_out = in_cache
+            held, known, held_out = cached
             line |= {"known_cached": _share(known, held), "false_cached": _share(held_out, held)}
             line["recall"] = recall_of_the_hardest(model, sampler, self.config.seed)
         return line
-
-    def _read_counts(self, sampler: Sampler) -> list[float]:
-        """Return counts of draws, norms and the cache together: a device is waited for once."""
-        self.counters.count()
-        parts = [self.counters.counts, self.norms.sums]
-        if isinstance(sampler, NSCachingSampler):
-            parts.append(self.counters.facts.in_cache(sampler))
-        precise = torch.float32 if parts[0].device.type == "mps" else torch.float64
-        numbers: list[float] = torch.cat([part.to(precise) for part in parts]).tolist()
-        return numbers
 
     # Checkpoints ---------------------------------------------------------------------------------
 
