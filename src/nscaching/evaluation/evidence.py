@@ -10,7 +10,7 @@ one answer have it already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from nscaching.evaluation.positions import Positions
 from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, chunk_rows
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.names import Bools, Floats, Integers, Longs
+from nscaching.graph.names import Bools, Floats, Integers
 from nscaching.models import EmbeddingModel, Side
 
 #: The numbers for one question and a candidate: two of the score, four of each entity.
@@ -190,7 +190,9 @@ class Evidence:
         it is judged by the others, as facts of valid are.
         """
         found = np.empty((len(triples), len(ENTITY_FEATURES)))
-        for relation, mine in _groups(triples[:, 1]):
+        order = np.argsort(triples[:, 1], kind="stable")
+        relations, first = np.unique(triples[order, 1], return_index=True)
+        for relation, mine in zip(relations.tolist(), np.split(order, first)[1:], strict=True):
             ids = triples[mine, side.column]
             itself = None if own is None else own[mine]
             found[mine] = self.entity_table(side, relation, positions, ids, itself)
@@ -271,10 +273,3 @@ class Evidence:
                 normaliser = torch.logsumexp(scale * questions.scores, dim=1)
                 likelihood[number] += float((scale * own - normaliser).sum())
         return unit, likelihood
-
-
-def _groups(relations: Integers) -> Iterator[tuple[int, Longs]]:
-    """Yield each relation that occurs with the places where it does."""
-    order = np.argsort(relations, kind="stable")
-    values, first = np.unique(relations[order], return_index=True)
-    yield from zip(values.tolist(), np.split(order, first)[1:], strict=True)

@@ -219,22 +219,18 @@ class Decisions(Learning):
         asker, found = self._asker, Predictions()
         chunk = asker.evidence.chunk()
         for start in range(0, len(anchors), chunk):
-            block = anchors[start : start + chunk]
             ranked = asker.ask(
                 side,
                 relation_id,
-                block,
+                anchors[start : start + chunk],
                 k,
                 known=kept[0],
                 contradictions=kept[1] or by == "score",
                 unlikely=kept[2] or by == "score",
                 by_score=by == "score",
             )
-            triples = np.empty((len(ranked.row), 3), dtype=np.int64)
-            triples[:, 1] = relation_id
-            triples[:, side.other.column] = block[ranked.row]
-            triples[:, side.column] = ranked.entity
-            found += asker.predictions(triples, ranked.score.tolist(), ranked.logit, side)
+            scores = ranked.score.tolist()
+            found += asker.predictions(ranked.triples, scores, ranked.logit, side)
         return found
 
     def _asked(self, part: Reference | None) -> Reference | None:

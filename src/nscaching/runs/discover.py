@@ -164,9 +164,7 @@ def _ask(
             if len(block) == 0:
                 continue
             found = asker.ask(Side.TAIL, relation, block, k, least=kept.least, **how)
-            relations = np.full(len(found.row), relation)
-            triples = np.column_stack([block[found.row], relations, found.entity])
-            kept.add(triples.astype(np.int64), found.logit, found.score)
+            kept.add(found.triples, found.logit, found.score)
 
 
 def _blocks(

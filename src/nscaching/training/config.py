@@ -328,27 +328,18 @@ def _reasons(config: TrainConfig) -> Iterator[tuple[Collection[str], str]]:
         yield ["normalize"], f"with {config.scoring}: it is for transe and quate"
     of_others = {name for each in SAMPLERS.values() for name in each.own_options}
     yield of_others - sampler.own_options, f"with the sampler {config.sampler}"
-    yield from _reasons_of_candidates(config, loss, isinstance(match, Dot))
     if config.valid_every == 0:
-        yield (
-            ["patience", "select", "valid_facts"],
-            "where --valid-every is 0 and nothing is validated",
-        )
+        options = ["patience", "select", "valid_facts"]
+        yield options, "where --valid-every is 0 and nothing is validated"
     if not config.is_traced():
         yield ["trace_every", "trace_window"], "without --trace"
-
-
-def _reasons_of_candidates(
-    config: TrainConfig, loss: str, is_dot: bool
-) -> Iterator[tuple[Collection[str], str]]:
-    """Yield options of samplers that other options of theirs replace."""
     cached, softmax = config.sampler == "nscaching", loss == "softmax"
     if config.sampler == "all":
         yield ["negatives", "known_positives"], "with the sampler all: every entity is a candidate"
     if cached and softmax:
         yield ["negatives", "alpha2"], "with the softmax loss, which takes a cache row as a whole"
         yield ["int8"], "with the softmax loss, whose own scores update the cache"
-    if cached and not is_dot:
+    if cached and not isinstance(match, Dot):
         yield ["int8"], f"with the scoring function {config.scoring}, a distance"
     if config.pool and cached:
         yield ["candidates"], "with --pool, which takes their place"

@@ -81,7 +81,9 @@ class Trainer:
         self.loss = config.build_loss(self.model.scoring.usual_loss)
         self.optimizer = self._make_optimizer(copies)
         self.columns = self.placement.columns()
-        self.tracer = Tracer.of(graph, config, self.loss, self.columns)
+        self.tracer: Tracer | None = None
+        if config.is_traced():
+            self.tracer = Tracer(graph, config, self.loss, self.columns)
         self.executor = self._make_executor()
         self.validation = Validation(graph, config, self.placement.count())
         self.best: dict[str, Tensor] = {}

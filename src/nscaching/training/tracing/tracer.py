@@ -88,13 +88,6 @@ class Tracer:
         self.lines: list[Line] = []  #: all that was seen, as in ``trace.jsonl``
         self._step = 0
 
-    @classmethod
-    def of(
-        cls, graph: KnowledgeGraph, config: TrainConfig, loss: Any, columns: Tensor
-    ) -> Tracer | None:
-        """Return a tracer where the run asks for one."""
-        return cls(graph, config, loss, columns) if config.is_traced() else None
-
     # Steps ---------------------------------------------------------------------------------------
 
     def begin_epoch(self, order: Tensor, first_step: int) -> None:
