@@ -96,24 +96,17 @@ class ArtefactFolder:
 
     def refuse_obstacles(self) -> None:
         """Refuse to write where a link or a folder stands in the place of a file of ours."""
-        obstacle = self._obstacle()
-        if obstacle is not None:
-            what = "is a link" if obstacle.is_symlink() else "is in the way"
-            raise UserError(
-                f"{obstacle} {what}, so {self.path} is left as it is. Move it away, or "
-                f"{CHOOSE_ANOTHER}"
-            )
-
-    def _obstacle(self) -> Path | None:
         for pattern in (MARKER, *self.own):
-            for parent in list(Path(pattern).parents)[:-1]:
-                for found in _matches(self.path, str(parent)):
-                    if found.is_symlink() or not found.is_dir():
-                        return found
-            for found in _matches(self.path, pattern):
-                if found.is_dir() and not found.is_symlink():
-                    return found
-        return None
+            above = _subfolders(self.path, pattern)
+            wrong = [each for each in above if each.is_symlink() or not each.is_dir()]
+            files = _matches(self.path, pattern)
+            wrong += [each for each in files if each.is_dir() and not each.is_symlink()]
+            if wrong:
+                what = "is a link" if wrong[0].is_symlink() else "is in the way"
+                raise UserError(
+                    f"{wrong[0]} {what}, so {self.path} is left as it is. Move it away, or "
+                    f"{CHOOSE_ANOTHER}"
+                )
 
     # The marker ----------------------------------------------------------------------------------
 
@@ -244,8 +237,7 @@ class ArtefactFolder:
         """Remove the files of this kind, by name, and the subfolders that are empty then."""
         subfolders: set[Path] = set()
         for pattern in (MARKER, *self.own):
-            for parent in list(Path(pattern).parents)[:-1]:
-                subfolders.update(_matches(self.path, str(parent)))
+            subfolders.update(_subfolders(self.path, pattern))
             for found in _matches(self.path, pattern):
                 above = [parent for parent in found.parents if self.path in parent.parents]
                 if any(parent.is_symlink() for parent in above):
@@ -280,6 +272,12 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
     if not any(sign in pattern for sign in "*?["):
         return [folder / pattern] if os.path.lexists(folder / pattern) else []
     return list(folder.glob(pattern))
+
+
+def _subfolders(folder: Path, pattern: str) -> list[Path]:
+    """Return what is found in the places of the subfolders of a pattern, the innermost first."""
+    above = list(Path(pattern).parents)[:-1]
+    return [found for parent in above for found in _matches(folder, str(parent))]
 
 
 # The lock -----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -271,13 +271,10 @@ class CalibrationReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values; NaN becomes None."""
-        plain = dict(self.__dict__)
-        for name in ("bins", "bins_before"):
-            plain[name] = [
-                {key: None if value != value else value for key, value in part.__dict__.items()}
-                for part in plain[name]
-            ]
-        return plain
+        plain = asdict(self)
+        for part in (*plain["bins"], *plain["bins_before"]):
+            part.update({key: None for key, value in part.items() if value != value})
+        return {**plain, "bins": list(plain["bins"]), "bins_before": list(plain["bins_before"])}
 
     def __repr__(self) -> str:
         return (

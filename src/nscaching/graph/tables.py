@@ -139,7 +139,9 @@ def _read_lines(
     what Arrow refuses without cause, such as a line longer than its block.
     """
     built = ColumnBuilder(width if chosen is None else len(chosen))
-    for number, row in _csv_rows(source) if delimiter == "," else _tab_rows(source):
+    # Of tab-separated text a double quote is an ordinary character.
+    lines = ((at, line.split("\t")) for at, line in text_lines(source) if line.strip(" "))
+    for number, row in _csv_rows(source) if delimiter == "," else lines:
         place = f"Line {number} of {source.path}"
         if chosen is not None and len(row) == width:
             row = [row[at] for at in chosen]
@@ -193,13 +195,6 @@ def text_lines(source: Source) -> Iterator[tuple[int, str]]:
                 yield number, raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise not_utf8(source.path, number, raw[error.start]) from error
-
-
-def _tab_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and fields; a double quote is an ordinary character."""
-    for number, line in text_lines(source):
-        if line.strip(" "):
-            yield number, line.split("\t")
 
 
 def _csv_rows(source: Source) -> Iterator[tuple[int, list[str]]]:

@@ -246,24 +246,6 @@ class RunFolder(ArtefactFolder):
                 free = free_bytes(torch.device("cpu"))
                 mapped = free is not None and 8 * math.prod(expected["entity"]) > free
             tensors, details = read_shards(self.path, graph.num_entities, mapped)
-        self._check_tables(config, expected, tensors, details)
-        for name, names in (("entity", graph.entities), ("relation", graph.relations)):
-            if isinstance(tensors[name], torch.Tensor):
-                self._check_parameters(name, tensors[name], names)
-        tables = tensors["entity"], tensors["relation"].float()
-        kind = EmbeddingModel if isinstance(tables[0], torch.Tensor) else ShardedModel
-        return kind(
-            config.build_scoring(), tables[0].float(), tables[1], reciprocal=config.reciprocal
-        )
-
-    def _check_tables(
-        self,
-        config: TrainConfig,
-        expected: Mapping[str, tuple[int, ...]],
-        tensors: Mapping[str, torch.Tensor],
-        details: Mapping[str, Any],
-    ) -> None:
-        """Refuse tables of other sizes, and those of another run."""
         for name, shape in expected.items():
             found = tuple(tensors[name].shape) if name in tensors else None
             if found != shape:
@@ -278,6 +260,12 @@ class RunFolder(ArtefactFolder):
                 f"{self.model} is the model of another run, of another seed perhaps. Restore the "
                 "model of this one from a copy, or train again."
             )
+        for name, names in (("entity", graph.entities), ("relation", graph.relations)):
+            if isinstance(tensors[name], torch.Tensor):
+                self._check_parameters(name, tensors[name], names)
+        kind = EmbeddingModel if isinstance(tensors["entity"], torch.Tensor) else ShardedModel
+        tables = tensors["entity"].float(), tensors["relation"].float()
+        return kind(config.build_scoring(), *tables, reciprocal=config.reciprocal)
 
     def _check_parameters(self, what: str, table: torch.Tensor, names: Sequence[str]) -> None:
         if not table.is_floating_point():

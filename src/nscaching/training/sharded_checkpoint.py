@@ -81,7 +81,10 @@ class Saver:
             state |= {f"{owner}/{name}": tensor for name, tensor in tensors.items()}
             state[f"{owner}/{_DIGEST}"] = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
         strata = sum(owner != _SHARED for owner in copies) * self.group.size
-        numbers = {key: _file_number(key) for key in state} | {"": 1 + strata}  # how many there are
+        # File 1 has what is shared, then come the strata; "" says how many there are.
+        shared = {key: key.startswith(_SHARED) for key in state}
+        numbers = {key: 1 if own else 2 + int(key.split("/")[1]) for key, own in shared.items()}
+        numbers[""] = 1 + strata
 
         def finish() -> None:
             """Put the whole checkpoint in the place of the one before, on rank 0."""
@@ -95,11 +98,6 @@ class Saver:
         except BaseException:  # of all ranks; what is written would keep a full disk full
             sweep(self.folder)
             raise
-
-
-def _file_number(key: str) -> int:
-    """Return the number of the file that holds a tensor: 1 what is shared, then the strata."""
-    return 1 if key.startswith(_SHARED) else 2 + int(key.split("/")[1])
 
 
 def drop(folder: Path) -> None:
