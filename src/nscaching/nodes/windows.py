@@ -207,9 +207,6 @@ class EdgeWindows:
 Stream = WalkWindows | EdgeWindows
 
 
-# Negatives ---------------------------------------------------------------------------------------
-
-
 class NodeSampler:
     """Base of the samplers: it fills the places for negatives of a batch of windows."""
 

@@ -28,8 +28,6 @@ _BY = ("probability", "score")
 class Decisions(Learning):
     """The part of :class:`nscaching.Run` that answers questions about facts."""
 
-    # Questions -----------------------------------------------------------------------------------
-
     def predict_tails(
         self,
         head: Reference | Sequence[Reference],
@@ -186,8 +184,6 @@ class Decisions(Learning):
             where = side.other.word
             return f"{name} is no {where} of '{of}'" + (f"; it is of {others}." if others else ".")
         return None
-
-    # Inside --------------------------------------------------------------------------------------
 
     @cached_property
     def _explainer(self) -> Explainer:

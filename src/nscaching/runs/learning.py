@@ -37,8 +37,6 @@ class Learning:
     #: What is recorded of a run without a folder.
     _lines: Sequence[dict[str, Any]] = ()
 
-    # Probabilities -------------------------------------------------------------------------------
-
     @cached_property
     def calibration(self) -> Calibration | None:
         """What turns scores into probabilities; fitted on valid once, and kept in the folder.
@@ -119,8 +117,6 @@ class Learning:
         kept = self.folder is not None and self.folder.calibration.is_file()
         return not ("calibration" in vars(self) or kept or len(self.graph.valid) == 0)
 
-    # What was kept --------------------------------------------------------------------------------
-
     @cached_property
     def rejected(self) -> frozenset[Named]:
         """Facts that were rejected: never offered again. See :meth:`update`."""
@@ -146,8 +142,6 @@ class Learning:
     def history(self) -> History:
         """What the run wrote down while it trained: one line per epoch and per evaluation."""
         return History(self.folder.read_metrics() if self.folder is not None else self._lines)
-
-    # Inside --------------------------------------------------------------------------------------
 
     @cached_property
     def _asker(self) -> Asker:

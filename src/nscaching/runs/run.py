@@ -274,8 +274,6 @@ class Run(Decisions, Discovery, Growth):
 
         return write_run_page(self, None if path is None else Path(path), progress)
 
-    # Inside --------------------------------------------------------------------------------------
-
     def gradient_ccdf(
         self, triple: tuple[Reference, Reference, Reference], side: str = "tail"
     ) -> GradientNorms:

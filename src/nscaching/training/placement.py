@@ -85,8 +85,6 @@ class Placement:
         """Return the sum of the values that the processes have."""
         return value
 
-    # Keeping -------------------------------------------------------------------------------------
-
     def save(
         self, folder: RunFolder, counters: Counters, parts: Parts, best: Tables, last: bool
     ) -> None:

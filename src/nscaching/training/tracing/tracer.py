@@ -88,8 +88,6 @@ class Tracer:
         self.lines: list[Line] = []  #: all that was seen, as in ``trace.jsonl``
         self._step = 0
 
-    # Steps ---------------------------------------------------------------------------------------
-
     def begin_epoch(self, order: Tensor, first_step: int) -> None:
         """Get ready for the steps of an epoch from ``first_step`` on."""
         self._step = first_step
@@ -112,8 +110,6 @@ class Tracer:
         """Count now and then, between two steps."""
         self._step += 1
         self.counters.after_step()
-
-    # Epochs --------------------------------------------------------------------------------------
 
     def end_epoch(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> list[Line]:
         """Return the lines of an epoch, counted from 1; epoch 0 is what there is before training.
@@ -160,8 +156,6 @@ class Tracer:
             line |= {"known_cached": _share(known, held), "false_cached": _share(held_out, held)}
             line["recall"] = recall_of_the_hardest(model, sampler, self.config.seed)
         return line
-
-    # Checkpoints ---------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:
         """Return what a checkpoint must hold."""
