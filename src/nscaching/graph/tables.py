@@ -53,9 +53,10 @@ class Delimited:
         columns = None
         if self._delimiter != "," or _quotes_fit(source):
             columns = fast_columns(source, self._delimiter, self._width, self._chosen)
-        signs = pa.array(["1", "-1"])
-        labels = columns[3] if columns and self.labelled else signs
-        if columns is None or not pc.all(pc.is_in(labels, signs)).as_py():
+        if columns is not None and self.labelled:
+            labels = pc.is_in(columns[3], pa.array(["1", "-1"]))
+            columns = columns if pc.all(labels).as_py() else None
+        if columns is None:
             columns = _read_lines(source, self._delimiter, self._width, self._chosen)
         return columns
 

@@ -300,7 +300,8 @@ def idle_options(config: TrainConfig, given: Collection[str]) -> list[str]:
         idle = [name for name in asked if name in names and name not in told]
         told.update(idle)
         if idle:
-            *flags, last = (_flag(name, getattr(config, name)) for name in idle)
+            no = {name: "no-" if getattr(config, name) is False else "" for name in idle}
+            *flags, last = (f"--{no[name]}{name.replace('_', '-')}" for name in idle)
             listed = f"{', '.join(flags)} and {last} have" if flags else f"{last} has"
             found.append(f"{listed} no effect {reason}.")
     if "pretrain_epochs" in asked and config.pretrain_epochs >= config.epochs:
@@ -351,7 +352,3 @@ def _reasons(config: TrainConfig) -> Iterator[tuple[Collection[str], str]]:
         yield ["importance"], "where --alpha1 is 0 and positives are shuffled"
         if config.alpha3 == 0 and (config.alpha2 == 0 or softmax):
             yield ["rescale"], "where all temperatures are 0"
-
-
-def _flag(name: str, value: object) -> str:
-    return f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
