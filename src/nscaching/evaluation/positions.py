@@ -66,8 +66,8 @@ class Positions:
         shape = 2 * self.num_relations, self.num_entities
         lines = sparse.csr_array((facts, entities, np.append(tail, head[1:] + tail[-1])), shape)
         if whole:
-            heads, of, tails = np.concatenate([graph.split(each) for each in SPLITS[1:]]).T
-            places = np.concatenate([of, of + np.int32(self.num_relations)])
+            heads, kinds, tails = np.concatenate([graph.split(each) for each in SPLITS[1:]]).T
+            places = np.concatenate([kinds, kinds + np.int32(self.num_relations)])
             ones = np.ones(len(places), dtype=np.float32)
             lines += sparse.csr_array((ones, (places, np.concatenate([heads, tails]))), shape)
         # By position: entities, ascending in each; facts of each line; where a position begins.

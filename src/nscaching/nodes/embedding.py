@@ -218,9 +218,8 @@ class NodeEmbedding:
             tables = {"node": self.vectors}
             if self.context is not None:
                 tables["context"] = self.context
-            files.write_tensors(
-                new / _MODEL, {name: torch.from_numpy(t) for name, t in tables.items()}
-            )
+            tensors = {name: torch.from_numpy(table) for name, table in tables.items()}
+            files.write_tensors(new / _MODEL, tensors)
             folder.write_marker(new, sha256={name: files.file_digest(new / name) for name in _TIED})
 
 
@@ -322,9 +321,8 @@ def load_nodes(path: str | Path) -> NodeEmbedding:
         raise UserError(f"{folder} {what}. Train one with 'nscaching nodes train'.")
     artefact.check_digests()
     config, graph, held_out = read_graph(folder)
-    tables = {
-        name: t.numpy() for name, t in files.read_tensors(folder / _MODEL, "embedding")[0].items()
-    }
+    tensors, _ = files.read_tensors(folder / _MODEL, "embedding")
+    tables = {name: tensor.numpy() for name, tensor in tensors.items()}
     vectors = tables.get("node", np.empty(0))
     if vectors.ndim != 2 or len(vectors) != len(graph):
         raise _mixed(folder, f"{len(graph)} names for {len(vectors)} vectors")
