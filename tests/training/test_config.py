@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from nscaching import KnowledgeGraph, TrainConfig, UserError
-from nscaching.runs.api import make_config, plain_options
+from nscaching.runs.api import make_config
+from nscaching.training.config import plain_options
 
 from .helpers import ring, train
 
@@ -166,7 +167,7 @@ def test_bad_files_are_named(tmp_path, text, words):
     file = tmp_path / "c.yaml"
     file.write_text(text)
     with pytest.raises(UserError) as caught:
-        plain_options(file)
+        plain_options(file, TrainConfig)
     for word in (str(file), *words):
         assert word in str(caught.value)
 

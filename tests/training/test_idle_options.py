@@ -4,7 +4,7 @@ import pytest
 
 from nscaching.sampling import SAMPLERS, SamplerOptions
 from nscaching.training import TrainConfig
-from nscaching.training.idle_options import idle_options
+from nscaching.training.config import idle_options
 
 from .helpers import ring, train
 

@@ -36,10 +36,6 @@ _REMEDIES = {
 }
 
 
-#: The file system has no space left; how much there is goes into the message.
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
 @contextlib.contextmanager
 def explained_writes(path: Path, size: int | None = None) -> Iterator[None]:
     """Turn the file system's refusals into a :class:`UserError` that names the path.
@@ -58,7 +54,7 @@ def explained_writes(path: Path, size: int | None = None) -> Iterator[None]:
 
 def _refusal(path: Path, number: int, otherwise: str, size: int | None) -> CannotWrite:
     remedy = _REMEDIES.get(number, otherwise)
-    if number in _FULL:
+    if number in (errno.ENOSPC, errno.EDQUOT):
         needed = "" if size is None else f"{size:,} bytes are needed and "
         remedy += f": {needed}{_free_bytes(path):,} bytes are free in {path.parent}; "
         remedy += "free some space or choose another folder"
@@ -136,13 +132,22 @@ def read_names(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def read_text(path: Path) -> str:
-    """Read a file of ours as UTF-8, line ends as they are; what is no text is named by place."""
+@contextlib.contextmanager
+def _explained_reads(path: Path, remark: str = "; the folder is damaged") -> Iterator[None]:
+    """Turn the file system's refusals into a :class:`UserError` that names the path."""
     try:
-        return path.read_bytes().decode("utf-8")
+        yield
     except OSError as error:
         reason = error.strerror or error
-        raise UserError(f"{path} cannot be read ({reason}); the folder is damaged.") from error
+        raise UserError(f"{path} cannot be read ({reason}){remark}.") from error
+
+
+def read_text(path: Path) -> str:
+    """Read a file of ours as UTF-8, line ends as they are; what is no text is named by place."""
+    with _explained_reads(path):
+        content = path.read_bytes()
+    try:
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(
@@ -195,13 +200,7 @@ def append_json_line(path: Path, line: Mapping[str, Any]) -> None:
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """Return the objects of a JSON-lines file, without lines that are damaged or half written."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}).") from error
-    return [read for line in content.split(b"\n") if (read := _json_line(line)) is not None]
+    return [line for line in _parsed_lines(path) if line is not None]
 
 
 def read_sealed_lines(path: Path) -> list[dict[str, Any]]:
@@ -209,23 +208,25 @@ def read_sealed_lines(path: Path) -> list[dict[str, Any]]:
 
     Lines of 0.1.0 are not sealed: they are taken as they are where none is.
     """
-    try:
-        content = path.read_bytes() if path.exists() else b""
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}).") from error
-    read = [_json_line(line) for line in filter(None, content.split(b"\n"))]
+    read = _parsed_lines(path)
     old = not any(_SEAL in line for line in read if line is not None)
     lines = [line if line is None or old else unsealed(line) for line in read]
     whole = lines.index(None) if None in lines else len(lines)
     return [line for line in lines[:whole] if line is not None]
 
 
-def _json_line(line: bytes) -> dict[str, Any] | None:
-    with contextlib.suppress(ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
-        read = json.loads(line)
-        if isinstance(read, dict):
-            return read
-    return None
+def _parsed_lines(path: Path) -> list[dict[str, Any] | None]:
+    """Return the objects of the lines that are not empty, None for what is none."""
+
+    def parsed(line: bytes) -> dict[str, Any] | None:
+        with contextlib.suppress(ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+            read = json.loads(line)
+            return read if isinstance(read, dict) else None
+        return None
+
+    with _explained_reads(path, ""):
+        content = path.read_bytes() if path.exists() else b""
+    return [parsed(line) for line in content.split(b"\n") if line]
 
 
 def write_json_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
@@ -292,13 +293,9 @@ def stored_length(path: Path, name: str) -> int | None:
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"{path} cannot be read ({reason}); the folder is damaged.") from error
+    with _explained_reads(path), path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
     return digest.hexdigest()
 
 

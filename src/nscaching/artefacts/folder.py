@@ -40,8 +40,10 @@ class ArtefactFolder:
     kind: ClassVar[str]  #: as the marker has it
     what: ClassVar[str]  #: as a message has it: "a run"
     otherwise: ClassVar[str]  #: what a message says of another folder: "is not a run folder"
-    #: Patterns of all files that it writes, as ``Path.glob`` has them.
+    #: Patterns of all files that it writes, as ``Path.glob`` has them; files without which it is
+    #: not there.
     own: ClassVar[tuple[str, ...]]
+    needed: ClassVar[tuple[str, ...]]
     resumable: ClassVar[bool] = True
     #: What can be done about a damaged marker of which there is no copy.
     without_marker: ClassVar[str] = "delete it to load the folder without its checks"
@@ -55,7 +57,7 @@ class ArtefactFolder:
 
     def looks_like_one(self) -> bool:
         """Tell whether the files of such an artefact are there, of whichever version."""
-        raise NotImplementedError
+        return all((self.path / name).is_file() for name in self.needed)
 
     def holds_one(self) -> bool:
         """Tell whether such an artefact is there, finished or not."""
@@ -87,30 +89,24 @@ class ArtefactFolder:
         if not self.holds_one():
             raise UserError(f"{self.path} exists and {self.otherwise}; {CHOOSE_ANOTHER}")
         if not overwrite:
-            choice = RESUME_OR_REPLACE if self.resumable else _REPLACE
+            replace = f"Replace it (--overwrite, overwrite=True), or {CHOOSE_ANOTHER}"
+            choice = RESUME_OR_REPLACE if self.resumable else replace
             raise UserError(f"{self.path} holds {self.what} already. {choice}")
         self.refuse_obstacles()
 
     def refuse_obstacles(self) -> None:
         """Refuse to write where a link or a folder stands in the place of a file of ours."""
-        obstacle = self._obstacle()
-        if obstacle is not None:
-            what = "is a link" if obstacle.is_symlink() else "is in the way"
-            raise UserError(
-                f"{obstacle} {what}, so {self.path} is left as it is. Move it away, or "
-                f"{CHOOSE_ANOTHER}"
-            )
-
-    def _obstacle(self) -> Path | None:
         for pattern in (MARKER, *self.own):
-            for parent in list(Path(pattern).parents)[:-1]:
-                for found in _matches(self.path, str(parent)):
-                    if found.is_symlink() or not found.is_dir():
-                        return found
-            for found in _matches(self.path, pattern):
-                if found.is_dir() and not found.is_symlink():
-                    return found
-        return None
+            above = _subfolders(self.path, pattern)
+            wrong = [each for each in above if each.is_symlink() or not each.is_dir()]
+            files = _matches(self.path, pattern)
+            wrong += [each for each in files if each.is_dir() and not each.is_symlink()]
+            if wrong:
+                what = "is a link" if wrong[0].is_symlink() else "is in the way"
+                raise UserError(
+                    f"{wrong[0]} {what}, so {self.path} is left as it is. Move it away, or "
+                    f"{CHOOSE_ANOTHER}"
+                )
 
     # The marker ----------------------------------------------------------------------------------
 
@@ -135,6 +131,14 @@ class ArtefactFolder:
                 f"{self.path} was written by nscaching {shown(told.get('version'))}, a newer "
                 f"version than this one ({__version__}); update nscaching to read it."
             )
+        return told
+
+    def told(self, part: str) -> dict[str, Any]:
+        """Return a part of the marker that every one has; nothing for a folder of 0.1.0."""
+        marker = self.read_marker()
+        told = marker.get(part) if marker else {}
+        if not isinstance(told, dict) or (marker and not told):
+            raise self.damaged_marker(f"'{part}'")
         return told
 
     def damaged_marker(self, missing: str) -> UserError:
@@ -233,8 +237,7 @@ class ArtefactFolder:
         """Remove the files of this kind, by name, and the subfolders that are empty then."""
         subfolders: set[Path] = set()
         for pattern in (MARKER, *self.own):
-            for parent in list(Path(pattern).parents)[:-1]:
-                subfolders.update(_matches(self.path, str(parent)))
+            subfolders.update(_subfolders(self.path, pattern))
             for found in _matches(self.path, pattern):
                 above = [parent for parent in found.parents if self.path in parent.parents]
                 if any(parent.is_symlink() for parent in above):
@@ -264,14 +267,17 @@ def artefact_id(folder: Path) -> str | None:
     return told if isinstance(told, str) else None
 
 
-_REPLACE = f"Replace it (--overwrite, overwrite=True), or {CHOOSE_ANOTHER}"
-
-
 def _matches(folder: Path, pattern: str) -> list[Path]:
     """Return what a pattern finds below a folder, links that lead nowhere too."""
     if not any(sign in pattern for sign in "*?["):
         return [folder / pattern] if os.path.lexists(folder / pattern) else []
     return list(folder.glob(pattern))
+
+
+def _subfolders(folder: Path, pattern: str) -> list[Path]:
+    """Return what is found in the places of the subfolders of a pattern, the innermost first."""
+    above = list(Path(pattern).parents)[:-1]
+    return [found for parent in above for found in _matches(folder, str(parent))]
 
 
 # The lock -----------------------------------------------------------------------------------------

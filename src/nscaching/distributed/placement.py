@@ -22,11 +22,11 @@ from nscaching.models import EmbeddingModel
 from nscaching.sampling import Sampler
 from nscaching.sampling.rejected import RejectedFacts
 from nscaching.training import sharded_checkpoint
-from nscaching.training.checkpoint import Counters
+from nscaching.training.checkpoint import Counters, Parts, Tables
 from nscaching.training.config import TrainConfig
 from nscaching.training.folder import RunFolder
 from nscaching.training.opening import initial_model
-from nscaching.training.placement import Parts, Placement, Tables
+from nscaching.training.placement import Placement
 from nscaching.training.sharded_checkpoint import Saver
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,8 @@ from nscaching.graph.names import REJECTED, Bools, Floats, Integers
 from nscaching.models import EmbeddingModel, Side
 
 FORMAT = 3
+#: A claim is an answer to both of its questions.
+_BOTH = (Side.TAIL, Side.HEAD)
 _DIGEST_ROWS = 2000
 #: Facts of valid below which probabilities are remarked on.
 _FEW_FACTS = 30
@@ -70,14 +72,9 @@ class Calibration:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "format": FORMAT,
-            "model": self.model,
-            "temperature": self.temperature,
-            "claims": self.claims.as_dict(),
-            "answers": [curve.as_dict() for curve in self.answers],
-            "facts": self.facts,
-        }
+        answers = [curve.as_dict() for curve in self.answers]
+        claims = self.claims.as_dict()
+        return {"format": FORMAT, **self.__dict__, "claims": claims, "answers": answers}
 
     @classmethod
     def from_dict(
@@ -97,9 +94,9 @@ class Calibration:
 
 
 def fit_calibration(
-    model: EmbeddingModel, graph: KnowledgeGraph, *, seed: int = 0, memory_mb: int = 512
+    model: EmbeddingModel, graph: KnowledgeGraph, *, memory_mb: int = 512
 ) -> Calibration:
-    """Fit probabilities on the valid split; the same for the same model, graph and seed."""
+    """Fit probabilities on the valid split; the same for the same model and graph."""
     if len(graph.valid) == 0:
         raise UserError(
             f"The graph '{graph.name}' has no valid triples, and probabilities come from them. "
@@ -107,22 +104,24 @@ def fit_calibration(
         )
     evidence = Evidence(model, graph, memory_mb=memory_mb)
     refused = graph.labelled.get(REJECTED, np.zeros((0, 4)))[:, :3].astype(np.int64)
-    facts = _some(graph.valid, sample_size(graph), np.random.default_rng([seed, 0]))
-    triples, true, _ = claims_of(graph, facts, seed=seed)
+    facts, most = graph.valid.astype(np.int64), sample_size(graph)
+    if len(facts) > most:
+        random = np.random.default_rng([0, 0])
+        facts = facts[np.sort(random.choice(len(facts), size=most, replace=False))]
+    triples, true, _ = claims_of(graph, facts)
     triples = np.concatenate([triples, refused])
     true = np.concatenate([true, np.zeros(len(refused), dtype=bool)])
     # As many facts as negatives.
     weights = np.where(true, (~true).sum() / max(1, true.sum()), 1.0)
-    features = evidence.of_triples(triples)
+    features = evidence.of_answers(triples, _BOTH)
     relations = graph.num_relations
     about = _OWN_OF_CLAIMS, _EXPECTED_OF_CLAIMS
     claims = fit_curve(features, triples[:, 1], true, weights, relations, *about)
     # Those of the score to the question for each side, of facts and of what was rejected.
     asked = features[np.r_[: len(facts), len(triples) - len(refused) : len(triples)]]
     scores = {Side.TAIL: asked[:, :2], Side.HEAD: asked[:, 2:4]}
-    given = [(evidence, facts, refused, scores[side], side, seed) for side in Side]
-    answers = [_fit_answers(*each) for each in given]
-    curves = claims, (answers[0], answers[1])
+    head, tail = (_fit_answers(evidence, facts, refused, scores[side], side) for side in Side)
+    curves = claims, (head, tail)
     return Calibration(digest_of(model), evidence.temperature, *curves, len(facts))
 
 
@@ -137,12 +136,7 @@ def digest_of(model: EmbeddingModel) -> str:
 
 
 def _fit_answers(
-    evidence: Evidence,
-    facts: Integers,
-    refused: Integers,
-    asked: Features,
-    side: Side,
-    seed: int,
+    evidence: Evidence, facts: Integers, refused: Integers, asked: Features, side: Side
 ) -> Curve:
     """Fit the probability that an answer to a question for this side is a missing fact.
 
@@ -150,7 +144,7 @@ def _fit_answers(
     as much as a fact of valid.
     """
     graph = evidence.graph
-    random = np.random.default_rng([seed, 2 + side])
+    random = np.random.default_rng([0, 2 + side])
     each = len(graph.valid) / len(facts)
     triples = [facts, refused]
     weights = [np.full(len(facts), each), np.full(len(refused), each)]
@@ -168,7 +162,7 @@ def _fit_answers(
     true = np.arange(len(rows)) < len(facts)
     # Positives weigh 1 each: the penalty of the regression is per fact.
     scaled = np.concatenate(weights) * len(facts) / len(graph.valid)
-    entities = [evidence.entity_features(rows, of) for of in (side, Side(1 - side))]
+    entities = [evidence.entity_features(rows, of) for of in (side, side.other)]
     features = np.concatenate([np.concatenate(scores), *entities], axis=1)
     about = _OWN_OF_ANSWERS, _EXPECTED_OF_ANSWERS
     return fit_curve(features, rows[:, 1], true, scaled, graph.num_relations, *about)
@@ -225,13 +219,6 @@ def _candidates(
     )
 
 
-def _some(triples: Integers, count: int, random: np.random.Generator) -> Integers:
-    """Return at most so many triples, drawn without replacement, in their order."""
-    if len(triples) <= count:
-        return triples.astype(np.int64)
-    return triples[np.sort(random.choice(len(triples), size=count, replace=False))].astype(np.int64)
-
-
 def claim_probabilities(
     evidence: Evidence,
     calibration: Calibration,
@@ -245,7 +232,8 @@ def claim_probabilities(
     ``positions`` are those of the training triples, unless others are given; ``own`` says which
     claims are training triples.
     """
-    logits = calibration.claims.logits(evidence.of_triples(triples, positions, own), triples[:, 1])
+    features = evidence.of_answers(triples, _BOTH, positions, own)
+    logits = calibration.claims.logits(features, triples[:, 1])
     return expit(logits + np.log(prior / (1 - prior)))
 
 
@@ -283,13 +271,10 @@ class CalibrationReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values; NaN becomes None."""
-        plain = dict(self.__dict__)
-        for name in ("bins", "bins_before"):
-            plain[name] = [
-                {key: None if value != value else value for key, value in part.__dict__.items()}
-                for part in plain[name]
-            ]
-        return plain
+        plain = asdict(self)
+        for part in (*plain["bins"], *plain["bins_before"]):
+            part.update({key: None for key, value in part.items() if value != value})
+        return {**plain, "bins": list(plain["bins"]), "bins_before": list(plain["bins_before"])}
 
     def __repr__(self) -> str:
         return (

@@ -162,14 +162,8 @@ class ClassificationReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values, parts included; NaN becomes None."""
-        parts = {name: part.as_dict() for name, part in self.per_relation.items()}
         accuracy = self.accuracy if self.count else None
-        return {
-            **self.__dict__,
-            "accuracy": accuracy,
-            "per_relation": parts,
-            "notes": list(self.notes),
-        }
+        return {**asdict(self), "accuracy": accuracy, "notes": list(self.notes)}
 
 
 def labelled_triples(

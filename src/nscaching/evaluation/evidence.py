@@ -10,7 +10,7 @@ one answer have it already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from nscaching.evaluation.positions import Positions
-from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, chunk_rows, known_answers
+from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, chunk_rows
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.names import Bools, Floats, Integers, Longs
+from nscaching.graph.names import Bools, Floats, Integers
 from nscaching.models import EmbeddingModel, Side
 
 #: The numbers for one question and a candidate: two of the score, four of each entity.
@@ -71,7 +71,6 @@ class Evidence:
     ) -> None:
         self.model, self.graph, self.memory_mb = model, graph, memory_mb
         self.positions = Positions.of(graph)
-        self.known = known_answers(graph, graph.train[:0])
         #: What scores are multiplied with before the softmax.
         self.temperature = 1.0 if temperature is None else temperature
         if temperature is None:
@@ -154,15 +153,15 @@ class Evidence:
         self, side: Side, anchors: Integers, relations: Integers
     ) -> tuple[Tensor, Tensor]:
         """Return the training answers of questions as (row, entity) lists."""
-        row, entity = self.known[side].of(anchors, relations)
-        device = self.model.device
-        return torch.from_numpy(row).to(device), torch.from_numpy(entity).to(device)
+        asked = np.asarray(anchors), np.asarray(relations)
+        row, entity = map(torch.from_numpy, self.graph.rows[side].completions(*asked))
+        return row.to(self.model.device), entity.to(self.model.device).long()
 
     def score_features(self, triples: Integers, side: Side) -> Features:
         """Return the features of the score within the question that asks for one side; (n, 2)."""
-        anchor, target = (2, 0) if side is Side.HEAD else (0, 2)
         found = np.empty((len(triples), len(SCORE_FEATURES)))
-        pairs, of_triple = np.unique(triples[:, [1, anchor]], axis=0, return_inverse=True)
+        asked = triples[:, [1, side.other.column]]
+        pairs, of_triple = np.unique(asked, axis=0, return_inverse=True)
         of_triple = of_triple.reshape(-1)
         order = np.argsort(of_triple, kind="stable")
         chunk = self.chunk()
@@ -172,8 +171,9 @@ class Evidence:
             mine = order[first:last]
             questions = self.ask(side, block[:, 1], block[:, 0])
             rows = torch.from_numpy(of_triple[mine] - start).to(self.model.device)
-            targets = torch.from_numpy(triples[mine, target].astype(np.int64)).to(rows.device)
-            features = questions.of_scores(self.temperature, rows, questions.scores[rows, targets])
+            targets = triples[mine, side.column].astype(np.int64)
+            scores = questions.scores[rows, torch.from_numpy(targets).to(rows.device)]
+            features = questions.of_scores(self.temperature, rows, scores)
             found[mine] = features.cpu().numpy()
         return found
 
@@ -190,9 +190,10 @@ class Evidence:
         it is judged by the others, as facts of valid are.
         """
         found = np.empty((len(triples), len(ENTITY_FEATURES)))
-        column = 0 if side is Side.HEAD else 2
-        for relation, mine in _groups(triples[:, 1]):
-            ids = triples[mine, column]
+        order = np.argsort(triples[:, 1], kind="stable")
+        relations, first = np.unique(triples[order, 1], return_index=True)
+        for relation, mine in zip(relations.tolist(), np.split(order, first)[1:], strict=True):
+            ids = triples[mine, side.column]
             itself = None if own is None else own[mine]
             found[mine] = self.entity_table(side, relation, positions, ids, itself)
         return found
@@ -218,34 +219,25 @@ class Evidence:
         if own is not None:
             position = replace(position, counts=position.counts - own)
         # An entity that stands on this side asks the other side's question: it has answers already.
-        other = Side(1 - side)
-        taken = position.seen * positions.single[other, relation] ** _SHARPNESS
+        taken = position.seen * positions.single[side.other, relation] ** _SHARPNESS
         columns = (position.seen, np.log1p(position.counts), position.fit, taken)
         return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
 
     def of_answers(
         self,
         triples: Integers,
-        side: Side,
+        sides: tuple[Side, ...],
         positions: Positions | None = None,
         own: Bools | None = None,
     ) -> Features:
-        """Return the features of triples as answers to the question for one side; (n, 10)."""
-        other = Side(1 - side)
-        parts = [
-            self.score_features(triples, side),
-            self.entity_features(triples, side, positions, own),
-            self.entity_features(triples, other, positions, own),
-        ]
-        return np.concatenate(parts, axis=1)
+        """Return the features of triples as answers to the questions for some sides.
 
-    def of_triples(
-        self, triples: Integers, positions: Positions | None = None, own: Bools | None = None
-    ) -> Features:
-        """Return the features of triples, as answers to both of their questions; (n, 12)."""
-        sides = (Side.TAIL, Side.HEAD)
+        First those of the score for each question, then those of the first side's entity and of
+        the other one; (n, 10) for one side, (n, 12) for both.
+        """
         scores = [self.score_features(triples, side) for side in sides]
-        entities = [self.entity_features(triples, side, positions, own) for side in sides]
+        ends = (sides[0], sides[0].other)
+        entities = [self.entity_features(triples, side, positions, own) for side in ends]
         return np.concatenate([*scores, *entities], axis=1)
 
     def _best_temperature(self) -> float:
@@ -281,10 +273,3 @@ class Evidence:
                 normaliser = torch.logsumexp(scale * questions.scores, dim=1)
                 likelihood[number] += float((scale * own - normaliser).sum())
         return unit, likelihood
-
-
-def _groups(relations: Integers) -> Iterator[tuple[int, Longs]]:
-    """Yield each relation that occurs with the places where it does."""
-    order = np.argsort(relations, kind="stable")
-    values, first = np.unique(relations[order], return_index=True)
-    yield from zip(values.tolist(), np.split(order, first)[1:], strict=True)

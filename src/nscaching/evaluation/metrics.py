@@ -120,10 +120,8 @@ class RankingMetrics:
             mrr=float((1 / rank).mean()),
             mr=float(rank.mean()),
             amri=1 - (float(rank.mean()) - 1) / chance if chance > 0 else 0.0,
-            hits_at_1=float((rank <= 1).mean()),
-            hits_at_3=float((rank <= 3).mean()),
-            hits_at_10=float((rank <= 10).mean()),
             count=len(rank),
+            **{f"hits_at_{k}": float((rank <= k).mean()) for k in HITS.values()},
         )
 
     def as_dict(self) -> dict[str, Any]:

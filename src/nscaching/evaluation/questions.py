@@ -35,7 +35,7 @@ def question_sample(
     facts are of the few entities with many, and discovery finds its facts there.
     """
     graph, positions = evidence.graph, evidence.positions
-    anchor_side = Side(1 - side)
+    anchor_side = side.other
     asked, share = _some_relations(graph, random)
     looked_at = None
     if graph.num_entities > _MOST_ANCHORS:

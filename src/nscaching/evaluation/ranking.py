@@ -98,16 +98,11 @@ class Ranks:
     without_loops: np.ndarray
 
 
-def known_answers(graph: KnowledgeGraph, others: Integers) -> dict[Side, KnownAnswers]:
-    """Return what answers the questions of each side, in training and in other triples."""
-    return {side: KnownAnswers(graph, others, side) for side in Side}
-
-
 def known_positives(graph: KnowledgeGraph, ranked: np.ndarray) -> dict[Side, KnownAnswers]:
     """Return what answers the queries of each side, in the graph and in what is ranked."""
     own = any(ranked is split for split in (graph.train, graph.valid, graph.test))
-    others = [graph.valid, graph.test, *([] if own else [ranked])]
-    return known_answers(graph, np.concatenate(others))
+    others = np.concatenate([graph.valid, graph.test, *([] if own else [ranked])])
+    return {side: KnownAnswers(graph, others, side) for side in Side}
 
 
 def rank_triples(

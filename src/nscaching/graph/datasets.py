@@ -65,8 +65,10 @@ class Mirror:
             made = [name for name in wanted if name in self.positives_of]
             for name in [*(name for name in wanted if name not in made), *made]:
                 try:
-                    if name in made:
-                        self._make(name, work, folder)
+                    if name in made:  # the positives of a labelled file, without their label
+                        lines = (folder / self.positives_of[name]).read_bytes().splitlines()
+                        kept = (line[:-2] + b"\n" for line in lines if line.endswith(b"\t1"))
+                        (work / name).write_bytes(b"".join(kept))
                     elif not packed:
                         url = f"{self.address}/{self.names.get(name, name)}"
                         download(url, work / name, progress)
@@ -78,12 +80,6 @@ class Mirror:
                 except (DownloadError, OSError) as error:
                     failures[name] = str(error)
         return failures
-
-    def _make(self, name: str, work: Path, folder: Path) -> None:
-        """Write the positives of a labelled file, without their label."""
-        lines = (folder / self.positives_of[name]).read_bytes().splitlines()
-        kept = (line[:-2] + b"\n" for line in lines if line.endswith(b"\t1"))
-        (work / name).write_bytes(b"".join(kept))
 
 
 def download(url: str, target: Path, progress: Progress | None = None) -> None:
@@ -233,9 +229,8 @@ def find_dataset(name: str) -> Path | None:
     if info.bundled:
         path = Path(str(resources.files("nscaching.graph") / "data" / f"{info.name}.tsv.gz"))
         return path if path.is_file() else None
-    for folder in os.environ.get("NSCACHING_DATA", "").split(os.pathsep):
-        found = _inside(Path(folder).expanduser(), info) if folder else None
-        if found is not None:
+    for folder in data_folders():
+        if (found := _inside(folder, info)) is not None:
             return found
     cached = cache_folder() / info.name
     return cached if all((cached / file).is_file() for file in info.files) else None
@@ -291,6 +286,12 @@ def verify_dataset(name: str) -> list[str]:
         for file, sha256 in info.files.items()
         if not (folder / file).is_file() or sha256_of(folder / file) != sha256
     ]
+
+
+def data_folders() -> list[Path]:
+    """Return the folders of NSCACHING_DATA, in which data sets are looked for first."""
+    named = os.environ.get("NSCACHING_DATA", "").split(os.pathsep)
+    return [Path(folder).expanduser() for folder in named if folder]
 
 
 def cache_folder() -> Path:

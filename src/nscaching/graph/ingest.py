@@ -102,7 +102,7 @@ def ingest(
         with store.replacing() as new:
             spill = new / "spill"
             spill.mkdir()
-            work = _Ingestion(new, spill, progress or _silent)
+            work = _Ingestion(new, spill, progress or (lambda *told: None))
             with _explained(duckdb, memory, store.path):
                 work.encode(duckdb, files, round(_SHARE * limit), threads)
             if split:
@@ -161,10 +161,6 @@ def _sources(source: Paths, valid: Paths, test: Paths) -> dict[str, list[Path]]:
         except OSError as error:
             raise unreadable(path, error) from error
     return files
-
-
-def _silent(done: int, total: int | None, what: str) -> None:
-    pass
 
 
 @contextmanager
@@ -245,7 +241,7 @@ class _Ingestion:
 
         def batches() -> Iterator[Any]:
             try:
-                for block in triple_blocks(path, self.notes, report, coded=False):
+                for block in triple_blocks(path, self.notes, report):
                     named = block.triples
                     columns = (named.head, named.relation, named.tail)
                     table = pa.table([c.cast(pa.string()) for c in columns], schema=_SCHEMA)

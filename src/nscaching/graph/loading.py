@@ -167,12 +167,7 @@ def _exists(path: Path) -> bool:
 
 
 def triple_blocks(
-    path: Path,
-    notes: list[str],
-    progress: Progress | None = None,
-    *,
-    labelled: bool = False,
-    coded: bool = True,
+    path: Path, notes: list[str], progress: Progress | None = None, *, labelled: bool = False
 ) -> Iterator[Reading]:
     """Yield the triples of a file, of whichever kind, in blocks; remarks are added to the notes."""
     kind, count, literals = kind_of(path), 0, 0
@@ -181,7 +176,7 @@ def triple_blocks(
         notes.extend(reading.notes)
         yield reading
         return
-    delimited = Delimited(path, labelled=labelled, coded=coded)
+    delimited = Delimited(path, labelled=labelled)
     for block in parquet_blocks(path) if kind == ".parquet" else text_blocks(path, progress):
         if isinstance(block, NamedTriples):
             reading = Reading(block)
@@ -348,21 +343,16 @@ def _read_names(path: Path) -> list[str]:
 def _read_ids(path: Path, limits: tuple[int, int, int]) -> Ids:
     """Return triples as head, relation, tail, each id checked against its range."""
     promised, rest = _lines(path)
-    rows = _read_fast(rest, path)
+    columns = fast_columns(Source(path, rest.replace(b"\t", b" ")), " ", 3)
+    try:
+        numbers = [column.cast(pa.int64()).to_numpy() for column in columns or ()]
+    except pa.ArrowInvalid:
+        numbers = []
+    rows = np.column_stack(numbers) if numbers else None
     if rows is None or ((rows < 0) | (rows >= np.array(limits))).any():
         rows = _read_by_line(rest, path, limits)
     _check_count(path, promised, len(rows))
     return np.ascontiguousarray(rows[:, [0, 2, 1]], dtype=np.int32)
-
-
-def _read_fast(data: bytes, path: Path) -> Longs | None:
-    """Parse with Arrow; None when a line is not simply three numbers."""
-    columns = fast_columns(Source(path, data.replace(b"\t", b" ")), " ", 3)
-    try:
-        numbers = [column.cast(pa.int64()).to_numpy() for column in columns or ()]
-    except pa.ArrowInvalid:
-        return None
-    return np.column_stack(numbers) if numbers else None
 
 
 def _read_by_line(data: bytes, path: Path, limits: tuple[int, int, int]) -> Longs:

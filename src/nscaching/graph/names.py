@@ -2,8 +2,8 @@
 
 Ids follow the first appearance, reading train, then valid, then test (then labelled files), line by
 line, the head of a line before its tail. The same files therefore give the same ids on every
-machine. There is no Python loop over triples, and no second copy of their text: readers hand over
-columns that Arrow has coded block by block.
+machine. There is no Python loop over triples, and no second copy of their text: columns are coded
+block by block as they are read.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nscaching.errors import UserError, shown
+from nscaching.errors import UserError, plural, shown
 from nscaching.extras import need
 from nscaching.graph.files import Source, kind_of, no_triples, read_bytes
 from nscaching.graph.names import ColumnBuilder, NamedTriples, Reading
@@ -145,8 +145,8 @@ def only_literals(what: object) -> UserError:
 
 def literals_dropped(count: int, file: str) -> str:
     """Say how many triples had a literal."""
-    counted, verb = ("1 triple", "was") if count == 1 else (f"{count:,} triples", "were")
-    return f"{counted} of {file} with a literal as object {verb} dropped."
+    verb = "was" if count == 1 else "were"
+    return f"{plural(count, 'triple')} of {file} with a literal as object {verb} dropped."
 
 
 def _ntriples(source: Source) -> Iterator[_Statement]:

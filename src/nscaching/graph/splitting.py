@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, plural
 from nscaching.graph.knowledge_graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS, Bools, Ids, Longs
 from nscaching.graph.pairs import contained, pair_keys
@@ -258,22 +258,13 @@ def remarks(duplicates: Mapping[str, int], unseen: Sequence[int], leaked: int) -
     """Return sentences on duplicates, unseen entities and relations, and leaked triples."""
     entities, relations = unseen
     absent, held = "not occur in train", "of valid and test"
-    told = [
-        *(
-            (
-                duplicates[split],
-                f"duplicate line of {split} was",
-                f"duplicate lines of {split} were",
-            )
-            for split in SPLITS
-        ),
-        (entities, f"entity {held} does", f"entities {held} do"),
-        (relations, f"relation {held} does", f"relations {held} do"),
-        (leaked, f"triple {held} is", f"triples {held} are"),
+    told = []
+    for split in SPLITS:
+        one, many = (f"duplicate {line} of {split}" for line in ("line", "lines"))
+        told.append((duplicates[split], f"{one} was dropped", f"{many} were dropped"))
+    told += [
+        (entities, f"entity {held} does {absent}", f"entities {held} do {absent}"),
+        (relations, f"relation {held} does {absent}", f"relations {held} do {absent}"),
+        (leaked, f"triple {held} is also in train", f"triples {held} are also in train"),
     ]
-    ends = (*["dropped"] * len(SPLITS), absent, absent, "also in train")
-    return [
-        f"{count:,} {one if count == 1 else many} {end}."
-        for (count, one, many), end in zip(told, ends, strict=True)
-        if count
-    ]
+    return [f"{plural(count, one, many)}." for count, one, many in told if count]

@@ -49,21 +49,16 @@ class GraphStore(ArtefactFolder):
         *(f"{kind}.{part}" for kind in ("entities", "relations") for part in ("names", "ends.npy")),
         *(f"{side}.{part}.npy" for side in SIDES for part in PARTS),
     )
+    needed = ("train.npy", "entities.names")
     resumable = False
     without_marker = "run 'nscaching ingest' again with --overwrite"
-
-    def looks_like_one(self) -> bool:
-        """Tell whether triples and names are there."""
-        return all((self.path / name).is_file() for name in ("train.npy", "entities.names"))
 
     def open(self) -> StoredGraph:
         """Return the graph; files that are missing, cut off or of another graph are refused."""
         self.recover()
         told = self.read_marker()
-        files = told.get("files")
-        if not isinstance(files, dict) or set(files) != {*self.own}:
-            raise self.damaged(self.marker, "does not list the files of a graph")
-        if not all(isinstance(size, int) for size in files.values()):
+        files = self.told("files")
+        if set(files) != {*self.own} or not all(isinstance(size, int) for size in files.values()):
             raise self.damaged(self.marker, "does not list the files of a graph")
         for name, size in files.items():
             file = self.path / name
@@ -80,14 +75,9 @@ class GraphStore(ArtefactFolder):
 
     def verify(self) -> None:
         """Read every byte and refuse a file that was changed: kernels take ids as they are."""
-        told = self.read_marker()
-        digests = told.get("digests")
-        if not isinstance(digests, dict):  # of an earlier version, which digested no pairs
-            if fingerprint(self.path) != told.get("fingerprint"):
-                raise self.damaged(self.path, "was changed since it was written")
-            return
+        written = self.told("digests")
         for name, digest in self.digests(self.path).items():
-            if digests.get(name) != digest:
+            if written.get(name) != digest:
                 raise self.damaged(self.path / name, "was changed since it was written")
 
     @classmethod
@@ -227,7 +217,7 @@ class StoredGraph(KnowledgeGraph):
     on_disk = True
 
     def __init__(self, store: GraphStore, told: Mapping[str, Any]) -> None:
-        self.store, self._told = store, told
+        self.store = store
         try:
             self.name = str(told["name"])
             self.notes = [str(note) for note in told["notes"]]
@@ -366,29 +356,22 @@ def read_pairs(folder: Path, side: SideName) -> PairRows:
     return PairRows(*parts)
 
 
-def fingerprint(folder: Path) -> str:
-    """Return what :attr:`KnowledgeGraph.fingerprint` is for the names and splits of a folder."""
-    kinds = ("entities", "relations")
-    ends = (np.load(folder / f"{kind}.ends.npy", mmap_mode="r") for kind in kinds)
-    texts = (mapped_bytes(folder / f"{kind}.names") for kind in kinds)
-    splits = (np.load(folder / f"{split}.npy", mmap_mode="r") for split in SPLITS)
-    return fingerprint_of(zip(ends, texts, strict=True), splits)
-
-
 def marker_of(
     folder: Path, name: str, duplicates: Mapping[str, int], notes: Iterable[str]
 ) -> dict[str, Any]:
     """Return what the marker of a store says of its files."""
-    counts = {split: len(np.load(folder / f"{split}.npy", mmap_mode="r")) for split in SPLITS}
-    for kind in ("entities", "relations"):
-        counts[kind] = len(np.load(folder / f"{kind}.ends.npy", mmap_mode="r")) - 1
+    splits = {split: np.load(folder / f"{split}.npy", mmap_mode="r") for split in SPLITS}
+    kinds = ("entities", "relations")
+    ends = {kind: np.load(folder / f"{kind}.ends.npy", mmap_mode="r") for kind in kinds}
+    names = [(ends[kind], mapped_bytes(folder / f"{kind}.names")) for kind in kinds]
+    sizes = {split: len(triples) for split, triples in splits.items()}
     return {
         "id": uuid.uuid4().hex,
         "name": name,
-        "counts": counts,
+        "counts": sizes | {kind: len(each) - 1 for kind, each in ends.items()},
         "duplicates": dict(duplicates),
         "notes": list(notes),
-        "fingerprint": fingerprint(folder),
+        "fingerprint": fingerprint_of(names, splits.values()),
         "files": {file: (folder / file).stat().st_size for file in GraphStore.own},
         "headers": GraphStore.headers(folder),
         "digests": GraphStore.digests(folder),

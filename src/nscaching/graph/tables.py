@@ -20,7 +20,7 @@ import pyarrow.csv as pacsv
 
 from nscaching.errors import UserError, plural, shown
 from nscaching.graph.files import Source, kind_of, not_utf8
-from nscaching.graph.names import CODED, ColumnBuilder, NamedTriples, Reading, column_order
+from nscaching.graph.names import ColumnBuilder, NamedTriples, Reading, column_order
 
 LETTERS_ARE_NAMES = frozenset({".csv", ".tsv"})
 """Kinds in which even ``h r t`` is a header; in a .txt file it is more likely a triple."""
@@ -34,8 +34,8 @@ _HEADER = "with a header line head, relation, tail the other columns are ignored
 class Delimited:
     """Reads a .txt, .tsv or .csv file in blocks of lines; the first has the header."""
 
-    def __init__(self, path: Path, *, labelled: bool = False, coded: bool = True) -> None:
-        self.path, self.labelled, self._coded = path, labelled, 3 if coded else 0
+    def __init__(self, path: Path, *, labelled: bool = False) -> None:
+        self.path, self.labelled = path, labelled
         self._delimiter = "," if kind_of(path) == ".csv" else "\t"
         self._width = 4 if labelled else 3  #: columns of a line
         self._chosen: list[int] | None = None  #: those of the names, where a header says so
@@ -52,9 +52,11 @@ class Delimited:
     def _columns(self, source: Source) -> list[Any]:
         columns = None
         if self._delimiter != "," or _quotes_fit(source):
-            layout = (self._delimiter, self._width, self._chosen)
-            columns = fast_columns(source, *layout, coded=self._coded)
-        if columns is None or (self.labelled and not _are_labels(columns[3])):
+            columns = fast_columns(source, self._delimiter, self._width, self._chosen)
+        if columns is not None and self.labelled:
+            labels = pc.is_in(columns[3], pa.array(["1", "-1"]))
+            columns = columns if pc.all(labels).as_py() else None
+        if columns is None:
             columns = _read_lines(source, self._delimiter, self._width, self._chosen)
         return columns
 
@@ -94,16 +96,10 @@ def _quotes_fit(source: Source) -> bool:
 
 
 def fast_columns(
-    source: Source, delimiter: str, width: int, chosen: Sequence[int] | None = None, coded: int = 0
+    source: Source, delimiter: str, width: int, chosen: Sequence[int] | None = None
 ) -> list[Any] | None:
-    """Parse with Arrow, all columns or those chosen; None when each line should be looked at.
-
-    Of the columns returned the first ``coded`` ones are :data:`CODED`, the others plain strings.
-    """
+    """Parse with Arrow, all columns or those chosen; None when each line should be looked at."""
     quoted = delimiter == ","
-    wanted = list(range(width) if chosen is None else chosen)
-    types = {f"f{at}": pa.string() for at in range(width)}
-    types.update({f"f{at}": CODED for at in wanted[:coded]})
     try:
         table = pacsv.read_csv(
             source.arrow(),
@@ -117,7 +113,7 @@ def fast_columns(
                 ignore_empty_lines=True,
             ),
             convert_options=pacsv.ConvertOptions(
-                column_types=types,
+                column_types={f"f{at}": pa.string() for at in range(width)},
                 null_values=[],
                 strings_can_be_null=False,
                 quoted_strings_can_be_null=False,
@@ -127,22 +123,12 @@ def fast_columns(
         return None
     if table.num_columns != width or len(table) == 0:
         return None
-    columns = [table.columns[at] for at in wanted]
-    distinct = [
-        chunk.dictionary if chunk.type == CODED else chunk
-        for column in columns
-        for chunk in column.chunks
-    ]
-    if any((pc.min(pc.binary_length(names)).as_py() or 0) == 0 for names in distinct if len(names)):
+    columns = [table.columns[at] for at in (range(width) if chosen is None else chosen)]
+    if any(pc.min(pc.binary_length(names)).as_py() == 0 for names in columns):
         return None
-    if quoted and any(pc.any(pc.match_substring_regex(n, "[\r\n]")).as_py() for n in distinct):
+    if quoted and any(pc.any(pc.match_substring_regex(n, "[\r\n]")).as_py() for n in columns):
         return None
     return columns
-
-
-def _are_labels(column: Any) -> bool:
-    """Say whether a column holds 1 and -1 only."""
-    return bool(pc.all(pc.is_in(column, pa.array(["1", "-1"]))).as_py())
 
 
 def _read_lines(
@@ -154,7 +140,9 @@ def _read_lines(
     what Arrow refuses without cause, such as a line longer than its block.
     """
     built = ColumnBuilder(width if chosen is None else len(chosen))
-    for number, row in _csv_rows(source) if delimiter == "," else _tab_rows(source):
+    # Of tab-separated text a double quote is an ordinary character.
+    lines = ((at, line.split("\t")) for at, line in text_lines(source) if line.strip(" "))
+    for number, row in _csv_rows(source) if delimiter == "," else lines:
         place = f"Line {number} of {source.path}"
         if chosen is not None and len(row) == width:
             row = [row[at] for at in chosen]
@@ -208,13 +196,6 @@ def text_lines(source: Source) -> Iterator[tuple[int, str]]:
                 yield number, raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise not_utf8(source.path, number, raw[error.start]) from error
-
-
-def _tab_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and fields; a double quote is an ordinary character."""
-    for number, line in text_lines(source):
-        if line.strip(" "):
-            yield number, line.split("\t")
 
 
 def _csv_rows(source: Source) -> Iterator[tuple[int, list[str]]]:

@@ -16,7 +16,7 @@ from nscaching.nodes.loading import load_node_graph
 from nscaching.nodes.tasks import classification_scores, hold_out_edges, means_and_deviations
 from nscaching.nodes.training import NodeConfig, train_nodes
 from nscaching.training import Progress
-from nscaching.training.config import read_yaml
+from nscaching.training.config import plain_options
 
 
 def embed_nodes(
@@ -104,12 +104,7 @@ def make_node_config(
     graph: Any, config: NodeConfig | str | Path | None, options: dict[str, Any]
 ) -> NodeConfig:
     """Return the checked configuration of an embedding; without a graph, on the data it names."""
-    given: dict[str, Any] = {}
-    if isinstance(config, NodeConfig):
-        given = config.as_dict()
-    elif config is not None:
-        given = read_yaml(Path(config))
-        NodeConfig.from_mapping(given, str(config))  # complains with the name of the file
+    given = plain_options(config, NodeConfig)
     if graph is not None:
         name = graph if isinstance(graph, str | Path) else getattr(graph, "name", "")
         given = {**given, "data": str(name)}

@@ -14,16 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from nscaching.artefacts import MARKER, ArtefactFolder
-from nscaching.artefacts.files import (
-    file_digest,
-    read_json,
-    read_names,
-    read_tensors,
-    write_names,
-    write_tensors,
-    write_text,
-)
+from nscaching.artefacts import MARKER, ArtefactFolder, files
 from nscaching.artefacts.showing import export_embeddings
 from nscaching.errors import UserError, shown
 from nscaching.graph.names import Longs
@@ -223,12 +214,13 @@ class NodeEmbedding:
         """Put the embedding in the place of what a folder holds, whose lock the caller has."""
         with folder.replacing() as new:
             write_graph(new, self.config, self.graph, self.held_out)
-            write_text(new / _SUMMARY, json.dumps(self.summary, indent=1) + "\n")
+            files.write_text(new / _SUMMARY, json.dumps(self.summary, indent=1) + "\n")
             tables = {"node": self.vectors}
             if self.context is not None:
                 tables["context"] = self.context
-            write_tensors(new / _MODEL, {name: torch.from_numpy(t) for name, t in tables.items()})
-            folder.write_marker(new, sha256={name: file_digest(new / name) for name in _TIED})
+            tensors = {name: torch.from_numpy(table) for name, table in tables.items()}
+            files.write_tensors(new / _MODEL, tensors)
+            folder.write_marker(new, sha256={name: files.file_digest(new / name) for name in _TIED})
 
 
 # The folder ---------------------------------------------------------------------------------------
@@ -241,20 +233,16 @@ class NodeFolder(ArtefactFolder):
     what = "an embedding of nodes"
     otherwise = "holds no embedding of nodes"
     own = (CONFIG_FILE, _NODES, _SUMMARY, _GRAPH, _MODEL)
+    needed = (_NODES, _MODEL)
     resumable = False
-
-    def looks_like_one(self) -> bool:
-        """Tell whether names and vectors are there."""
-        return (self.path / _NODES).is_file() and (self.path / _MODEL).is_file()
 
     def check_digests(self) -> None:
         """Refuse files that were not written together; those of 0.1.0 have no digests."""
-        marker = self.read_marker()
-        told = marker.get("sha256") if marker else {}
-        if not isinstance(told, dict) or (marker and set(told) != set(_TIED)):
+        told = self.told("sha256")
+        if told and set(told) != set(_TIED):
             raise self.damaged_marker("'sha256'")
         for name, digest in told.items():
-            if file_digest(self.path / name) != digest:
+            if files.file_digest(self.path / name) != digest:
                 raise _mixed(self.path, f"{name} does not have the digest that {MARKER} says")
 
 
@@ -270,8 +258,8 @@ def write_graph(
     folder: Path, config: NodeConfig, graph: NodeGraph, held_out: Longs | None = None
 ) -> None:
     """Write what is known before training: configuration, names and graph."""
-    write_text(folder / CONFIG_FILE, config.as_yaml())
-    write_names(folder / _NODES, graph.nodes)
+    files.write_text(folder / CONFIG_FILE, config.as_yaml())
+    files.write_names(folder / _NODES, graph.nodes)
     labels = graph.labels
     arrays = {
         "held_out": np.empty((0, 2), dtype=np.int64) if held_out is None else held_out,
@@ -286,16 +274,16 @@ def write_graph(
         "classes": None if labels is None else labels.classes,
     }
     tensors = {name: torch.from_numpy(part) for name, part in arrays.items() if part is not None}
-    write_tensors(folder / _GRAPH, tensors, details)
+    files.write_tensors(folder / _GRAPH, tensors, details)
 
 
 def read_graph(folder: Path) -> StoredNodes:
     """Read back what :func:`write_graph` wrote."""
     file = folder / CONFIG_FILE
     config = NodeConfig.from_mapping(read_yaml(file), str(file))
-    tensors, details = read_tensors(folder / _GRAPH, "graph of an embedding")
+    tensors, details = files.read_tensors(folder / _GRAPH, "graph of an embedding")
     arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
-    names = read_names(folder / _NODES)
+    names = files.read_names(folder / _NODES)
     try:
         graph = NodeGraph(
             names,
@@ -326,14 +314,15 @@ def load_nodes(path: str | Path) -> NodeEmbedding:
         >>> again = ns.load_nodes(nodes.save("runs/people", overwrite=True))
 
     """
-    folder = Path(path)
-    NodeFolder(folder).recover()
+    artefact, folder = NodeFolder(path), Path(path)
+    artefact.recover()
     if not (folder / _NODES).is_file():
-        what = "holds no embedding of nodes" if folder.exists() else "is not there"
+        what = artefact.otherwise if folder.exists() else "is not there"
         raise UserError(f"{folder} {what}. Train one with 'nscaching nodes train'.")
-    NodeFolder(folder).check_digests()
+    artefact.check_digests()
     config, graph, held_out = read_graph(folder)
-    tables = {name: t.numpy() for name, t in read_tensors(folder / _MODEL, "embedding")[0].items()}
+    tensors, _ = files.read_tensors(folder / _MODEL, "embedding")
+    tables = {name: tensor.numpy() for name, tensor in tensors.items()}
     vectors = tables.get("node", np.empty(0))
     if vectors.ndim != 2 or len(vectors) != len(graph):
         raise _mixed(folder, f"{len(graph)} names for {len(vectors)} vectors")
@@ -342,7 +331,7 @@ def load_nodes(path: str | Path) -> NodeEmbedding:
         raise _mixed(folder, f"the vector of node '{shown(graph.nodes[bad[0]])}' is no number")
     summary: dict[str, Any] = {}
     with contextlib.suppress(UserError):  # it is about the training; the vectors do not need it
-        summary = read_json(folder / _SUMMARY)
+        summary = files.read_json(folder / _SUMMARY)
     context = tables.get("context")
     return NodeEmbedding(
         config, graph, vectors, context=context, held_out=held_out, summary=summary

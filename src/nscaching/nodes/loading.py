@@ -5,7 +5,6 @@ Files have two or three columns, separated by tabs, commas or spaces.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 import torch
 
 from nscaching.errors import UserError, nearest_names
-from nscaching.graph.datasets import cache_folder
+from nscaching.graph.datasets import cache_folder, data_folders
 from nscaching.graph.files import Source, read_bytes, stem_of
 from nscaching.graph.names import ROLES, number_names
 from nscaching.graph.tables import fast_columns, text_lines
@@ -54,8 +53,19 @@ def load_node_graph(
     """
     if isinstance(source, str | Path):
         graph = _from_name_or_file(source, directed)
+    elif isinstance(source, NodeGraph):
+        graph = source
+    elif hasattr(source, "is_directed") and hasattr(source, "adj"):
+        graph = from_networkx(source)
+    elif hasattr(source, "edge_index"):
+        graph = _from_pyg(source, directed)
+    elif isinstance(source, torch.Tensor | np.ndarray):
+        graph = from_edge_index(source, directed=directed)
     else:
-        graph = _from_object(source, directed)
+        raise UserError(
+            f"A {type(source).__name__} is no graph; give a name, a file, a NetworkX graph or an "
+            "edge_index of shape (2, edges)."
+        )
     return graph if labels is None else read_labels(Path(labels).expanduser(), graph)
 
 
@@ -76,8 +86,7 @@ def _from_name_or_file(source: str | Path, directed: bool) -> NodeGraph:
 
 def _named(name: str, directed: bool) -> NodeGraph:
     edge_files, label_file = NAMED[name]
-    folders = [Path(f).expanduser() for f in os.environ.get("NSCACHING_DATA", "").split(os.pathsep)]
-    for folder in [*(folder for folder in folders if folder.name), cache_folder()]:
+    for folder in [*data_folders(), cache_folder()]:
         for file in edge_files:
             if (folder / name / file).is_file() and (folder / name / label_file).is_file():
                 graph = read_edges(folder / name / file, directed=directed, name=name)
@@ -85,21 +94,6 @@ def _named(name: str, directed: bool) -> NodeGraph:
     raise UserError(
         f"The graph {name} is not on this machine. Put {edge_files[-1]} (two papers per line) and "
         f"{label_file} (paper and class) into <folder>/{name} and set NSCACHING_DATA=<folder>."
-    )
-
-
-def _from_object(source: Any, directed: bool) -> NodeGraph:
-    if isinstance(source, NodeGraph):
-        return source
-    if hasattr(source, "is_directed") and hasattr(source, "adj"):
-        return from_networkx(source)
-    if hasattr(source, "edge_index"):
-        return _from_pyg(source, directed)
-    if isinstance(source, torch.Tensor | np.ndarray):
-        return from_edge_index(source, directed=directed)
-    raise UserError(
-        f"A {type(source).__name__} is no graph; give a name, a file, a NetworkX graph or an "
-        "edge_index of shape (2, edges)."
     )
 
 

@@ -191,7 +191,7 @@ def train_nodes(graph: NodeGraph, config: NodeConfig, progress: Progress) -> Tra
         progress.say("Compiling kernels for this machine, once: about half a minute.")
     models, losses, started = [], [], time.perf_counter()
     with StopRequest() as stop, progress.training(config.epochs * len(orders)) as bar:
-        for number, (dim, tied) in enumerate(orders):
+        for dim, tied in orders:
             stream: Stream
             if config.model == "line":
                 draws = walker.count * walker.length
@@ -200,8 +200,9 @@ def train_nodes(graph: NodeGraph, config: NodeConfig, progress: Progress) -> Tra
                 stream = WalkWindows(walker, config.window, config.negatives, config.batch_size)
             model = SkipGram(len(graph), dim, generator, tied=tied)
             models.append(model)
-            for loss in _epochs(stream, model, graph, config, generator, stop, bar, number):
+            for loss in _epochs(stream, model, graph, config, generator, stop, bar):
                 losses.append(loss)
+                bar.epoch_done(len(losses), loss)
     tables = [model.node.numpy() for model in models]
     if config.model == "line":
         tables = [_unit_rows(table) for table in tables]
@@ -219,7 +220,6 @@ def _epochs(
     generator: torch.Generator,
     stop: StopRequest,
     bar: Progress.Bar,
-    number: int,
 ) -> Iterator[float]:
     """Train one model, and yield the mean loss of each epoch."""
     sampler = NODE_SAMPLERS[config.sampler](graph, stream.frequencies(), config)
@@ -243,7 +243,6 @@ def _epochs(
             raise TrainingDiverged(
                 f"The loss was {loss} in epoch {epoch + 1}; try a smaller lr than {config.lr}."
             )
-        bar.epoch_done(number * config.epochs + epoch + 1, loss)
         yield loss
 
 

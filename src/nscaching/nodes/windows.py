@@ -25,7 +25,6 @@ from nscaching.sampling.known import KnownPositives
 if TYPE_CHECKING:
     from nscaching.nodes.training import NodeConfig, SkipGram
 
-Walks = Ids
 #: Nodes of walks made at once when all walks are gone through.
 _BLOCK = 1 << 22
 #: The noise is frequency to this power (Mikolov et al.).
@@ -57,7 +56,7 @@ class Walker:
         if graph.weights is not None:
             self._cumulative = np.concatenate([[0.0], np.cumsum(graph.weights, dtype=np.float64)])
 
-    def walk(self, numbers: Longs) -> Walks:
+    def walk(self, numbers: Longs) -> Ids:
         """Return the walks of some numbers, -1 after their end. Shape: (b, length)."""
         nodes = np.empty((len(numbers), self.length), dtype=np.int32)
         graph = self.graph
@@ -65,7 +64,7 @@ class Walker:
         kernel("walk")(*rows, numbers, self.p, self.q, np.uint64(self.seed), nodes)
         return nodes
 
-    def blocks(self) -> Iterator[Walks]:
+    def blocks(self) -> Iterator[Ids]:
         """Yield all walks, a block at a time."""
         size = max(1, _BLOCK // self.length)
         for start in range(0, self.count, size):
@@ -185,19 +184,18 @@ class EdgeWindows:
     def epoch(self, generator: torch.Generator) -> Iterator[Windows]:
         """Yield batches of edges, drawn with replacement."""
         for _ in range(self.steps):
-            arcs = self._arcs[self._draw(generator)]
+            if self._noise is None:
+                size = (self.batch_size,)
+                drawn = torch.randint(len(self._arcs), size, generator=generator).numpy()
+            else:
+                drawn = self._noise.draw_plain(self.batch_size, generator)
+            arcs = self._arcs[drawn]
             shape = (len(arcs), 1 + self.negatives)
             targets = np.full(shape, -1, dtype=np.int32)
             targets[:, 0] = arcs[:, 1]
             weights = np.ones(shape, dtype=np.float32)
             pairs = np.ones(len(arcs), dtype=np.float32)
             yield Windows(np.ascontiguousarray(arcs[:, 0]), pairs, targets, weights, 1)
-
-    def _draw(self, generator: torch.Generator) -> Longs:
-        """Draw places in the rows of the graph, by weight."""
-        if self._noise is None:
-            return torch.randint(len(self._arcs), (self.batch_size,), generator=generator).numpy()
-        return self._noise.draw_plain(self.batch_size, generator)
 
     def frequencies(self) -> Floats:
         """Return the weight of the edges that end in each node. Shape: (nodes,)."""
@@ -207,9 +205,6 @@ class EdgeWindows:
 
 #: A source of windows that goes through all it has once per epoch.
 Stream = WalkWindows | EdgeWindows
-
-
-# Negatives ---------------------------------------------------------------------------------------
 
 
 class NodeSampler:

@@ -171,7 +171,7 @@ def new_facts(run: Run) -> list[Html]:
 
 def _affordable(run: Run) -> bool:
     """Tell whether calibration, which ranks the facts of valid, is quick enough for a page."""
-    kept = run.folder is not None and (run.folder.path / "calibration.json").is_file()
+    kept = run.folder is not None and run.folder.calibration.is_file()
     return kept or 4 * len(run.graph.valid) * run.graph.num_entities <= _limit(run)
 
 

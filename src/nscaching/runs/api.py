@@ -11,7 +11,7 @@ from typing import Any
 
 from nscaching.artefacts import artefact_id
 from nscaching.distributed.cost import agree, strata_for
-from nscaching.distributed.launch import attempt, current_group, joined
+from nscaching.distributed.launch import attempt, current_group, joined, launch_id
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.graph import GraphSource, KnowledgeGraph
 from nscaching.interop.tracking import Tracker, Tracking
@@ -20,10 +20,8 @@ from nscaching.models import SCORING
 from nscaching.runs.run import Run, finished
 from nscaching.sampling.options import ALL, check_preset, fitted, with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
-from nscaching.training.checkpoint import Counters
-from nscaching.training.config import read_yaml
+from nscaching.training.config import idle_options, plain_options
 from nscaching.training.devices import pick_device
-from nscaching.training.idle_options import idle_options
 from nscaching.training.memory import refuse_what_does_not_fit
 from nscaching.training.opening import graph_of_run, named_or_graph, open_graph, verified
 from nscaching.training.progress import duration
@@ -95,7 +93,9 @@ def train(
         with group.together():
             if group.rank == 0 and out is not None:
                 held.enter_context(RunFolder(out).writing())
-        again = out is not None and attempt() > 0 and RunFolder(out).is_of_launch()
+        again = False  # whether an earlier attempt of this launch of processes began the run
+        if out is not None and attempt() > 0 and RunFolder(out).is_run():
+            again = RunFolder(out).read_marker().get("launch") == launch_id() is not None
         if group.broadcast(again):
             resume, overwrite = True, False
             shown.say(f"A process was lost; resuming from the last checkpoint ({attempt()}).")
@@ -168,7 +168,7 @@ def make_trainer(
         refuse_both(resume, overwrite)
         if resume and folder is None:
             raise UserError("Name the run to resume with --out (out=...).")
-        source, given = named_or_graph(graph), {**plain_options(config), **options}
+        source, given = named_or_graph(graph), {**plain_options(config, TrainConfig), **options}
         if resume and folder is not None and _may_resume(folder, source, given, progress):
             loaded, settings, keep = _resumed(folder, source, given, progress)
         else:
@@ -263,7 +263,12 @@ def _resumed(
         graph = settings.data
     loaded = _resumed_graph(folder, graph, settings)
     refuse_what_does_not_fit(loaded, settings)
-    done = _done_so_far(folder)
+    done = folder.read_counters() if folder.has_checkpoint() else None
+    if done is None and folder.has_model():
+        raise UserError(
+            f"{folder.checkpoint} is missing, so the run cannot be resumed; restore it, or begin "
+            "anew with --overwrite (overwrite=True), which replaces the model that is there."
+        )
 
     def keep() -> None:
         folder.sweep()
@@ -279,18 +284,6 @@ def _resumed(
 
     # A checkpoint holds the parameters: the run they once came from may be gone.
     return loaded, replace(settings, init_from=None) if done is not None else settings, keep
-
-
-def _done_so_far(folder: RunFolder) -> Counters | None:
-    """Return where a run stands; None for one that was stopped before its first checkpoint."""
-    if folder.has_checkpoint():
-        return folder.read_counters()
-    if folder.has_model():
-        raise UserError(
-            f"{folder.checkpoint} is missing, so the run cannot be resumed; restore it, or begin "
-            "anew with --overwrite (overwrite=True), which replaces the model that is there."
-        )
-    return None
 
 
 def load_run(path: str | Path, device: str = "auto", *, mapped: bool | None = None) -> Run:
@@ -331,24 +324,14 @@ def make_config(graph: KnowledgeGraph | str | Path | None, given: dict[str, Any]
     return settings
 
 
-def plain_options(config: TrainConfig | str | Path | None) -> dict[str, Any]:
-    """Return the options of a configuration or its file; a bad file is named in the error."""
-    if config is None:
-        return {}
-    if isinstance(config, TrainConfig):
-        return config.as_dict()
-    TrainConfig.from_file(Path(config))  # complains with the name of the file
-    given = read_yaml(Path(config))
-    if given.keys() >= _WRITTEN:
-        given.setdefault("valid_facts", None)  # until that was an option, all were ranked
-    return given
-
-
 def merged_options(
     config: TrainConfig | str | Path | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Put options, and what a preset among them stands for, above those of a configuration."""
-    return {**with_preset(plain_options(config)), **with_preset(options)}
+    given = plain_options(config, TrainConfig)
+    if given.keys() >= _WRITTEN:
+        given.setdefault("valid_facts", None)  # until that was an option, all were ranked
+    return {**with_preset(given), **with_preset(options)}
 
 
 def refuse_both(resume: bool, overwrite: bool) -> None:

@@ -16,7 +16,7 @@ from nscaching.evaluation.positions import ONE_ANSWER, Positions
 from nscaching.evaluation.ranking import known_positives
 from nscaching.evaluation.regression import expit
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.names import SPLITS, Bools, Floats, Integers
+from nscaching.graph.names import SPLITS, Bools, Floats, Integers, Longs
 from nscaching.graph.pairs import contained, pair_rows
 from nscaching.models import EmbeddingModel, Side
 from nscaching.runs.predictions import Named, Prediction
@@ -32,10 +32,9 @@ _ROUNDING = 0.01
 
 @dataclass(frozen=True)
 class Ranked:
-    """Candidates of questions, the best first: rows of questions, entities, and their numbers."""
+    """Answers to questions, question by question, the best first, and their numbers."""
 
-    row: Integers  #: (n,) position of the question
-    entity: Integers  #: (n,)
+    triples: Longs  #: (n, 3)
     score: Floats  #: (n,)
     logit: Floats  #: (n,) log-odds, or the log-softmax without a calibration
 
@@ -131,8 +130,7 @@ class Asker:
         place, rank = torch.nonzero(best.values >= least, as_tuple=True)
         place, entities = good[place], best.indices[place, rank]
         return Ranked(
-            questions.rows[place].cpu().numpy(),
-            entities.cpu().numpy(),
+            _answers(side, relation, anchors[place.cpu().numpy()], entities),
             scores[place, entities].double().cpu().numpy(),
             logits[place, entities].double().cpu().numpy(),
         )
@@ -187,9 +185,7 @@ class Asker:
         self, side: Side, relation: int, anchors: Integers, entities: Tensor
     ) -> Tensor:
         """Return what the other training facts add to the log-odds of known ones; (n,)."""
-        triples = np.empty((len(anchors), 3), dtype=np.int64)
-        triples[:, 1], triples[:, side.other.column] = relation, anchors
-        triples[:, side.column] = entities.cpu().numpy()
+        triples = _answers(side, relation, anchors, entities)
         own = self._in_training(triples)
         speaks = sum(
             self.evidence.entity_features(triples, of, None, own) @ part
@@ -246,7 +242,7 @@ class Asker:
         assert self.calibration is not None
         found = np.empty(len(triples))
         for mine, positions, own in self._sorts(triples):
-            features = self.evidence.of_answers(triples[mine], side, positions, own)
+            features = self.evidence.of_answers(triples[mine], (side,), positions, own)
             found[mine] = self.calibration.answers[side].logits(features, triples[mine, 1])
         return found
 
@@ -273,12 +269,11 @@ class Asker:
         self, triples: Integers, scores: Iterable[float], logits: Floats | None, side: Side
     ) -> list[Prediction]:
         """Return triples of ids with names, probability and flags; ``side`` is what was asked."""
-        column = 0 if side is Side.HEAD else 2
         seen = np.ones(len(triples), dtype=bool)
         for relation in np.unique(triples[:, 1]).tolist():
             mine = triples[:, 1] == relation
-            seen[mine] = self.evidence.positions.seen(side, relation, triples[mine, column])
-        recurs = self.evidence.positions.single[Side(1 - side), triples[:, 1]] < ONE_ANSWER
+            seen[mine] = self.evidence.positions.seen(side, relation, triples[mine, side.column])
+        recurs = self.evidence.positions.single[side.other, triples[:, 1]] < ONE_ANSWER
         chances: Sequence[float | None] = [None] * len(triples)
         if self.calibration is not None and logits is not None:
             chances = expit(logits).tolist()
@@ -324,3 +319,10 @@ class Asker:
                 fact[side.column] = entity_id
                 found[place] = self.graph.named(fact)
         return found
+
+
+def _answers(side: Side, relation: int, anchors: Integers, entities: Tensor) -> Longs:
+    """Return the triples of entities that answer questions for a side; (n,), (n,) -> (n, 3)."""
+    triples = np.full((len(anchors), 3), relation, dtype=np.int64)
+    triples[:, side.other.column], triples[:, side.column] = anchors, entities.cpu().numpy()
+    return triples

@@ -78,14 +78,8 @@ def check_folder(path: str | Path) -> FolderCheck:
         marker = {}
     kind = _kind(run, marker.get("kind"))
     found = FolderCheck(str(folder), kind, marker.get("version"))
-    if kind == "run":
-        _check_run(run, found)
-    elif kind == "nodes":
-        _check_nodes(folder, found)
-    elif kind == "graph":
-        _check_graph(GraphStore(folder), found)
-    else:
-        _check_many(folder, found)
+    checks = {"run": _check_run, "nodes": _check_nodes, "graph": _check_graph}
+    checks.get(kind, _check_many)(folder, found)
     return found
 
 
@@ -104,12 +98,13 @@ def _kind(run: RunFolder, told: Any) -> str:
     raise UserError(f"{run.path} holds nothing that nscaching wrote.")
 
 
-def _check_run(run: RunFolder, found: FolderCheck) -> None:
+def _check_run(folder: Path, found: FolderCheck) -> None:
+    run = RunFolder(folder)
     marked = _read(found, run.marker, run.read_marker, absent="of 0.1.0: without digests")
     config = _read(found, run.config, run.read_config)
     graph = _read(found, run.graph, run.read_graph, remark="with entities.txt and relations.txt")
     if run.store.marker.is_file():
-        _check_graph(run.store, found)
+        _check_graph(run.store.path, found)
     if config is not None and graph is not None:
         started = "training was stopped before there was one"
         shards = sorted(run.path.glob(PATTERN)) if has_shards(run.path) else []
@@ -147,14 +142,15 @@ def _check_nodes(folder: Path, found: FolderCheck) -> None:
     _read(found, folder / "model.safetensors", lambda: load_nodes(folder), remark="with its graph")
 
 
-def _check_graph(store: GraphStore, found: FolderCheck) -> None:
+def _check_graph(folder: Path, found: FolderCheck) -> None:
     """Read all of a graph on disk, which is mapped and looked at in part where it is used."""
+    store = GraphStore(folder)
 
     def read() -> None:
         store.open()
         store.verify()
 
-    _read(found, store.path, read, remark="names, triples and pairs")
+    _read(found, folder, read, remark="names, triples and pairs")
 
 
 def _check_many(folder: Path, found: FolderCheck) -> None:

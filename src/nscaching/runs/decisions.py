@@ -28,8 +28,6 @@ _BY = ("probability", "score")
 class Decisions(Learning):
     """The part of :class:`nscaching.Run` that answers questions about facts."""
 
-    # Questions -----------------------------------------------------------------------------------
-
     def predict_tails(
         self,
         head: Reference | Sequence[Reference],
@@ -187,8 +185,6 @@ class Decisions(Learning):
             return f"{name} is no {where} of '{of}'" + (f"; it is of {others}." if others else ".")
         return None
 
-    # Inside --------------------------------------------------------------------------------------
-
     @cached_property
     def _explainer(self) -> Explainer:
         from nscaching.runs.explain import Explainer
@@ -219,29 +215,25 @@ class Decisions(Learning):
         asker, found = self._asker, Predictions()
         chunk = asker.evidence.chunk()
         for start in range(0, len(anchors), chunk):
-            block = anchors[start : start + chunk]
             ranked = asker.ask(
                 side,
                 relation_id,
-                block,
+                anchors[start : start + chunk],
                 k,
                 known=kept[0],
                 contradictions=kept[1] or by == "score",
                 unlikely=kept[2] or by == "score",
                 by_score=by == "score",
             )
-            triples = np.empty((len(ranked.row), 3), dtype=np.int64)
-            triples[:, 1] = relation_id
-            triples[:, side.other.column] = block[ranked.row]
-            triples[:, side.column] = ranked.entity
-            found += asker.predictions(triples, ranked.score.tolist(), ranked.logit, side)
+            scores = ranked.score.tolist()
+            found += asker.predictions(ranked.triples, scores, ranked.logit, side)
         return found
 
     def _asked(self, part: Reference | None) -> Reference | None:
         return None if part == "?" and "?" not in self.graph.entity_ids else part
 
 
-def check_count(k: int) -> None:
+def check_count(k: int, name: str = "k") -> None:
     """Refuse to give fewer answers than one."""
     if k < 1:
-        raise UserError(f"k must be at least 1, not {k}.")
+        raise UserError(f"{name} must be at least 1, not {k}.")

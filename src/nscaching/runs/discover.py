@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from nscaching.errors import UserError
 from nscaching.graph.names import Floats, Integers
 from nscaching.models import Side
 from nscaching.runs.asking import Asker
+from nscaching.runs.decisions import check_count
 from nscaching.runs.learning import Learning
 from nscaching.runs.predictions import Predictions, Reference, several
 from nscaching.training import Progress
@@ -30,10 +30,9 @@ class Best:
     """The best facts so far, in bounded memory."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._triples: list[Integers] = []
-        self._numbers: list[Floats] = []
-        self._held = 0
+        self._limit, self._held = limit, 0
+        self._triples: list[Integers] = [np.zeros((0, 3), dtype=np.int64)]
+        self._numbers: list[Floats] = [np.zeros((0, 2))]
         self.least = -np.inf  #: a fact below has no chance
 
     def add(self, triples: Integers, logits: Floats, scores: Floats) -> None:
@@ -56,8 +55,6 @@ class Best:
 
     def ordered(self) -> tuple[Integers, Floats]:
         """Return facts (n, 3) with log-odds and score (n, 2), the best first."""
-        if not self._triples:
-            return np.zeros((0, 3), dtype=np.int64), np.zeros((0, 2))
         self._shrink()
         return self._triples[0], self._numbers[0]
 
@@ -111,8 +108,8 @@ class Discovery(Learning):
         limits = per_question, per_answer, per_relation
         names = ("n", "per_question", "per_answer", "per_relation")
         for name, value in zip(names, (n, *limits), strict=True):
-            if value is not None and value < 1:
-                raise UserError(f"{name} must be at least 1, not {value}.")
+            if value is not None:
+                check_count(value, name)
         wanted = set(range(self.graph.num_relations))
         if relations is not None:
             wanted = {self.graph.relation_id(name) for name in several(relations)}
@@ -167,9 +164,7 @@ def _ask(
             if len(block) == 0:
                 continue
             found = asker.ask(Side.TAIL, relation, block, k, least=kept.least, **how)
-            relations = np.full(len(found.row), relation)
-            triples = np.column_stack([block[found.row], relations, found.entity])
-            kept.add(triples.astype(np.int64), found.logit, found.score)
+            kept.add(found.triples, found.logit, found.score)
 
 
 def _blocks(
@@ -178,7 +173,7 @@ def _blocks(
     heads: Integers | None,
     contradictions: bool,
     advance: Callable[[int], None],
-) -> list[tuple[int, Integers, Floats]]:
+) -> list[_Block]:
     """Return what is asked at once: a relation, some of its heads, and bounds of their log-odds.
 
     Asked are heads that were seen with the relation and those that fit; where the relation has one

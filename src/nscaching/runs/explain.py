@@ -11,6 +11,7 @@ import html
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,12 @@ class PathReason:
     def share(self) -> float:
         """How often such a path goes with the relation."""
         return self.confirmed / self.support if self.support else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything but the ends as plain values."""
+        plain = {"path": self.path(), **asdict(self), "share": self.share}
+        del plain["ends"]
+        return {**plain, "steps": [list(step) for step in self.steps]}
 
     def path(self) -> str:
         """Return the path as text, such as ``Lyon -in country-> France -speaks-> French``."""
@@ -109,18 +116,7 @@ class Explanation:
         """Return everything as plain values."""
         return {
             "prediction": self.prediction.as_dict(),
-            "paths": [
-                {
-                    "path": reason.path(),
-                    "steps": [list(step) for step in reason.steps],
-                    "via": reason.via,
-                    "count_via": reason.count_via,
-                    "support": reason.support,
-                    "confirmed": reason.confirmed,
-                    "share": reason.share,
-                }
-                for reason in self.paths
-            ],
+            "paths": [reason.as_dict() for reason in self.paths],
             "similar": [{**asdict(reason), "fact": list(reason.fact)} for reason in self.similar],
             "contradicts": None if self.contradicts is None else list(self.contradicts),
             "sentences": self.sentences(),
@@ -147,16 +143,13 @@ class Explainer:
         order = np.lexsort((self._end, self._kind, start))
         self._kind, self._end = self._kind[order], self._end[order]
         self._from = np.searchsorted(start[order], np.arange(graph.num_entities + 1))
-        self._matrices: dict[int, sparse.csr_matrix] = {}
-        self._counted: dict[tuple[int, ...], tuple[int, int]] = {}
-        self._rows: dict[int, Longs] = {}
-        self._facts: sparse.csr_matrix | None = None
+        self._matrix, self._heads = cache(self._matrix_of), cache(self._heads_of)
+        self._pairs = cache(self._count)
 
     def explain(self, prediction: Prediction, ids: Sequence[int], k: int) -> Explanation:
         """Return at most k paths and k similar entities for a triple of ids."""
         head, relation, tail = ids
-        known = prediction.split == "train"
-        paths = self._paths(head, relation, tail, k, known)
+        paths = self._paths(head, relation, tail, k, known=prediction.split == "train")
         return Explanation(prediction, paths, self._similar(head, relation, tail, k))
 
     # Paths ---------------------------------------------------------------------------------------
@@ -165,15 +158,15 @@ class Explainer:
         self, head: int, relation: int, tail: int, k: int, known: bool
     ) -> tuple[PathReason, ...]:
         found: list[tuple[float, PathReason]] = []
-        kinds = self._kinds_between(head, relation, tail)
+        kinds, names = self._kinds_between(head, relation, tail), self._graph.relations
         for kind, (middle, count) in list(kinds.items())[:_KINDS]:
-            confirmed, support = self._count(relation, kind)
+            confirmed, support = self._pairs(relation, kind)
             if known and head in self._heads(relation):  # the fact is no reason for itself
                 confirmed, support = confirmed - 1, support - 1
             if confirmed <= 0 or support <= 0:
                 continue
             reason = PathReason(
-                tuple(self._step(part) for part in kind),
+                tuple((names[part // 2], "<-" if part % 2 else "->") for part in kind),
                 None if middle is None else self._graph.entities[middle],
                 count,
                 support,
@@ -216,12 +209,6 @@ class Explainer:
 
     def _count(self, relation: int, kind: tuple[int, ...]) -> tuple[int, int]:
         """Return how many pairs joined by such a path have the relation, and how many there are."""
-        key = (relation, *kind)
-        if key not in self._counted:
-            self._counted[key] = self._count_now(relation, kind)
-        return self._counted[key]
-
-    def _count_now(self, relation: int, kind: tuple[int, ...]) -> tuple[int, int]:
         rows = self._heads(relation)
         joined = self._matrix(kind[0])[rows]
         if len(kind) == 2:
@@ -240,26 +227,18 @@ class Explainer:
             loops = joined.multiply(own).nnz
         return int(confirmed), int(joined.nnz - loops)
 
-    def _heads(self, relation: int) -> Longs:
+    def _heads_of(self, relation: int) -> Longs:
         """Return the heads of a relation, or some of them spread evenly."""
-        if relation not in self._rows:
-            heads = np.flatnonzero(np.diff(self._matrix(2 * relation).indptr))
-            step = np.linspace(0, len(heads) - 1, min(len(heads), _HEADS)).round().astype(np.int64)
-            self._rows[relation] = heads[step]
-        return self._rows[relation]
+        heads = np.flatnonzero(np.diff(self._matrix(2 * relation).indptr))
+        step = np.linspace(0, len(heads) - 1, min(len(heads), _HEADS)).round().astype(np.int64)
+        return np.asarray(heads[step])
 
-    def _matrix(self, kind: int) -> sparse.csr_matrix:
+    def _matrix_of(self, kind: int) -> sparse.csr_matrix:
         """Return where edges of a kind lead; (entities, entities)."""
-        if kind not in self._matrices:
-            triples = self._graph.train[self._graph.train[:, 1] == kind // 2].astype(np.int64)
-            start, end = (triples[:, 0], triples[:, 2])
-            if kind % 2:
-                start, end = end, start
-            shape = (self._graph.num_entities,) * 2
-            self._matrices[kind] = sparse.csr_matrix(
-                (np.ones(len(triples), dtype=np.float32), (start, end)), shape=shape
-            )
-        return self._matrices[kind]
+        triples = self._graph.train[self._graph.train[:, 1] == kind // 2].astype(np.int64)
+        ends = (triples[:, 2], triples[:, 0]) if kind % 2 else (triples[:, 0], triples[:, 2])
+        shape = (self._graph.num_entities,) * 2
+        return sparse.csr_matrix((np.ones(len(triples), dtype=np.float32), ends), shape=shape)
 
     # Similar entities ----------------------------------------------------------------------------
 
@@ -283,32 +262,27 @@ class Explainer:
 
         The fact that is explained, an edge of this kind to the anchor, does not count.
         """
-        facts = self._facts_of_entities()
+        facts, keys = self._facts
         row, table = facts[[entity]], facts[others]
         shared = (table @ row.T).toarray()[:, 0]
         column = kind * self._graph.num_entities + anchor
-        place = np.searchsorted(self._fact_keys, column)
-        if place < len(self._fact_keys) and self._fact_keys[place] == column:
+        place = np.searchsorted(keys, column)
+        if place < len(keys) and keys[place] == column:
             shared = shared - float(row[0, place]) * table[:, [place]].toarray()[:, 0]
         order = np.lexsort((others, -shared))
         return [(int(others[i]), float(shared[i])) for i in order if shared[i] > _LEAST_SIMILARITY]
 
-    def _facts_of_entities(self) -> sparse.csr_matrix:
-        """Return one row per entity: its edges, rare ones weighing more, of length 1."""
-        if self._facts is None:
-            keys = self._kind * self._graph.num_entities + self._end
-            self._fact_keys, column = np.unique(keys, return_inverse=True)
-            often = np.bincount(column)
-            rarity = np.log(self._graph.num_entities / often)
-            shape = (self._graph.num_entities, len(self._fact_keys))
-            table = sparse.csr_matrix((rarity[column], column, self._from), shape=shape)
-            length = np.sqrt(np.asarray(table.multiply(table).sum(axis=1))[:, 0])
-            table.data /= np.repeat(np.maximum(length, 1e-9), np.diff(table.indptr))
-            self._facts = table
-        return self._facts
-
-    def _step(self, kind: int) -> Step:
-        return self._graph.relations[kind // 2], "<-" if kind % 2 else "->"
+    @cached_property
+    def _facts(self) -> tuple[sparse.csr_matrix, Longs]:
+        """One row per entity, of length 1: its edges, rare ones weighing more; what they are."""
+        edges = self._kind * self._graph.num_entities + self._end
+        keys, column = np.unique(edges, return_inverse=True)
+        rarity = np.log(self._graph.num_entities / np.bincount(column))
+        shape = (self._graph.num_entities, len(keys))
+        table = sparse.csr_matrix((rarity[column], column, self._from), shape=shape)
+        length = np.sqrt(np.asarray(table.multiply(table).sum(axis=1))[:, 0])
+        table.data /= np.repeat(np.maximum(length, 1e-9), np.diff(table.indptr))
+        return table, keys
 
 
 def _lower_bound(confirmed: int, support: int) -> float:

@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,7 @@ from nscaching.graph import KnowledgeGraph, read_triples
 from nscaching.graph.names import REJECTED, Floats, Longs
 from nscaching.models import EmbeddingModel
 from nscaching.runs.asking import Asker
-from nscaching.runs.predictions import (
-    History,
-    Named,
-    Reference,
-    Triples,
-    several,
-    triple_of,
-)
+from nscaching.runs.predictions import History, Named, Reference, Triples, several, triple_of
 from nscaching.training import RunFolder, TrainConfig
 
 
@@ -45,8 +37,6 @@ class Learning:
     #: What is recorded of a run without a folder.
     _lines: Sequence[dict[str, Any]] = ()
 
-    # Probabilities -------------------------------------------------------------------------------
-
     @cached_property
     def calibration(self) -> Calibration | None:
         """What turns scores into probabilities; fitted on valid once, and kept in the folder.
@@ -55,7 +45,7 @@ class Learning:
         """
         if len(self.graph.valid) == 0:
             return None
-        path = None if self.folder is None else self._calibration_file(self.folder)
+        path = None if self.folder is None else self.folder.calibration
         if path is not None and path.is_file():
             try:
                 given = unsealed(read_json(path)) or {}
@@ -124,14 +114,8 @@ class Learning:
     @property
     def fits_when_asked(self) -> bool:
         """Whether the first question will fit the probabilities, which takes its time."""
-        kept = self.folder is not None and self._calibration_file(self.folder).is_file()
+        kept = self.folder is not None and self.folder.calibration.is_file()
         return not ("calibration" in vars(self) or kept or len(self.graph.valid) == 0)
-
-    @staticmethod
-    def _calibration_file(folder: RunFolder) -> Path:
-        return folder.path / "calibration.json"
-
-    # What was kept --------------------------------------------------------------------------------
 
     @cached_property
     def rejected(self) -> frozenset[Named]:
@@ -139,7 +123,7 @@ class Learning:
         if REJECTED in self.graph.labelled:
             triples = self.graph.labelled[REJECTED][:, :3].tolist()
             return frozenset(map(self.graph.named, triples))
-        path = None if self.folder is None else self.folder.path / "rejected.tsv"
+        path = None if self.folder is None else self.folder.rejected
         rows = read_triples(path) if path is not None and path.is_file() else []  # of 0.1.0
         return frozenset((h, r, t) for h, r, t in rows)
 
@@ -158,8 +142,6 @@ class Learning:
     def history(self) -> History:
         """The metrics of training: one line per epoch and per evaluation."""
         return History(self.folder.read_metrics() if self.folder is not None else self._lines)
-
-    # Inside --------------------------------------------------------------------------------------
 
     @cached_property
     def _asker(self) -> Asker:

@@ -274,8 +274,6 @@ class Run(Decisions, Discovery, Growth):
 
         return write_run_page(self, None if path is None else Path(path), progress)
 
-    # Inside --------------------------------------------------------------------------------------
-
     def gradient_ccdf(
         self, triple: tuple[Reference, Reference, Reference], side: str = "tail"
     ) -> GradientNorms:
@@ -358,14 +356,10 @@ def finished(trainer: Trainer, shown: Progress, probabilities: bool = True) -> R
         trainer.record(line)
     run.summary = {
         "run": str(trainer.folder.path) if trainer.folder else None,
-        "epochs": counters.epoch,
-        "best_epoch": counters.best_epoch,
         "select": trainer.config.select,
-        "seconds": counters.seconds,
-        "seconds_per_epoch": counters.epoch_seconds / max(1, counters.epoch),
         "device": str(trainer.device),
         "extra_parameters": extra_parameters,
-        "valid": counters.best_valid,
+        **counters.summary(),
         "test": test.overall() if test is not None else None,
     }
     if run.folder is not None and group.rank == 0 and probabilities:

@@ -13,17 +13,14 @@ from typing import Any, get_type_hints
 
 from torch import Tensor
 
-from nscaching.artefacts import artefact_id
-from nscaching.artefacts.files import (
-    explained_writes,
-    read_details,
-    read_tensors,
-    stored_length,
-    write_tensors,
-)
+from nscaching.artefacts import artefact_id, files
 from nscaching.errors import UserError, shown
 
 FORMAT = 1
+Tables = dict[str, Tensor]
+#: Named groups of tensors: model, best, adam, sampler, random, trace, epoch.
+Parts = dict[str, Tables]
+_ANEW = "begin anew with --overwrite (overwrite=True)."
 
 
 @dataclass
@@ -46,39 +43,63 @@ class Counters:
         """Tell whether epochs and seconds are left."""
         return self.epoch < epochs and (max_seconds is None or self.epoch_seconds < max_seconds)
 
+    def summary(self) -> dict[str, Any]:
+        """Return what a summary of the run says of its training."""
+        return {
+            "epochs": self.epoch,
+            "best_epoch": self.best_epoch,
+            "seconds": self.seconds,
+            "seconds_per_epoch": self.epoch_seconds / max(1, self.epoch),
+            "valid": self.best_valid,
+        }
 
-def save(path: Path, counters: Counters, parts: dict[str, dict[str, Tensor]]) -> None:
+
+def save(path: Path, counters: Counters, parts: Parts) -> None:
     """Write counters and named groups of tensors."""
-    tensors = {f"{part}/{name}": t for part, group in parts.items() for name, t in group.items()}
-    with explained_writes(path):
+    with files.explained_writes(path):
         path.parent.mkdir(exist_ok=True)
-    run = artefact_id(path.parent.parent)
-    write_tensors(path, tensors, {"format": FORMAT, "run": run, **asdict(counters)})
+    files.write_tensors(path, by_name(parts), details_of(counters, path.parent.parent))
 
 
-def load(path: Path) -> tuple[Counters, dict[str, dict[str, Tensor]]]:
-    """Read back what :func:`save` wrote, checked: kernels take ids and counts as they are."""
-    tensors, details = read_tensors(path, "checkpoint")
-    parts: dict[str, dict[str, Tensor]] = {}
+def load(path: Path) -> tuple[Counters, Parts]:
+    """Read back what :func:`save` wrote."""
+    tensors, details = files.read_tensors(path, "checkpoint")
+    return read_counters(path, details), checked_parts(tensors, path, path.parent.parent)
+
+
+def details_of(counters: Counters, run: Path) -> dict[str, Any]:
+    """Return what a checkpoint says beside its tensors."""
+    return {"format": FORMAT, "run": artefact_id(run), **asdict(counters)}
+
+
+def by_name(parts: Parts) -> Tables:
+    """Return the tensors of all parts as files have them, ``part/name``."""
+    return {f"{part}/{name}": t for part, group in parts.items() for name, t in group.items()}
+
+
+def checked_parts(tensors: Tables, place: Path, run: Path) -> Parts:
+    """Return the parts of tensors read from a place; kernels take ids and counts as they are."""
+    entities = len(tensors["model/entity"]) if "model/entity" in tensors else 0
+    triples = files.stored_length(run / "graph.safetensors", "train")
+    parts: Parts = {}
     for name, tensor in tensors.items():
         part, _, rest = name.partition("/")
-        parts.setdefault(part, {})[rest] = tensor
-    counters = read_counters(path, details)
-    entities = len(parts["model"]["entity"]) if "entity" in parts.get("model", {}) else 0
-    triples = stored_length(path.parent.parent / "graph.safetensors", "train")
-    for name, tensor in tensors.items():
-        wrong = wrong_tensor(name, tensor, entities, triples)
+        wrong = _wrong_tensor(part, rest, tensor, entities, triples)
         if wrong is not None:
-            raise UserError(
-                f"{path} is damaged: '{name}' {wrong}. Restore it from a copy, or begin anew with "
-                "--overwrite (overwrite=True)."
-            )
-    return counters, parts
+            raise damaged(place, f"'{name}' {wrong}")
+        parts.setdefault(part, {})[rest] = tensor
+    return parts
 
 
-def wrong_tensor(name: str, tensor: Tensor, entities: int, triples: int | None) -> str | None:
+def damaged(place: Path, why: str) -> UserError:
+    """Return the error for a checkpoint that cannot be used."""
+    return UserError(f"{place} is damaged ({why}). Restore it from a copy, or {_ANEW}")
+
+
+def _wrong_tensor(
+    part: str, rest: str, tensor: Tensor, entities: int, triples: int | None
+) -> str | None:
     """Say what is wrong with a tensor of a checkpoint, if anything is."""
-    part, _, rest = name.partition("/")
     if tensor.is_floating_point():
         if part in ("model", "best") and not bool(tensor.isfinite().all()):
             return "holds numbers that are not finite"
@@ -92,7 +113,7 @@ def wrong_tensor(name: str, tensor: Tensor, entities: int, triples: int | None) 
         low, high = tensor.aminmax()
         if tensor.is_floating_point() or int(low) < -1 or int(high) >= entities:
             return f"holds an id that is not one of the {entities:,} entities"
-    if name == "epoch/order" and tensor.numel():
+    if (part, rest) == ("epoch", "order") and tensor.numel():
         low, high = tensor.aminmax()
         if int(low) < 0 or (triples is not None and int(high) >= triples):
             return "holds the place of a triple that is not there"
@@ -101,7 +122,7 @@ def wrong_tensor(name: str, tensor: Tensor, entities: int, triples: int | None) 
 
 def load_counters(path: Path) -> Counters:
     """Read where a run stands, without its tensors."""
-    return read_counters(path, read_details(path, "checkpoint"))
+    return read_counters(path, files.read_details(path, "checkpoint"))
 
 
 def read_counters(path: Path, details: dict[str, Any]) -> Counters:
@@ -113,7 +134,7 @@ def read_counters(path: Path, details: dict[str, Any]) -> Counters:
         if run is not None and artefact_id(path.parent.parent) not in (run, None):
             raise UserError(
                 f"{path} is the checkpoint of another run; restore the one of this run from a "
-                "copy, or begin anew with --overwrite (overwrite=True)."
+                f"copy, or {_ANEW}"
             )
         counters = Counters(**details)
         for name, hint in get_type_hints(Counters).items():
@@ -122,8 +143,7 @@ def read_counters(path: Path, details: dict[str, Any]) -> Counters:
         return counters
     except TypeError as error:
         raise UserError(
-            f"{path} was not written by this version of nscaching ({error}); begin anew with "
-            "--overwrite (overwrite=True)."
+            f"{path} was not written by this version of nscaching ({error}); {_ANEW}"
         ) from error
 
 

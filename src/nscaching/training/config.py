@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB
 from nscaching.losses import LossOptions
 from nscaching.models import SCORING, ScoringOptions
-from nscaching.models.matches import Dot
+from nscaching.models.match import UNIT
+from nscaching.models.matches import Distance, Dot
 from nscaching.optim.base import SCHEDULES
-from nscaching.options import OptionGroup
+from nscaching.options import OptionGroup, OptionsT
 from nscaching.sampling import SAMPLERS, BernoulliSampler, SamplerOptions
 from nscaching.training.tracing import TraceOptions
 
@@ -124,8 +126,16 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     )
 
     def batch(self, triples: int) -> int:
-        """Return the positive triples per step for so many."""
-        return self.batch_size or usual_batch_size(triples)
+        """Return the positive triples per step for so many.
+
+        By default 1024, or the largest power of two down to 64 that gives an epoch 16 steps.
+        """
+        if self.batch_size is not None:
+            return self.batch_size
+        size = _LARGEST_USUAL_BATCH
+        while size > _SMALLEST_USUAL_BATCH and size * _STEPS_WANTED > triples:
+            size //= 2
+        return size
 
     def lr_factor(self, epochs_done: float) -> float:
         """Return the factor of the learning rate after so many epochs, parts of one counted."""
@@ -157,18 +167,10 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         epochs = self.pretrain_epochs if self.generator_epochs is None else self.generator_epochs
         if not SAMPLERS[self.sampler].has_generator or epochs == 0:
             return None
-        return TrainConfig(
-            scoring="transe",
-            sampler=BernoulliSampler.name,
-            dim=self.generator_dim,
-            margin=self.margin,
-            lr=self.lr,
-            batch_size=batch_size,
-            epochs=epochs,
-            valid_every=0,
-            seed=self.seed,
-            device=self.device,
-        )
+        same = {name: getattr(self, name) for name in ("margin", "lr", "seed", "device")}
+        same |= {"dim": self.generator_dim, "batch_size": batch_size, "epochs": epochs}
+        sampler = BernoulliSampler.name
+        return TrainConfig(**same, scoring="transe", sampler=sampler, valid_every=0)
 
     def check_sampler(self) -> None:
         """Refuse a sampler and a loss that do not go together."""
@@ -240,12 +242,15 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         return cls.from_mapping(read_yaml(path), str(path))
 
 
-def usual_batch_size(triples: int) -> int:
-    """Return 1024, or the largest power of two down to 64 that gives an epoch 16 steps."""
-    size = _LARGEST_USUAL_BATCH
-    while size > _SMALLEST_USUAL_BATCH and size * _STEPS_WANTED > triples:
-        size //= 2
-    return size
+def plain_options(config: OptionsT | str | Path | None, kind: type[OptionsT]) -> dict[str, Any]:
+    """Return the options of a configuration or its file; a bad file is named in the error."""
+    if config is None:
+        return {}
+    if isinstance(config, kind):
+        return config.as_dict()
+    given = read_yaml(Path(str(config)))
+    kind.from_mapping(given, str(config))
+    return given
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -282,3 +287,68 @@ def _bad_line(path: Path) -> str:
         except Exception:
             return f", line {number}"
     return ""
+
+
+# Options that were asked for and do nothing: worth a remark, not an error -------------------------
+
+
+def idle_options(config: TrainConfig, given: Collection[str]) -> list[str]:
+    """Return a sentence for each reason why options that were given do nothing."""
+    asked = [name for name in given if name in TrainConfig.names()]
+    found, told = [], set[str]()
+    for names, reason in _reasons(config):
+        idle = [name for name in asked if name in names and name not in told]
+        told.update(idle)
+        if idle:
+            no = {name: "no-" if getattr(config, name) is False else "" for name in idle}
+            *flags, last = (f"--{no[name]}{name.replace('_', '-')}" for name in idle)
+            listed = f"{', '.join(flags)} and {last} have" if flags else f"{last} has"
+            found.append(f"{listed} no effect {reason}.")
+    if "pretrain_epochs" in asked and config.pretrain_epochs >= config.epochs:
+        found.append(
+            f"All {config.epochs} epochs are pretraining with Bernoulli negatives: the sampler "
+            f"{config.sampler} is never used."
+        )
+    return found
+
+
+def _reasons(config: TrainConfig) -> Iterator[tuple[Collection[str], str]]:
+    """Yield options that have no effect in this configuration, each with the reason."""
+    scoring, sampler = SCORING[config.scoring], SAMPLERS[config.sampler]
+    loss = config.loss_name(scoring.usual_loss)
+    of_losses = {"margin": "margin", "offset": "logistic", "label_smoothing": "softmax"}
+    for name, needed in of_losses.items():
+        trains_generator = name == "margin" and config.warm_start(1) is not None
+        if loss != needed and not trains_generator:
+            yield [name], f"with the {loss} loss"
+    function = scoring(config.dim, config.norm)
+    match = function.match
+    if not isinstance(match, Distance):
+        yield ["norm"], f"with the scoring function {config.scoring}"
+    if match.view_kind != UNIT and config.scoring != "quate":
+        yield ["normalize"], f"with {config.scoring}: it is for transe and quate"
+    of_others = {name for each in SAMPLERS.values() for name in each.own_options}
+    yield of_others - sampler.own_options, f"with the sampler {config.sampler}"
+    if config.valid_every == 0:
+        options = ["patience", "select", "valid_facts"]
+        yield options, "where --valid-every is 0 and nothing is validated"
+    if not config.is_traced():
+        yield ["trace_every", "trace_window"], "without --trace"
+    cached, softmax = config.sampler == "nscaching", loss == "softmax"
+    if config.sampler == "all":
+        yield ["negatives", "known_positives"], "with the sampler all: every entity is a candidate"
+    if cached and softmax:
+        yield ["negatives", "alpha2"], "with the softmax loss, which takes a cache row as a whole"
+        yield ["int8"], "with the softmax loss, whose own scores update the cache"
+    if cached and not isinstance(match, Dot):
+        yield ["int8"], f"with the scoring function {config.scoring}, a distance"
+    if config.pool and cached:
+        yield ["candidates"], "with --pool, which takes their place"
+    if config.pool and not cached:
+        yield ["negatives"], "with --pool, which takes their place"
+    if softmax and not cached:
+        yield ["known_positives"], "with the softmax loss: uniform entities stand for all others"
+    if config.alpha1 == 0:
+        yield ["importance"], "where --alpha1 is 0 and positives are shuffled"
+        if config.alpha3 == 0 and (config.alpha2 == 0 or softmax):
+            yield ["rescale"], "where all temperatures are 0"

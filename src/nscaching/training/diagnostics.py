@@ -27,23 +27,17 @@ def _list_of(test: Test) -> Test:
     return lambda value: isinstance(value, list) and all(map(test, value))
 
 
-def _candidate(value: Any) -> bool:
-    return isinstance(value, dict) and _text(value.get("entity")) and "split" in value
-
-
-def _point(value: Any) -> bool:
-    return _list_of(_number)(value) and len(value) == 2
-
-
 #: What a line must have to be of use, by its event.
 _METRICS: dict[str, dict[str, Test]] = {
     "epoch": {"loss": _number, "seconds": _number},
     "evaluation": {"split": _text, "seconds": _number, "mrr": _number},
 }
+_candidates = _list_of(lambda x: isinstance(x, dict) and _text(x.get("entity")) and "split" in x)
+_points = _list_of(lambda x: _list_of(_number)(x) and len(x) == 2)
 _TRACE: dict[str, dict[str, Test]] = {
     "epoch": {},
-    "row": {"row": _text, "hardest": _list_of(_candidate), "random": _list_of(_text)},
-    "gradients": {"triple": _text, "side": _text, "ccdf": _list_of(_point)},
+    "row": {"row": _text, "hardest": _candidates, "random": _list_of(_text)},
+    "gradients": {"triple": _text, "side": _text, "ccdf": _points},
 }
 
 

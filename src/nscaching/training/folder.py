@@ -20,21 +20,7 @@ from typing import Any
 
 import torch
 
-from nscaching.artefacts import MARKER, ArtefactFolder, artefact_id
-from nscaching.artefacts.files import (
-    append_json_line,
-    explained_writes,
-    file_digest,
-    read_details,
-    read_json_lines,
-    read_names,
-    read_tensors,
-    stored_digest,
-    write_json_lines,
-    write_names,
-    write_tensors,
-    write_text,
-)
+from nscaching.artefacts import MARKER, ArtefactFolder, artefact_id, files
 from nscaching.distributed.launch import launch_id
 from nscaching.distributed.sharded_model import ShardedModel, has_shards, read_shards
 from nscaching.errors import CHOOSE_ANOTHER, UserError, shown
@@ -79,6 +65,8 @@ class RunFolder(ArtefactFolder):
         self.trace = self.path / "trace.jsonl"
         self.checkpoint = self.path / "checkpoint" / "state.safetensors"
         self.latest = self.checkpoint.parent / LATEST  #: of a run with strata
+        self.calibration = self.path / "calibration.json"
+        self.rejected = self.path / "rejected.tsv"
 
     def looks_like_one(self) -> bool:
         """Tell whether configuration and graph are there."""
@@ -87,10 +75,6 @@ class RunFolder(ArtefactFolder):
     def is_run(self) -> bool:
         """Tell whether the folder holds a run, finished or not."""
         return self.holds_one()
-
-    def is_of_launch(self) -> bool:
-        """Tell whether an earlier attempt of this launch of processes began the run."""
-        return self.is_run() and self.read_marker().get("launch") == launch_id() is not None
 
     def has_model(self) -> bool:
         """Tell whether a model has been written, in one file or in shards."""
@@ -126,7 +110,7 @@ class RunFolder(ArtefactFolder):
             self.write_marker(new, **staged._ties(config))
             if also is not None:
                 also(staged)
-        with explained_writes(self.path):
+        with files.explained_writes(self.path):
             self.checkpoint.parent.mkdir(exist_ok=True)
 
     def _write(self, config: TrainConfig, graph: KnowledgeGraph) -> None:
@@ -135,11 +119,11 @@ class RunFolder(ArtefactFolder):
         if isinstance(graph, StoredGraph):
             graph.store.link_to(self.store.path)
             return
-        write_names(self.entities, graph.entities)
-        write_names(self.relations, graph.relations)
+        files.write_names(self.entities, graph.entities)
+        files.write_names(self.relations, graph.relations)
         splits = {split: graph.split(split) for split in _SPLITS}
         labelled = {f"labelled.{split}": rows for split, rows in graph.labelled.items()}
-        write_tensors(
+        files.write_tensors(
             self.graph,
             {name: torch.from_numpy(rows) for name, rows in (splits | labelled).items()},
             {"name": graph.name, "fingerprint": graph.fingerprint},
@@ -148,10 +132,12 @@ class RunFolder(ArtefactFolder):
     def _ties(self, config: TrainConfig) -> dict[str, Any]:
         """Return what the marker says of the files that belong together."""
         if self.store.marker.is_file():
-            digests: dict[str, str | None] = {MARKER: file_digest(self.store.marker)}
+            digests: dict[str, str | None] = {MARKER: files.file_digest(self.store.marker)}
         else:
-            digests = {file.name: file_digest(file) for file in (self.entities, self.relations)}
-            digests[self.graph.name] = stored_digest(self.graph, "graph of a run")
+            digests = {
+                file.name: files.file_digest(file) for file in (self.entities, self.relations)
+            }
+            digests[self.graph.name] = files.stored_digest(self.graph, "graph of a run")
         return {
             "id": uuid.uuid4().hex,
             **({} if launch_id() is None else {"launch": launch_id()}),
@@ -165,13 +151,13 @@ class RunFolder(ArtefactFolder):
             return
         ties = self._ties(TrainConfig.from_file(self.config))
         for file in (self.checkpoint, self.model):  # their marker may only have been deleted
-            if file.exists() and (known := read_details(file, "file of a run").get("run")):
+            if file.exists() and (known := files.read_details(file, "file of a run").get("run")):
                 ties["id"] = known
         self.write_marker(self.path, **ties, adopted=True)
 
     def write_config(self, config: TrainConfig) -> None:
         """Write ``config.yaml``, which repeats the run."""
-        write_text(self.config, config.as_yaml())
+        files.write_text(self.config, config.as_yaml())
 
     def read_config(self) -> TrainConfig:
         """Return the configuration the run was started with."""
@@ -180,7 +166,7 @@ class RunFolder(ArtefactFolder):
         if (self.path / "nodes.txt").is_file() and not self.entities.is_file():
             raise self._nodes()
         config = TrainConfig.from_file(self.config)
-        for name, trained in self._told("model").items():
+        for name, trained in self.told("model").items():
             if not hasattr(config, name):
                 raise self.damaged_marker("'model'")
             if getattr(config, name) != trained:
@@ -191,17 +177,9 @@ class RunFolder(ArtefactFolder):
                 )
         return config
 
-    def _told(self, part: str) -> dict[str, Any]:
-        """Return a part of the marker; nothing for a run of 0.1.0."""
-        marker = self.read_marker()
-        told = marker.get(part) if marker else {}
-        if not isinstance(told, dict) or (marker and not told):
-            raise self.damaged_marker(f"'{part}'")
-        return told
-
     def _check_digest(self, file: Path, found: str | None) -> None:
         """Refuse a file that is not the one the run was made with."""
-        told = self._told("sha256")
+        told = self.told("sha256")
         if told and told.get(file.name, "missing") != found:
             raise UserError(
                 f"{file} is not the file that this run was trained with: its digest differs from "
@@ -227,13 +205,13 @@ class RunFolder(ArtefactFolder):
     def read_graph(self) -> KnowledgeGraph:
         """Return the graph the run was trained on."""
         if self.store.marker.is_file():
-            self._check_digest(self.store.marker, file_digest(self.store.marker))
+            self._check_digest(self.store.marker, files.file_digest(self.store.marker))
             return self.store.open()
         for file in (self.entities, self.relations):
-            self._check_digest(file, file_digest(file))
-        arrays, details = read_tensors(self.graph, "graph of a run")
-        self._check_digest(self.graph, stored_digest(self.graph, "graph of a run"))
-        entities, relations = read_names(self.entities), read_names(self.relations)
+            self._check_digest(file, files.file_digest(file))
+        arrays, details = files.read_tensors(self.graph, "graph of a run")
+        self._check_digest(self.graph, files.stored_digest(self.graph, "graph of a run"))
+        entities, relations = files.read_names(self.entities), files.read_names(self.relations)
         try:
             return KnowledgeGraph(
                 entities,
@@ -262,30 +240,12 @@ class RunFolder(ArtefactFolder):
         """
         expected = config.table_shapes(graph.num_entities, graph.num_relations)
         if not has_shards(self.path):
-            tensors, details = read_tensors(self.model, "model")
+            tensors, details = files.read_tensors(self.model, "model")
         else:
             if mapped is None:
                 free = free_bytes(torch.device("cpu"))
                 mapped = free is not None and 8 * math.prod(expected["entity"]) > free
             tensors, details = read_shards(self.path, graph.num_entities, mapped)
-        self._check_tables(config, expected, tensors, details)
-        for name, names in (("entity", graph.entities), ("relation", graph.relations)):
-            if isinstance(tensors[name], torch.Tensor):
-                self._check_parameters(name, tensors[name], names)
-        tables = tensors["entity"], tensors["relation"].float()
-        kind = EmbeddingModel if isinstance(tables[0], torch.Tensor) else ShardedModel
-        return kind(
-            config.build_scoring(), tables[0].float(), tables[1], reciprocal=config.reciprocal
-        )
-
-    def _check_tables(
-        self,
-        config: TrainConfig,
-        expected: Mapping[str, tuple[int, ...]],
-        tensors: Mapping[str, torch.Tensor],
-        details: Mapping[str, Any],
-    ) -> None:
-        """Refuse tables of other sizes, and those of another run."""
         for name, shape in expected.items():
             found = tuple(tensors[name].shape) if name in tensors else None
             if found != shape:
@@ -300,6 +260,12 @@ class RunFolder(ArtefactFolder):
                 f"{self.model} is the model of another run, of another seed perhaps. Restore the "
                 "model of this one from a copy, or train again."
             )
+        for name, names in (("entity", graph.entities), ("relation", graph.relations)):
+            if isinstance(tensors[name], torch.Tensor):
+                self._check_parameters(name, tensors[name], names)
+        kind = EmbeddingModel if isinstance(tensors["entity"], torch.Tensor) else ShardedModel
+        tables = tensors["entity"].float(), tensors["relation"].float()
+        return kind(config.build_scoring(), *tables, reciprocal=config.reciprocal)
 
     def _check_parameters(self, what: str, table: torch.Tensor, names: Sequence[str]) -> None:
         if not table.is_floating_point():
@@ -321,19 +287,15 @@ class RunFolder(ArtefactFolder):
     def write_model(self, entity: torch.Tensor, relation: torch.Tensor) -> None:
         """Write the parameters, rows in the order of the name files, and whose they are."""
         details = {"run": artefact_id(self.path)}
-        write_tensors(self.model, {"entity": entity, "relation": relation}, details)
+        files.write_tensors(self.model, {"entity": entity, "relation": relation}, details)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of ``metrics.jsonl``; damaged and half-written ones are left out."""
         return usable_metrics(_lines(self.metrics))
 
-    def append_metrics(self, line: dict[str, Any]) -> None:
-        """Add one line."""
-        append_json_line(self.metrics, line)
-
     def clear_metrics(self) -> None:
         """Start an empty ``metrics.jsonl``, without a trace."""
-        write_text(self.metrics, "")
+        files.write_text(self.metrics, "")
         self.trace.unlink(missing_ok=True)
 
     def read_trace(self) -> list[dict[str, Any]]:
@@ -343,7 +305,7 @@ class RunFolder(ArtefactFolder):
     def append_trace(self, lines: Iterable[dict[str, Any]]) -> None:
         """Add lines to the trace."""
         for line in lines:
-            append_json_line(self.trace, line)
+            files.append_json_line(self.trace, line)
 
     def summary(self) -> dict[str, Any]:
         """Return epochs, seconds and final metrics, as far as checkpoint and metrics tell them."""
@@ -352,18 +314,10 @@ class RunFolder(ArtefactFolder):
         evaluations = [line for line in lines if line.get("event") == "evaluation"]
         told: dict[str, Any] = {"run": str(self.path), "select": self.read_config().select}
         try:
-            counters = self.read_counters()
-        except UserError:  # it has none any more
-            told |= {"epochs": epochs[-1].get("epoch") if epochs else None}
-            told |= {"seconds": epochs[-1].get("seconds") if epochs else None, "valid": None}
-        else:
-            told |= {
-                "epochs": counters.epoch,
-                "best_epoch": counters.best_epoch,
-                "seconds": counters.seconds,
-                "seconds_per_epoch": counters.epoch_seconds / max(1, counters.epoch),
-                "valid": counters.best_valid,
-            }
+            told |= self.read_counters().summary()
+        except UserError:  # it has no checkpoint any more
+            last = epochs[-1] if epochs else {}
+            told |= {"epochs": last.get("epoch"), "seconds": last.get("seconds"), "valid": None}
         tests = [line for line in evaluations if line.get("split") == "test"]
         where = ("event", "epoch", "split", "seconds")
         kept = {name: value for name, value in (tests or [{}])[-1].items() if name not in where}
@@ -373,16 +327,16 @@ class RunFolder(ArtefactFolder):
         """Drop the lines after an epoch: a resumed run will write them again."""
         kept = [line for line in self.read_metrics() if line.get("epoch", 0) <= epoch]
         kept = [line for line in kept if line.get("split") != "test"]
-        write_json_lines(self.metrics, kept)
+        files.write_json_lines(self.metrics, kept)
         if self.trace.exists():
             seen = [line for line in self.read_trace() if line.get("epoch", 0) <= epoch]
-            write_json_lines(self.trace, seen)
+            files.write_json_lines(self.trace, seen)
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
     """Return what can be read of a diagnostic file."""
     try:
-        return read_json_lines(file)
+        return files.read_json_lines(file)
     except UserError:
         return []
 

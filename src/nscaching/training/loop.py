@@ -16,6 +16,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from nscaching.artefacts.files import append_json_line
 from nscaching.distributed.launch import current_group
 from nscaching.errors import (
     CHOOSE_ANOTHER,
@@ -80,7 +81,9 @@ class Trainer:
         self.loss = config.build_loss(self.model.scoring.usual_loss)
         self.optimizer = self._make_optimizer(copies)
         self.columns = self.placement.columns()
-        self.tracer = Tracer.of(graph, config, self.loss, self.columns)
+        self.tracer: Tracer | None = None
+        if config.is_traced():
+            self.tracer = Tracer(graph, config, self.loss, self.columns)
         self.executor = self._make_executor()
         self.validation = Validation(graph, config, self.placement.count())
         self.best: dict[str, Tensor] = {}
@@ -137,7 +140,8 @@ class Trainer:
         with asked as stop, self.progress.training(*limits) as bar:
             bar.advance(self.counters.epoch, self.counters.epoch_seconds)
             while self._within_budget() and not self._out_of_patience():
-                if self.counters.pretraining and self._pretrained():
+                pretrained = self.counters.epoch >= self.config.pretrain_epochs
+                if self.counters.pretraining and pretrained and self.order is None:
                     self._end_pretraining(stop)
                 started = time.monotonic()
                 loss = self._train_epoch(stop, bar)
@@ -151,7 +155,8 @@ class Trainer:
                     self._validate(bar)
                 if (number := self._stop_signal(stop)) is not None:
                     self._stop_here(number)
-                if self._checkpoint_due():
+                waited = self.placement.agree(time.monotonic() - self._last_checkpoint)
+                if self.folder is not None and waited >= self.config.checkpoint_seconds:
                     self._save_checkpoint()
         self._finish()
 
@@ -170,9 +175,6 @@ class Trainer:
             self._save_checkpoint()
         finally:
             self.folder = before
-
-    def _pretrained(self) -> bool:
-        return self.order is None and self.counters.epoch >= self.config.pretrain_epochs
 
     def _end_pretraining(self, stop: StopRequest) -> None:
         """Continue from the parameters that Bernoulli gave, with a fresh Adam.
@@ -310,10 +312,6 @@ class Trainer:
             counters.finished = True
             self._save_checkpoint(last=True)
 
-    def _checkpoint_due(self) -> bool:
-        waited = self.placement.agree(time.monotonic() - self._last_checkpoint)
-        return self.folder is not None and waited >= self.config.checkpoint_seconds
-
     def _save_checkpoint(self, last: bool = False) -> None:
         """Write the state of the run; the ``last`` time before it ends, wait until it is there."""
         assert self.folder is not None
@@ -386,7 +384,7 @@ class Trainer:
     def record(self, line: dict[str, object]) -> None:
         """Keep a line of ``metrics.jsonl``, and hand it to the trackers."""
         if self.folder is not None and self.placement.leads:
-            self.folder.append_metrics(line)
+            append_json_line(self.folder.metrics, line)
         self.tracking.record(line)
 
     def _trace(self) -> None:

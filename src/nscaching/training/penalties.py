@@ -41,9 +41,7 @@ class N3:
         entity = (ids, self.gradient(model.rows(ids), times))
         if not self.of_relations:
             return entity, None
-        if not model.reciprocal:
-            relations = queries.relations
-            return entity, (relations, self.gradient(model.relation[relations], times))
-        relations = queries.relations
-        rows = torch.cat([relations + model.num_relations, relations])
-        return entity, (rows, self.gradient(model.relation[rows]))
+        rows = queries.relations
+        if model.reciprocal:  # each side has a relation of its own
+            rows, times = torch.cat([rows + model.num_relations, rows]), 1
+        return entity, (rows, self.gradient(model.relation[rows], times))

@@ -17,15 +17,11 @@ from nscaching.sampling import SAMPLERS, Sampler, triple_columns
 from nscaching.sampling.rejected import RejectedFacts
 from nscaching.sampling.shared_rows import with_shared_rows
 from nscaching.training import checkpoint
-from nscaching.training.checkpoint import Counters
+from nscaching.training.checkpoint import Counters, Parts, Tables
 from nscaching.training.config import TrainConfig
 from nscaching.training.folder import RunFolder
 from nscaching.training.opening import initial_model
 from nscaching.training.step import TrainingStep
-
-Tables = dict[str, Tensor]
-#: Named groups of tensors: model, best, adam, sampler, random, trace, epoch.
-Parts = dict[str, Tables]
 
 
 class Placement:
@@ -88,8 +84,6 @@ class Placement:
     def total(self, value: float) -> float:
         """Return the sum of the values that the processes have."""
         return value
-
-    # Keeping -------------------------------------------------------------------------------------
 
     def save(
         self, folder: RunFolder, counters: Counters, parts: Parts, best: Tables, last: bool

@@ -54,7 +54,7 @@ class Progress:
             try:
                 yield bar
             finally:
-                bar.remove()
+                self._bars.remove_task(bar.task)
             return
         with self.rich() as self._bars:
             try:
@@ -98,7 +98,7 @@ class Progress:
             self._progress, self._rich, self._epochs = progress, rich, epochs
             self._seconds = seconds
             what, total = ("training", epochs) if seconds is None else ("seconds", round(seconds))
-            self._task: TaskID = rich.add_task(what, total=total, news="")
+            self.task: TaskID = rich.add_task(what, total=total, news="")
             self._done = 0
             self._loss = self._valid = ""
             self._started = self._said = self._shown = time.monotonic()
@@ -109,10 +109,6 @@ class Progress:
             self._done = self._first = epochs
             self._not_training = -seconds
             self._show(epochs)
-
-        def remove(self) -> None:
-            """Take the bar away."""
-            self._rich.remove_task(self._task)
 
         def within_epoch(self, share: float) -> None:
             """Show the share of the current epoch that is done."""
@@ -152,7 +148,7 @@ class Progress:
             news = " ".join(part for part in (self._loss, self._valid) if part)
             if self._seconds is not None:
                 done, news = round(self._trained()), f"epoch {self._done} {news}"
-            self._rich.update(self._task, completed=done, news=news)
+            self._rich.update(self.task, completed=done, news=news)
 
         def _trained(self) -> float:
             """Return the seconds of training so far, validations not counted."""

@@ -13,30 +13,16 @@ import json
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from nscaching.artefacts import artefact_id
-from nscaching.artefacts.files import (
-    explained_writes,
-    read_json,
-    sealed,
-    stored_length,
-    sweep_temporary,
-    tensor_digest,
-    unsealed,
-    write_text,
-)
+from nscaching.artefacts import files
 from nscaching.distributed.launch import Group
 from nscaching.errors import UserError
-from nscaching.training.checkpoint import FORMAT, Counters, read_counters, wrong_tensor
+from nscaching.training import checkpoint
 
-#: Named groups of tensors, as in a checkpoint of one process.
-Parts = dict[str, dict[str, Tensor]]
 LATEST = "latest.json"
 #: Names that only we give, as patterns: a folder of tensors, and a file with those of a stratum. A
 #: copy that a user made beside them has another name.
@@ -53,7 +39,12 @@ class Saver:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
-    def save(self, counters: Counters, shared: Parts, strata: dict[int, Parts]) -> None:
+    def save(
+        self,
+        counters: checkpoint.Counters,
+        shared: checkpoint.Parts,
+        strata: dict[int, checkpoint.Parts],
+    ) -> None:
         """Copy what belongs to a checkpoint and write it in the background; all ranks call this."""
         self.wait()
         owners = {_SHARED: shared} | {f"stratum/{v}": parts for v, parts in strata.items()}
@@ -61,55 +52,52 @@ class Saver:
             del owners[_SHARED]
         copies = {
             owner: {
-                f"{part}/{name}": tensor.detach().to("cpu", copy=True).contiguous()
-                for part, group in parts.items()
-                for name, tensor in group.items()
+                name: tensor.detach().to("cpu", copy=True).contiguous()
+                for name, tensor in checkpoint.by_name(parts).items()
             }
             for owner, parts in owners.items()
         }
         token = self.group.broadcast(uuid.uuid4().hex[:8])
-        told = {"format": FORMAT, "run": artefact_id(self.folder.parent), **asdict(counters)}
+        told = checkpoint.details_of(counters, self.folder.parent)
         self._pending = self._executor.submit(self._write, token, told, copies)
 
     def wait(self) -> None:
         """Wait for the checkpoint that is being written; raise what went wrong with it."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
-            with explained_writes(self.folder):
+            with files.explained_writes(self.folder):
                 pending.result()
 
     def _write(
-        self, token: str, told: dict[str, Any], copies: dict[str, dict[str, Tensor]]
+        self, token: str, told: dict[str, Any], copies: dict[str, checkpoint.Tables]
     ) -> None:
         from nscaching.distributed import storage
 
         temporary = self.folder / f".{LATEST}.{token}.tmp"
         final = self.folder / f"epoch-{told['epoch']}-{token}"
-        state: dict[str, Tensor] = {}
+        state: checkpoint.Tables = {}
         for owner, tensors in copies.items():
-            digest = bytes.fromhex(tensor_digest(tensors, final.name))
+            digest = bytes.fromhex(files.tensor_digest(tensors, final.name))
             state |= {f"{owner}/{name}": tensor for name, tensor in tensors.items()}
             state[f"{owner}/{_DIGEST}"] = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
         strata = sum(owner != _SHARED for owner in copies) * self.group.size
-        files = {key: _file_number(key) for key in state} | {"": 1 + strata}  # how many there are
+        # File 1 has what is shared, then come the strata; "" says how many there are.
+        shared = {key: key.startswith(_SHARED) for key in state}
+        numbers = {key: 1 if own else 2 + int(key.split("/")[1]) for key, own in shared.items()}
+        numbers[""] = 1 + strata
 
         def finish() -> None:
             """Put the whole checkpoint in the place of the one before, on rank 0."""
             temporary.replace(final)
-            said = sealed({**told, "tensors": final.name})
-            write_text(self.folder / LATEST, json.dumps(said, indent=1) + "\n")
+            said = files.sealed({**told, "tensors": final.name})
+            files.write_text(self.folder / LATEST, json.dumps(said, indent=1) + "\n")
             sweep(self.folder)
 
         try:
-            storage.save(state, files, temporary, self.group, finish)
+            storage.save(state, numbers, temporary, self.group, finish)
         except BaseException:  # of all ranks; what is written would keep a full disk full
             sweep(self.folder)
             raise
-
-
-def _file_number(key: str) -> int:
-    """Return the number of the file that holds a tensor: 1 what is shared, then the strata."""
-    return 1 if key.startswith(_SHARED) else 2 + int(key.split("/")[1])
 
 
 def drop(folder: Path) -> None:
@@ -129,25 +117,27 @@ def remove(tensors: Path) -> None:
 
 def sweep(folder: Path) -> None:
     """Remove what a killed run left: unfinished checkpoints, and whole ones that are replaced."""
-    sweep_temporary(folder, LATEST)
+    files.sweep_temporary(folder, LATEST)
     with contextlib.suppress(UserError):
-        current = read_json(folder / LATEST).get("tensors")
+        current = files.read_json(folder / LATEST).get("tensors")
         for old in folder.glob(TENSORS):
             if old.name != current and not old.is_symlink():
                 remove(old)
 
 
-def read_latest(folder: Path) -> tuple[Counters, Path]:
+def read_latest(folder: Path) -> tuple[checkpoint.Counters, Path]:
     """Return where a run stands and the folder of its tensors."""
     file = folder / LATEST
-    told = unsealed(read_json(file))
+    told = files.unsealed(files.read_json(file))
     if told is None or not isinstance(told.get("tensors"), str):
-        raise UserError(f"{file} is damaged. Restore it from a copy, or begin anew (--overwrite).")
+        raise checkpoint.damaged(file, "its content does not have its digest, or names no tensors")
     tensors = folder / Path(told.pop("tensors")).name
-    return read_counters(file, told), tensors
+    return checkpoint.read_counters(file, told), tensors
 
 
-def load(folder: Path, strata: Iterable[int]) -> tuple[Counters, Parts, dict[int, Parts]]:
+def load(
+    folder: Path, strata: Iterable[int]
+) -> tuple[checkpoint.Counters, checkpoint.Parts, dict[int, checkpoint.Parts]]:
     """Read counters, what is shared, and some strata, on one rank without the others; checked."""
     from nscaching.distributed import storage
 
@@ -157,13 +147,14 @@ def load(folder: Path, strata: Iterable[int]) -> tuple[Counters, Parts, dict[int
     try:
         state = storage.load(tensors, [f"{owner}/" for owner in owners])
     except Exception as error:  # whatever a file that is cut off or missing leads to
-        raise _damaged(tensors, str(error).splitlines()[0] if str(error) else "") from error
-    triples = stored_length(folder.parent / "graph.safetensors", "train")
-    loaded = [_checked(tensors, owner, state, triples) for owner in owners]
+        raise checkpoint.damaged(
+            tensors, str(error).splitlines()[0] if str(error) else ""
+        ) from error
+    loaded = [_checked(tensors, owner, state) for owner in owners]
     return counters, loaded[0], dict(zip(strata, loaded[1:], strict=True))
 
 
-def check(folder: Path) -> Counters:
+def check(folder: Path) -> checkpoint.Counters:
     """Read all of a checkpoint, one stratum after the other; return where the run stands."""
     counters, tensors = read_latest(folder)
     for stratum in range(len(list(tensors.glob("model-*-of-*.safetensors"))) - 1):
@@ -171,27 +162,12 @@ def check(folder: Path) -> Counters:
     return counters
 
 
-def _checked(tensors: Path, owner: str, state: dict[str, Tensor], triples: int | None) -> Parts:
-    """Return the parts of one owner; kernels take ids and counts as they are."""
+def _checked(tensors: Path, owner: str, state: checkpoint.Tables) -> checkpoint.Parts:
+    """Return the parts of one owner."""
     mine = {
         key.removeprefix(f"{owner}/"): t for key, t in state.items() if key.startswith(f"{owner}/")
     }
     digest = mine.pop(_DIGEST, None)
-    if digest is None or bytes(digest.tolist()).hex() != tensor_digest(mine, tensors.name):
-        raise _damaged(tensors, f"'{owner}' does not have the digest it was written with")
-    entities = len(mine["model/entity"]) if "model/entity" in mine else 0
-    parts: Parts = {}
-    for name, tensor in mine.items():
-        wrong = wrong_tensor(name, tensor, entities, triples)
-        if wrong is not None:
-            raise _damaged(tensors, f"'{owner}/{name}' {wrong}")
-        part, _, rest = name.partition("/")
-        parts.setdefault(part, {})[rest] = tensor
-    return parts
-
-
-def _damaged(tensors: Path, why: str) -> UserError:
-    return UserError(
-        f"{tensors} is damaged ({why}). Restore it from a copy, or begin anew with --overwrite "
-        "(overwrite=True)."
-    )
+    if digest is None or bytes(digest.tolist()).hex() != files.tensor_digest(mine, tensors.name):
+        raise checkpoint.damaged(tensors, f"'{owner}' does not have the digest it was written with")
+    return checkpoint.checked_parts(mine, tensors, tensors.parent.parent)

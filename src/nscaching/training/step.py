@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -24,15 +24,11 @@ from nscaching.sampling.rejected import RejectedFacts
 from nscaching.training.penalties import N3
 from nscaching.training.relation_prediction import RelationPrediction
 
+if TYPE_CHECKING:
+    from nscaching.training.tracing import Tracer
+
 #: With more candidates than this their gradients are added up by entity, not kept one by one.
 SUMMED_FROM = 16
-
-
-class Observer(Protocol):
-    """Sees every step and changes none."""
-
-    def observe(self, candidates: Candidates, scores: Tensor, gradients: Gradients) -> None:
-        """Take note of a step before the tables move. Shape of scores: (q, 1 + k)."""
 
 
 @contextmanager
@@ -67,7 +63,7 @@ class TrainingStep:
             self.relation_prediction = RelationPrediction(relation_prediction, model.scoring)
         self.dropout = dropout
         self.rejected = rejected
-        self.observer: Observer | None = None
+        self.observer: Tracer | None = None  #: sees every step, changes none
         self.summed_from = SUMMED_FROM
 
     def __call__(

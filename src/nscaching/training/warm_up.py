@@ -45,6 +45,12 @@ _SMALL: dict[str, Any] = {
     "generator_dim": 4,
     "generator_epochs": 0,
 }
+#: Options of which runs with the same kernels have the same values, or have them above 0.
+_SAME = (
+    *("scoring", "normalize", "sampler", "loss", "pool", "int8", "optimizer", "table"),
+    *("reciprocal", "trace"),
+)
+_USED = ("alpha2", "nu", "n3", "relation_prediction", "pretrain_epochs")
 #: Options that say how many candidates a question has: many have other kernels than few.
 _CANDIDATES = ("cache_size", "candidates", "negatives")
 _ENTITIES, _RELATIONS, _FACTS, _HELD_OUT = 20, 3, 80, 10
@@ -88,25 +94,9 @@ def _marker(config: TrainConfig) -> Path | None:
     files = sorted(_PACKAGE.rglob("*.py"))
     stamps = [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
     machine = numba.__version__, binding.get_host_cpu_name(), platform.python_version()
-    kinds = (
-        config.scoring,
-        config.normalize,
-        config.sampler,
-        config.loss,
-        config.alpha2 > 0,
-        config.nu > 0,
-        config.pool,
-        config.int8,
-        config.optimizer,
-        config.table,
-        config.reciprocal,
-        config.n3 > 0,
-        config.relation_prediction > 0,
-        config.trace,
-        config.pretrain_epochs > 0,
-        config.strata > 1,
-        _candidates(config),
-    )
+    told = [getattr(config, name) for name in _SAME]
+    used = [getattr(config, name) > 0 for name in _USED]
+    kinds = told, used, config.strata > 1, _candidates(config)
     text = repr((stamps, machine, kinds))
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     return Path(folder) / f"warm-{name}"

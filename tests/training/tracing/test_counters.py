@@ -148,7 +148,7 @@ def test_candidates_with_the_true_entity_first_are_counted(monkeypatch, sides, l
     monkeypatch.setattr(counters, "_BUFFER", 5 * k * 8)
     graph = random_graph(entities=30, relations=2, train=20, held_out=60)
     config = TrainConfig(trace=True, batch_size=8, trace_window=2, loss=loss, margin=0.5)
-    tracer = Tracer.of(graph, config, config.build_loss(loss), triple_columns(graph, CPU))
+    tracer = Tracer(graph, config, config.build_loss(loss), triple_columns(graph, CPU))
     train = {tuple(triple) for triple in graph.train.tolist()}
     held_out = {tuple(t) for t in np.concatenate([graph.valid, graph.test]).tolist()} - train
     generator, past = seeded(0), []
@@ -202,7 +202,7 @@ def test_candidates_with_the_true_entity_first_are_counted(monkeypatch, sides, l
 def test_with_every_entity_as_a_candidate_nothing_was_drawn():
     graph = random_graph(entities=12, train=20)
     config = TrainConfig(trace=True, batch_size=20)
-    tracer = Tracer.of(graph, config, config.build_loss("logistic"), triple_columns(graph, CPU))
+    tracer = Tracer(graph, config, config.build_loss("logistic"), triple_columns(graph, CPU))
     tracer.begin_epoch(torch.arange(20), 0)
     ids = torch.zeros(40, 1, dtype=torch.int64)
     table = torch.full((12, 3), 2.0)

@@ -29,16 +29,8 @@ AUTO, PAPER, ALL_ENTITIES, CACHED = "auto", "paper", "all-entities", "cached"
 _NEUTRAL = frozenset(
     (
         *("recipe", "data", "split", "dim", "epochs", "max_seconds", "batch_size", "valid_every"),
-        *(
-            "valid_facts",
-            "patience",
-            "select",
-            "seed",
-            "device",
-            "eval_memory",
-            "checkpoint_seconds",
-            "table",
-        ),
+        *("valid_facts", "patience", "select", "seed", "device", "eval_memory", "table"),
+        "checkpoint_seconds",
     )
 )
 #: What follows from the graph and the device with a recipe but the paper's.

@@ -1,4 +1,8 @@
-"""What the negatives of an epoch were worth: drawn, with a loss, repeated, false.
+"""What the negatives of an epoch were worth: drawn, with a loss, repeated, facts after all.
+
+A negative that is a triple of valid or test is a false negative, and known to be one to us, not to
+the training. A negative that is a training triple is a known positive; a sampler may keep those
+out. Both are counted apart.
 
 A step only copies what it drew into a buffer, which costs next to nothing and can be part of a CUDA
 graph. The counting is plain torch, for many steps at once, between two steps.
@@ -7,15 +11,20 @@ graph. The counting is plain torch, for many steps at once, between two steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from nscaching.graph import KnowledgeGraph
-from nscaching.training.tracing.facts import Facts
+from nscaching.models import Side
+from nscaching.sampling.cache import Cache
+from nscaching.sampling.nscaching import NSCachingSampler
 from nscaching.training.tracing.gradients import score_gradients
+
+if TYPE_CHECKING:
+    from nscaching.training.config import TrainConfig
 
 #: Most losses are never zero: from this loss on a negative counts as one that teaches. For the
 #: logistic loss it is that of a negative held for true with a probability of one in a hundred.
@@ -29,6 +38,10 @@ _BUFFER = 1 << 18
 #: Comparisons per epoch; more questions than that allows are not all followed.
 MOST_COMPARISONS = 1_000_000
 _NOTHING = -1
+#: What a replacement is where it is a fact: a training triple, or a triple of valid or test.
+KNOWN, HELD_OUT = 1, 2
+#: Entries of the cache compared at once.
+_ENTRIES = 1 << 20
 #: What is counted, in the order of the tensor that holds it.
 COUNTED = ("drawn", "with_loss", "followed", "repeated", "known", "held_out")
 
@@ -37,18 +50,12 @@ class NegativeCounters:
     """The counters of one epoch, and the repeat window that outlasts it."""
 
     def __init__(
-        self,
-        graph: KnowledgeGraph,
-        facts: Facts,
-        columns: Tensor,
-        loss: Any,
-        batch_size: int,
-        make_window: Callable[[int, int], RepeatWindow],
+        self, graph: KnowledgeGraph, config: TrainConfig, loss: Any, columns: Tensor
     ) -> None:
-        self.facts, self.columns = facts, columns
-        self.loss, self.batch_size = loss, batch_size
+        self.config, self.columns, self.loss = config, columns, loss
+        self.facts = Facts(graph, columns.device)
         self.num_entities, self.num_triples = graph.num_entities, len(graph.train)
-        self._make_window = make_window
+        self.batch_size = config.batch(self.num_triples)
         self.window: RepeatWindow | None = None  # made with the first negatives
         device = columns.device
         self.counts = torch.zeros(len(COUNTED), dtype=torch.int64, device=device)
@@ -83,20 +90,15 @@ class NegativeCounters:
             return
         if k > MOST_COUNTED:
             columns = torch.arange(MOST_COUNTED, device=ids.device) * k // MOST_COUNTED
-            scores = score_gradients(self.loss, scores)[:, 1 + columns]
+            scores = score_gradients(self.loss, scores)[:, 1 + columns]  # those of the counted
             ids = ids[:, columns]
-        sides = replaces_head.unsqueeze(1).expand_as(ids)
-        self.write_values(ids, sides, scores)
-
-    def write_values(self, ids: Tensor, replaces_head: Tensor, values: Tensor) -> None:
-        """Keep negatives with their scores (q, 1 + k), or with gradients of those (q, k)."""
         rows, k = ids.shape
-        if (self._ids.shape[1], self._values.shape[1]) != (k, values.shape[1]):
-            self._follow(rows, k, values.shape[1])
+        if (self._ids.shape[1], self._values.shape[1]) != (k, scores.shape[1]):
+            self._follow(rows, k, scores.shape[1])
         places = self._places[:rows]
         self._ids.index_copy_(0, places, ids)
-        self._replaces_head.index_copy_(0, places, replaces_head)
-        self._values.index_copy_(0, places, values)
+        self._replaces_head.index_copy_(0, places, replaces_head.unsqueeze(1).expand_as(ids))
+        self._values.index_copy_(0, places, scores)
         self._places += rows
 
     def _follow(self, rows: int, k: int, values: int) -> None:
@@ -107,6 +109,10 @@ class NegativeCounters:
         self._make_buffer(max(1, _BUFFER // (per_step * k)), per_step, k, values)
         if self.window is None or self.window.shape != (self._sides * self.num_triples, k):
             self.window = self._make_window(self._sides * self.num_triples, k)
+
+    def _make_window(self, questions: int, negatives: int) -> RepeatWindow:
+        epochs, seed = self.config.trace_window, self.config.seed
+        return RepeatWindow(questions, negatives, epochs, seed, self.columns.device)
 
     # Between two steps ---------------------------------------------------------------------------
 
@@ -229,3 +235,74 @@ class RepeatWindow:
         """Take back what :meth:`state` returned."""
         for name, mine in (("past", self.past), ("now", self.now), ("last", self._last)):
             mine.copy_(state[name])
+
+
+class Facts:
+    """All facts that a replacement in a training triple can make, by row and answer."""
+
+    def __init__(self, graph: KnowledgeGraph, device: torch.device) -> None:
+        self.num_entities = graph.num_entities
+        self._first_tail = len(graph.rows.head)  # head pairs are numbered first, then tail pairs
+        held_out = np.concatenate([graph.valid, graph.test]).astype(np.int64)
+        #: Rows and answers by kind and side, sorted by row.
+        self._of_side: dict[tuple[int, Side], tuple[Tensor, Tensor]] = {}
+        keys, kinds = [], []
+        for side in Side:
+            pairs = graph.rows[side]
+            rows = np.repeat(np.arange(len(pairs), dtype=np.int64), np.diff(pairs.offsets))
+            known = rows * graph.num_entities + pairs.answers
+            of_fact = pairs.find(held_out[:, side.other.column], held_out[:, 1])
+            there = of_fact >= 0  # no other can be sampled
+            false = of_fact[there] * graph.num_entities + held_out[there, side.column]
+            false = np.setdiff1d(false, known)
+            for kind, found in ((KNOWN, known), (HELD_OUT, false)):
+                parts = np.divmod(found, graph.num_entities)
+                row, answer = (torch.from_numpy(part).to(device) for part in parts)
+                self._of_side[kind, side] = row, answer
+                first = 0 if side is Side.HEAD else self._first_tail
+                keys.append(found + first * graph.num_entities)
+                kinds.append(np.full(len(found), kind, dtype=np.int8))
+        joined = np.concatenate(keys)
+        order = np.argsort(joined, kind="stable")
+        self._keys = torch.from_numpy(joined[order]).to(device)
+        self._kinds = torch.from_numpy(np.concatenate(kinds)[order]).to(device)
+        #: Which last bits of a key some fact has.
+        self._mask = (1 << min(24, (8 * len(joined)).bit_length())) - 1
+        self._maybe = torch.zeros(self._mask + 1, dtype=torch.bool, device=device)
+        self._maybe[self._keys & self._mask] = True
+
+    def count(self, columns: Tensor, triples: Tensor, ids: Tensor, replaces_head: Tensor) -> Tensor:
+        """Count replacements that are known positives, and that are held out. Shape: (2,).
+
+        Shapes: columns (5, n), triples (m,), ids and replaces_head (m, k); an id of -1 is none.
+        """
+        head_rows, tail_rows = columns[3:].index_select(1, triples).long()
+        tail_rows = tail_rows + self._first_tail
+        rows = torch.where(replaces_head, head_rows.unsqueeze(1), tail_rows.unsqueeze(1))
+        keys = torch.where(ids >= 0, rows * self.num_entities + ids, -1)
+        keys = keys[self._maybe[keys & self._mask]]  # most are no facts, and that is cheap to see
+        place = torch.searchsorted(self._keys, keys).clamp_max_(len(self._keys) - 1)
+        kinds = torch.where(self._keys[place] == keys, self._kinds[place], 0)
+        return torch.stack([(kinds == kind).sum() for kind in (KNOWN, HELD_OUT)])
+
+    def in_cache(self, sampler: NSCachingSampler) -> Tensor:
+        """Count entries of both caches: all, known positives, held out. Shape: (3,), int64.
+
+        Each fact is looked for in its row, which is far less than looking at each entry.
+        """
+        counts = torch.zeros(3, dtype=torch.int64, device=self._keys.device)
+        for side, cache in sampler.caches.items():
+            counts[0] += (cache.ids >= 0).sum()
+            for kind in (KNOWN, HELD_OUT):
+                if kind != KNOWN or sampler.known is None:  # else they are excluded
+                    counts[kind] += _found(cache, *self._of_side[kind, side])
+        return counts
+
+
+def _found(cache: Cache, rows: Tensor, answers: Tensor) -> Tensor:
+    """Count the facts whose answer stands in its row. Shapes: (f,), (f,)."""
+    block = max(1, _ENTRIES // cache.size)
+    found = torch.zeros((), dtype=torch.int64, device=cache.ids.device)
+    for row, answer in zip(torch.split(rows, block), torch.split(answers, block), strict=True):
+        found += (cache.ids[row] == answer.unsqueeze(1)).sum()
+    return found

@@ -94,49 +94,36 @@ class GradientNorms:
 
 
 def gradient_norms(
-    model: EmbeddingModel,
-    loss: Any,
-    triple: tuple[int, int, int],
-    side: Side,
-    leave_out: Tensor,
+    model: EmbeddingModel, loss: Any, triple: tuple[int, int, int], side: Side, leave_out: Tensor
 ) -> GradientNorms:
     """Return the norm of each training pair of a triple, for all entities but some."""
     if side is Side.HEAD and getattr(model, "reciprocal", False):  # (t, r', ?) asks for the head
         head, relation, tail = triple
         triple, side = (tail, relation + len(model.relation) // 2, head), Side.TAIL
+    head, relation, tail = triple
+
+    def pair_norms(negatives: Tensor) -> Tensor:
+        """Return the norms for some negatives; each pair has its own copy of the rows; (m,)."""
+        count = len(negatives)
+        h, t = (model.entity[each].expand(count, -1).clone() for each in (head, tail))
+        r, n = model.relation[relation].expand(count, -1).clone(), model.entity[negatives].clone()
+        leaves = [part.requires_grad_() for part in (h, r, t, n)]
+        negative = (n, r, t) if side is Side.HEAD else (h, r, n)
+        positives = model.scoring.score(h, r, t)
+        scores = model.scoring.score(*negative).unsqueeze(1)
+        both = torch.cat([positives.unsqueeze(1), scores], dim=1)
+        by_h, by_r, by_t, by_n = torch.autograd.grad(both, leaves, score_gradients(loss, both))
+        squares = sum(
+            (g.square().sum(1) for g in (by_h, by_r, by_t, by_n)), torch.zeros_like(by_h[:, 0])
+        )
+        # An entity that stands twice in a pair has one gradient, the sum of both.
+        squares = squares + 2 * (by_h * by_n).sum(1) * (negatives == head)
+        squares = squares + 2 * (by_t * by_n).sum(1) * (negatives == tail)
+        if head == tail:
+            squares = squares + 2 * (by_h * by_t).sum(1)
+        return squares.clamp_min(0).sqrt()
+
     allowed = torch.ones(model.num_entities, dtype=torch.bool, device=model.device)
     allowed[leave_out] = False
-    negatives = allowed.nonzero().squeeze(1)
-    parts = [
-        _pair_norms(model, loss, triple, side, part) for part in torch.split(negatives, _BLOCK)
-    ]
-    return GradientNorms(np.sort(torch.cat(parts).cpu().numpy()))
-
-
-def _pair_norms(
-    model: EmbeddingModel,
-    loss: Any,
-    triple: tuple[int, int, int],
-    side: Side,
-    negatives: Tensor,
-) -> Tensor:
-    """Return the norms for some negatives; each pair has its own copy of the rows. Shape: (m,)."""
-    count = len(negatives)
-    head, relation, tail = triple
-    h, t = (model.entity[each].expand(count, -1).clone() for each in (head, tail))
-    r, n = model.relation[relation].expand(count, -1).clone(), model.entity[negatives].clone()
-    leaves = [part.requires_grad_() for part in (h, r, t, n)]
-    negative = (n, r, t) if side is Side.HEAD else (h, r, n)
-    positives = model.scoring.score(h, r, t)
-    scores = model.scoring.score(*negative).unsqueeze(1)
-    both = torch.cat([positives.unsqueeze(1), scores], dim=1)
-    by_h, by_r, by_t, by_n = torch.autograd.grad(both, leaves, score_gradients(loss, both))
-    squares = sum(
-        (g.square().sum(1) for g in (by_h, by_r, by_t, by_n)), torch.zeros_like(by_h[:, 0])
-    )
-    # An entity that stands twice in a pair has one gradient, the sum of both.
-    squares = squares + 2 * (by_h * by_n).sum(1) * (negatives == head)
-    squares = squares + 2 * (by_t * by_n).sum(1) * (negatives == tail)
-    if head == tail:
-        squares = squares + 2 * (by_h * by_t).sum(1)
-    return squares.clamp_min(0).sqrt()
+    parts = map(pair_norms, torch.split(allowed.nonzero().squeeze(1), _BLOCK))
+    return GradientNorms(np.sort(torch.cat(list(parts)).cpu().numpy()))

@@ -152,20 +152,18 @@ def triple_snapshot(
     epoch: int,
 ) -> list[Line]:
     """Return, for each side, the CCDF of the gradient norms over all negatives of a triple."""
-    lines: list[Line] = []
-    for side in Side:
-        norms = norms_of_negatives(graph, model, loss, triple, side)
-        lines.append(
-            {
-                "event": "gradients",
-                "epoch": epoch,
-                "triple": text,
-                "side": side.word,
-                "negatives": len(norms.norms),
-                "ccdf": norms.as_points(),
-            }
-        )
-    return lines
+    of_side = {side: norms_of_negatives(graph, model, loss, triple, side) for side in Side}
+    return [
+        {
+            "event": "gradients",
+            "epoch": epoch,
+            "triple": text,
+            "side": side.word,
+            "negatives": len(norms.norms),
+            "ccdf": norms.as_points(),
+        }
+        for side, norms in of_side.items()
+    ]
 
 
 def norms_of_negatives(
@@ -184,16 +182,14 @@ def norms_of_negatives(
     return gradient_norms(model, loss, triple, side, excluded)
 
 
-def recall_of_the_hardest(
-    model: EmbeddingModel, sampler: NSCachingSampler, seed: int, most: int = RECALL_ROWS
-) -> float:
+def recall_of_the_hardest(model: EmbeddingModel, sampler: NSCachingSampler, seed: int) -> float:
     """Return which share of a row's entities are among the hardest there are, over some rows.
 
     A row with n entities is compared with the n entities that score highest now, known positives
     excluded where the cache excludes them. The rows are the same whenever the seed is; half of
     them hold heads, half tails.
     """
-    most = min(most, max(_FEWEST_ROWS, _RECALL_SCORES // model.num_entities))
+    most = min(RECALL_ROWS, max(_FEWEST_ROWS, _RECALL_SCORES // model.num_entities))
     shares = []
     for side, cache in sampler.caches.items():
         chance = torch.Generator().manual_seed(seed)

@@ -15,8 +15,7 @@ from nscaching.optim import Gradients
 from nscaching.options import OptionGroup, Options
 from nscaching.sampling import SAMPLERS, Candidates, Sampler
 from nscaching.sampling.nscaching import NSCachingSampler
-from nscaching.training.tracing.counters import NegativeCounters, RepeatWindow
-from nscaching.training.tracing.facts import Facts
+from nscaching.training.tracing.counters import NegativeCounters
 from nscaching.training.tracing.gradients import BatchNorms
 from nscaching.training.tracing.snapshots import (
     Line,
@@ -73,34 +72,21 @@ class Tracer:
         self, graph: KnowledgeGraph, config: TrainConfig, loss: Any, columns: Tensor
     ) -> None:
         self.graph, self.config, self.loss = graph, config, loss
-        _check_sampler(config)
+        keeps_cache = issubclass(SAMPLERS[config.sampler], NSCachingSampler)
+        if config.trace_row and not keeps_cache:
+            raise UserError(
+                f"trace_row shows a row of the cache, and the sampler {config.sampler} has none; "
+                "do without trace_row, or choose sampler nscaching."
+            )
         self.rows = [find_row(graph, text) for text in config.trace_row]
-        if not config.trace_row and _keeps_cache(config):
+        if not config.trace_row and keeps_cache:
             self.rows = example_rows(graph)
         self.triples = {text: find_triple(graph, text) for text in config.trace_triple}
-        self.facts = Facts(graph, columns.device)
-        window = config.trace_window, config.seed, columns.device
-        self.counters = NegativeCounters(
-            graph,
-            self.facts,
-            columns,
-            loss,
-            config.batch(len(graph.train)),
-            lambda questions, k: RepeatWindow(questions, k, *window),
-        )
+        self.counters = NegativeCounters(graph, config, loss, columns)
         sizes = {"entity": graph.num_entities, "relation": 2 * graph.num_relations}
         self.norms = BatchNorms(sizes, columns.device)
         self.lines: list[Line] = []  #: all that was seen, as in ``trace.jsonl``
         self._step = 0
-
-    @classmethod
-    def of(
-        cls, graph: KnowledgeGraph, config: TrainConfig, loss: Any, columns: Tensor
-    ) -> Tracer | None:
-        """Return a tracer where the run asks for one."""
-        return cls(graph, config, loss, columns) if config.is_traced() else None
-
-    # Steps ---------------------------------------------------------------------------------------
 
     def begin_epoch(self, order: Tensor, first_step: int) -> None:
         """Get ready for the steps of an epoch from ``first_step`` on."""
@@ -125,23 +111,31 @@ class Tracer:
         self._step += 1
         self.counters.after_step()
 
-    # Epochs --------------------------------------------------------------------------------------
-
     def end_epoch(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> list[Line]:
         """Return the lines of an epoch, counted from 1; epoch 0 is what there is before training.
 
         Snapshots of rows and triples are part of it in the epochs in which they are due.
         """
         lines = [self._count(epoch, model, sampler)] if epoch > 0 else []
-        every = self.config.trace_every or self.config.valid_every or 1
+        every, seed = self.config.trace_every or self.config.valid_every or 1, self.config.seed
         if epoch % every == 0 or epoch == self.config.epochs:
-            lines += self._snapshots(epoch, model, sampler)
+            if isinstance(sampler, NSCachingSampler):
+                parts = self.graph, model, sampler
+                lines += [row_snapshot(*parts, row, epoch, seed) for row in self.rows]
+            for text, triple in self.triples.items():
+                lines += triple_snapshot(self.graph, model, self.loss, text, triple, epoch)
         self.lines += lines
         return lines
 
     def _count(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> Line:
-        drawn, with_loss, followed, repeated, known, held_out, *rest = self._read_counts(sampler)
-        (norms, norm_count), in_cache = rest[:2], rest[2:]
+        self.counters.count()
+        parts = [self.counters.counts, self.norms.sums]
+        if isinstance(sampler, NSCachingSampler):
+            parts.append(self.counters.facts.in_cache(sampler))
+        precise = torch.float32 if parts[0].device.type == "mps" else torch.float64
+        # All counts together: a device is waited for once.
+        numbers: list[float] = torch.cat([part.to(precise) for part in parts]).tolist()
+        drawn, with_loss, followed, repeated, known, held_out, norms, norm_count, *cached = numbers
         self.counters.end_epoch(epoch)
         self.norms.sums.zero_()
         line: Line = {
@@ -158,32 +152,10 @@ class Tracer:
             "recall": None,
         }
         if isinstance(sampler, NSCachingSampler):
-            held, known, held_out = in_cache
+            held, known, held_out = cached
             line |= {"known_cached": _share(known, held), "false_cached": _share(held_out, held)}
             line["recall"] = recall_of_the_hardest(model, sampler, self.config.seed)
         return line
-
-    def _read_counts(self, sampler: Sampler) -> list[float]:
-        """Return counts of draws, norms and the cache together: a device is waited for once."""
-        self.counters.count()
-        parts = [self.counters.counts, self.norms.sums]
-        if isinstance(sampler, NSCachingSampler):
-            parts.append(self.facts.in_cache(sampler))
-        precise = torch.float32 if parts[0].device.type == "mps" else torch.float64
-        numbers: list[float] = torch.cat([part.to(precise) for part in parts]).tolist()
-        return numbers
-
-    def _snapshots(self, epoch: int, model: EmbeddingModel, sampler: Sampler) -> list[Line]:
-        lines: list[Line] = []
-        if isinstance(sampler, NSCachingSampler):
-            seed = self.config.seed
-            parts = self.graph, model, sampler
-            lines = [row_snapshot(*parts, row, epoch, seed) for row in self.rows]
-        for text, triple in self.triples.items():
-            lines += triple_snapshot(self.graph, model, self.loss, text, triple, epoch)
-        return lines
-
-    # Checkpoints ---------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:
         """Return what a checkpoint must hold."""
@@ -197,16 +169,3 @@ class Tracer:
 
 def _share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
-
-
-def _check_sampler(config: TrainConfig) -> None:
-    """Refuse to show cache rows of a sampler that keeps none."""
-    if config.trace_row and not _keeps_cache(config):
-        raise UserError(
-            f"trace_row shows a row of the cache, and the sampler {config.sampler} has none; do "
-            "without trace_row, or choose sampler nscaching."
-        )
-
-
-def _keeps_cache(config: TrainConfig) -> bool:
-    return issubclass(SAMPLERS[config.sampler], NSCachingSampler)
