@@ -63,10 +63,11 @@ def compile_matches():
     rows = {"width": DIM, "stride": DIM, **blocks}
     for kernel in (match_gpu._dot_forward, match_gpu._dot_backward):
         for placed in (0, 1):
-            compile_kernel(kernel, **rows, PLACED=placed)
-    compile_kernel(match_gpu._dot_backward_into, **rows)
+            summed = {"SUMMED": 0} if kernel is match_gpu._dot_backward else {}
+            compile_kernel(kernel, **rows, PLACED=placed, **summed)
+    compile_kernel(match_gpu._dot_backward, **rows, PLACED=0, SUMMED=1)
     half = {"table": "*bf16", "entity": "*bf16"}
-    compile_kernel(match_gpu._dot_backward, half, **rows, PLACED=1)
+    compile_kernel(match_gpu._dot_backward, half, **rows, PLACED=1, SUMMED=0)
     halves = {"dim": DIM, "stride": 2 * DIM}
     compile_kernel(match_gpu._modulus_forward, **halves, **blocks)
     compile_kernel(match_gpu._modulus_backward, **halves, BLOCK_D=8)
@@ -117,7 +118,7 @@ def compile_sampling():
         compile_kernel(cache_gpu._offer, counts, **offered, num_entities=1)
     for weighting in range(4):
         kept = {"WEIGHTING": weighting, "BLOCK": 256, "CHUNK": 16}
-        compile_kernel(cache_gpu._keep, counts, **kept, OWNED=weighting % 2 == 0)
+        compile_kernel(cache_gpu._keep, counts, **kept)
     compile_kernel(batch_gpu._gather_batch, counts, COLUMNS=5, BLOCK=128)
 
 

@@ -333,20 +333,9 @@ def _keep_rows(
 
 
 def keep(
-    ids: Tensor,
-    stored: Tensor,
-    owner: Tensor,
-    rows: Tensor,
-    candidates: Tensor,
-    scores: Tensor,
-    temperature: float,
-    weighting: int,
-    seed: Tensor,
+    rows: Tensor, cache: Any, candidates: Tensor, scores: Tensor, alpha: float, seed: Tensor
 ) -> None:
-    """Write the kept candidates and their scores into the rows of a cache.
-
-    Shapes: ids, stored (all rows, N1); rows (b,); candidates, scores (b, k).
-    """
-    bits = stored.view(torch.uint16)
-    tensors = arrays(ids, bits, rows, candidates, scores)
-    _keep_rows(*tensors, temperature, weighting, unsigned(seed))
+    """Write the kept candidates and their scores into rows. Shapes: (b,), (b, k), (b, k)."""
+    bits = cache.scores.view(torch.uint16)
+    tensors = arrays(cache.ids, bits, rows, candidates, scores)
+    _keep_rows(*tensors, *cache.weighting(alpha), unsigned(seed))

@@ -6,6 +6,8 @@ a bilinear query is the sum of: they are constants, so that only those are compi
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -206,16 +208,9 @@ def _warps(block: int) -> int:
     return max(1, min(8, block // 128))
 
 
-def bilinear_forward(
-    entity: Tensor,
-    relation: Tensor,
-    heads: Tensor,
-    relations: Tensor,
-    tails: Tensor,
-    second_half: int,
-    terms: Tensor,
-) -> Tensor:
+def bilinear_forward(entity: Tensor, relation: Tensor, questions: Any, terms: Tensor) -> Tensor:
     """Return the queries for heads, then for tails. Shape: (2b, w)."""
+    heads, relations, tails, second_half, _ = questions
     constants = _constants(terms)
     dim, count = entity.shape[1] // constants[0], len(heads)
     queries = torch.empty(2 * count, entity.shape[1], device=entity.device)
@@ -229,17 +224,10 @@ def bilinear_forward(
 
 
 def bilinear_backward(
-    entity: Tensor,
-    relation: Tensor,
-    heads: Tensor,
-    relations: Tensor,
-    tails: Tensor,
-    second_half: int,
-    terms: Tensor,
-    asked: Tensor | None,
-    d_query: Tensor,
+    entity: Tensor, relation: Tensor, questions: Any, terms: Tensor, d_query: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return anchors (m,), gradients of their rows (m, w), relation rows (m,), theirs (m, rw)."""
+    heads, relations, tails, second_half, asked = questions
     constants = _constants(terms)
     dim, count = entity.shape[1] // constants[0], len(d_query)
     anchors, rows = torch.empty(2, count, dtype=torch.int64, device=entity.device)
@@ -256,9 +244,10 @@ def bilinear_backward(
 
 
 def translation_forward(
-    table: Tensor, heads: Tensor, tails: Tensor, context: Tensor, view: int, relation: Tensor
+    table: Tensor, questions: Any, context: Tensor, view: int, relation: Tensor
 ) -> Tensor:
     """Return the queries for heads, then for tails; context, relation (b, .). Shape: (2b, q)."""
+    heads, _, tails, *_ = questions
     dim = table.shape[1] // 2 if view == 3 else table.shape[1]
     queries = torch.empty(2 * len(heads), dim, device=table.device)
     block = triton.next_power_of_2(dim)
@@ -271,15 +260,10 @@ def translation_forward(
 
 
 def translation_backward(
-    table: Tensor,
-    heads: Tensor,
-    tails: Tensor,
-    context: Tensor,
-    view: int,
-    asked: Tensor | None,
-    d_query: Tensor,
+    table: Tensor, questions: Any, context: Tensor, view: int, d_query: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return anchors (m,), gradients of rows (m, w), contexts (m, q) and translations (m, q)."""
+    heads, _, tails, _, asked = questions
     count, dim = d_query.shape
     anchors = torch.empty(count, dtype=torch.int64, device=table.device)
     rows = torch.empty(count, table.shape[1], device=table.device)

@@ -21,7 +21,7 @@ from torch import Tensor
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.hashing import new_seed
-from nscaching.kernels.registry import CPU, compiled_for, register
+from nscaching.kernels.registry import CPU, compiled_for, kernel
 from nscaching.models import BatchQueries, Int8Table, Side
 from nscaching.sampling.base import (
     Batch,
@@ -169,10 +169,10 @@ class NSCachingSampler(Sampler):
     def _draw_at(self, batch: Batch, uniform: Tensor) -> Candidates:
         """Draw a side and entities with given random numbers in [0, 1), (b, 1 + k)."""
         if self.options.alpha2 == 0:
-            caches = tuple(self.caches[side].ids for side in Side)
+            caches = self.caches[Side.HEAD].ids, self.caches[Side.TAIL].ids
             both = ((batch.head_rows, batch.tail_rows), (batch.heads, batch.tails))
             chances = (batch.relations, self.head_probability)
-            replaces_head, ids, exists = _sample_rows(caches, *both, chances, uniform)
+            replaces_head, ids, exists = sample_rows(caches, *both, chances, uniform)
             return Candidates(replaces_head, ids, even_weights(exists))
         replaces_head = uniform[:, 0] < self.head_probability[batch.relations]
         heads, tails = (
@@ -307,7 +307,8 @@ def _ids(array: np.ndarray, device: torch.device) -> Tensor:
     return torch.from_numpy(array).to(device)
 
 
-def _plain_sample_rows(
+@kernel(cpu="cache_cpu", gpu="cache_gpu")
+def sample_rows(
     caches: tuple[Tensor, Tensor],
     rows: tuple[Tensor, Tensor],
     targets: tuple[Tensor, Tensor],
@@ -333,12 +334,8 @@ def _plain_sample_rows(
     return replaces_head, torch.cat([true, found], dim=1), (found >= 0).float()
 
 
-_sample_rows = register("sample_rows", _plain_sample_rows, cpu="cache_cpu", gpu="cache_gpu")
-
-
-def _plain_hardest(
-    scores: Tensor, weights: Tensor, pool: Tensor, size: int
-) -> tuple[Tensor, Tensor]:
+@kernel(cpu="cache_cpu")
+def hardest(scores: Tensor, weights: Tensor, pool: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Return the entities of a pool that score highest, in descending order, and their scores.
 
     Those without weight are left out, -1 where too few are left. The scores of the pool are the
@@ -348,6 +345,3 @@ def _plain_hardest(
     shared = scores[:, first:].masked_fill(weights == 0, -torch.inf)
     values, places = shared.topk(size, dim=1)
     return pool[places].masked_fill(values == -torch.inf, PADDING), values
-
-
-hardest = register("hardest", _plain_hardest, cpu="cache_cpu")
