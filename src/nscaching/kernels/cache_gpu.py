@@ -97,6 +97,19 @@ def _sample_rows(
 
 
 @triton.jit
+def find(entity, answers, low, stop, wanted, STEPS: tl.constexpr):
+    """Tell which wanted entities stand among the ascending answers between two places."""
+    high = stop
+    for _ in range(STEPS):
+        middle = (low + high) // 2
+        searching = wanted & (low < high)
+        smaller = tl.load(answers + middle, mask=searching, other=0) < entity
+        low = tl.where(searching & smaller, middle + 1, low)
+        high = tl.where(searching & (smaller == 0), middle, high)
+    return tl.load(answers + low, mask=wanted & (low < stop), other=-1) == entity
+
+
+@triton.jit
 def _claim(owner, rows, count, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
@@ -141,17 +154,9 @@ def _offer(
             every = tl.where(position < entities, position, -1).to(tl.int64)
             fresh = tl.where(n2 < entities, fresh, every)
     if KNOWN:
-        stop = tl.load(offsets + row + 1)
-        low = tl.zeros([BLOCK], dtype=tl.int64) + tl.load(offsets + row)
-        high = tl.zeros([BLOCK], dtype=tl.int64) + stop
-        for _ in range(STEPS):
-            middle = (low + high) // 2
-            searching = (low < high) & is_fresh
-            smaller = tl.load(answers + middle, mask=searching, other=0) < fresh
-            low = tl.where(searching & smaller, middle + 1, low)
-            high = tl.where(searching & (smaller == 0), middle, high)
-        at = tl.load(answers + low, mask=is_fresh & (low < stop), other=-1)
-        fresh = tl.where(at == fresh, -1, fresh)
+        start = tl.zeros([BLOCK], dtype=tl.int64) + tl.load(offsets + row)
+        stop = tl.zeros([BLOCK], dtype=tl.int64) + tl.load(offsets + row + 1)
+        fresh = tl.where(find(fresh, answers, start, stop, is_fresh, STEPS), -1, fresh)
     mine = tl.load(owner + row) == i
     kept = tl.where(mine, tl.where(j < n1, old.to(tl.int64), fresh), -1)
     tl.store(candidates + i * (n1 + n2) + j, kept, mask=j < n1 + n2)

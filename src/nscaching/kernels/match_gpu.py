@@ -273,7 +273,7 @@ def _score(kernel: Any, tensors: list[Tensor], ids: Tensor, width: int, *constan
     return scores
 
 
-def _warps(block: int) -> int:
+def warps_for(block: int) -> int:
     """Return how many warps a program takes for rows of that many numbers."""
     return max(1, min(8, block // 128))
 
@@ -342,7 +342,7 @@ def distance_backward(
         _distance_backward[(count,)](
             vectors.contiguous(), (vectors if context is None else context).contiguous(), table,
             ids.contiguous(), d_scores.contiguous(), d_query, d_context, rows, k,
-            dim, table.shape[1], norm, view, block, num_warps=_warps(block),
+            dim, table.shape[1], norm, view, block, num_warps=warps_for(block),
         )  # fmt: skip
     return d_query, None if context is None else d_context, rows
 
@@ -363,6 +363,6 @@ def modulus_backward(
     if count:
         _modulus_backward[(count, triton.cdiv(dim, block))](
             query.vectors.contiguous(), table, ids.contiguous(), d_scores.contiguous(), d_query,
-            rows, k, dim, table.shape[1], block, num_warps=_warps(block),
+            rows, k, dim, table.shape[1], block, num_warps=warps_for(block),
         )  # fmt: skip
     return d_query, None, rows

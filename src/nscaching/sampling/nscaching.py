@@ -22,7 +22,7 @@ from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.hashing import new_seed
 from nscaching.kernels.registry import CPU, compiled_for, kernel
-from nscaching.models import BatchQueries, Int8Table, Side
+from nscaching.models import BatchQueries, Side
 from nscaching.sampling.base import (
     Batch,
     Candidates,
@@ -221,15 +221,23 @@ class NSCachingSampler(Sampler):
         """Update the rows of the batch, each once, from themselves and N2 fresh entities."""
         if not self._updating or self.both_sides:  # those are updated from the scores of the loss
             return []
-        seeds = {side: new_seed(generator) for side in Side}
-        table = int8_of(queries)
+        seeds = {side: self._new_seed(side, generator) for side in Side}
+        table = queries.model.int8 if isinstance(queries, BatchQueries) else None
         if self._int8_update is not None and table is not None:
             assert isinstance(queries, BatchQueries)
-            rows = {side: batch.rows(side) for side in Side}
-            places = {side: self.caches[side].first_places(rows[side]) for side in Side}
+            rows = {side: self._rows_and_places(side, batch) for side in Side}
             alpha = self.options.alpha3
-            return [partial(self._int8_update, places, rows, queries, table, alpha, seeds)]
+            return [partial(self._int8_update, rows, queries, table, alpha, seeds)]
         return [partial(self._update, side, batch, queries, seeds[side]) for side in Side]
+
+    def _new_seed(self, side: Side, generator: torch.Generator) -> Tensor:
+        """Draw what decides how the rows of a side are updated."""
+        return new_seed(generator)
+
+    def _rows_and_places(self, side: Side, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the rows of a batch (b,), and where one stands for the first time (m,)."""
+        rows = batch.rows(side)
+        return rows, self.caches[side].first_places(rows)
 
     def _update(self, side: Side, batch: Batch, queries: Queries, seed: Tensor) -> None:
         rows, cache = batch.rows(side), self.caches[side]
@@ -296,11 +304,6 @@ class NSCachingSampler(Sampler):
         """Take back what :meth:`state` returned."""
         for name, mine in self.state().items():
             mine.copy_(state[name])
-
-
-def int8_of(queries: Queries) -> Int8Table | None:
-    """Return the int8 copy that candidates are scored from, if there is one."""
-    return queries.model.int8 if isinstance(queries, BatchQueries) else None
 
 
 def _ids(array: np.ndarray, device: torch.device) -> Tensor:
