@@ -69,7 +69,7 @@ def compile_matches():
     half = {"table": "*bf16", "entity": "*bf16"}
     compile_kernel(match_gpu._dot_backward, half, **rows, PLACED=1, SUMMED=0)
     halves = {"dim": DIM, "stride": 2 * DIM}
-    compile_kernel(match_gpu._modulus_forward, **halves, **blocks)
+    compile_kernel(match_gpu._distance_forward, **halves, NORM=0, VIEW=0, **blocks)
     compile_kernel(match_gpu._modulus_backward, **halves, BLOCK_D=8)
     for view, norm in ((0, 1), (1, 2), (2, 1), (3, 2)):
         settings = {**halves, "NORM": norm, "VIEW": view}

@@ -222,12 +222,6 @@ def _weigh(
 
 
 @exact_inline
-def _threshold(keys: Array, size: int) -> Any:
-    """Return a number that the ``size`` largest keys are above, or tied with where ties are."""
-    return _split(keys, keys.shape[0], keys.shape[0] - size)
-
-
-@exact_inline
 def working_memory(count: int) -> Any:
     """Return what :func:`keep_row` writes on the way, for rows of ``count`` candidates."""
     slots = 16
@@ -277,7 +271,7 @@ def keep_row(
         live = np.int32(live + np.int32(enters))
     threshold = -_INFINITE
     if live > size:
-        threshold = _threshold(keys, size)
+        threshold = _split(keys, count, count - size)  # the kept keys are above, or tied with it
     above = np.int32(0)
     for j in range(count):
         taken[j] = keys[j] > threshold

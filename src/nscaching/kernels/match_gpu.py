@@ -117,7 +117,11 @@ def _distance_forward(
     dim: tl.constexpr, stride: tl.constexpr, NORM: tl.constexpr, VIEW: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
+    """Write negative distances; those of ``NORM`` 0 are sums of moduli of [re, im]."""
     i = tl.program_id(0).to(tl.int64)
+    own = query + i * dim
+    if NORM == 0:
+        own = query + i * 2 * dim
     j = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
     inside = j < k
     entity = tl.load(ids + i * k + j, mask=inside, other=-1)
@@ -129,12 +133,18 @@ def _distance_forward(
             d = start + tl.arange(0, BLOCK_D)
             there = inside[:, None] & (d < dim)[None, :]
             x = tl.load(table + row[:, None] + d[None, :], mask=there, other=0.0).to(tl.float32)
-            q = tl.load(query + i * dim + d, mask=d < dim, other=0.0)
+            q = tl.load(own + d, mask=d < dim, other=0.0)
             gap = q[None, :] - scale[:, None] * x
             if VIEW >= 2:
                 w = tl.load(context + i * dim + d, mask=d < dim, other=0.0)
                 gap -= shift[:, None] * w[None, :]
-            if NORM == 1:
+            if NORM == 0:
+                q_im = tl.load(own + dim + d, mask=d < dim, other=0.0)
+                im = q_im[None, :] - tl.load(
+                    table + row[:, None] + d[None, :] + dim, mask=there, other=0.0
+                )
+                total += tl.sum(tl.where(there, tl.sqrt(gap * gap + im * im), 0.0), axis=1)
+            elif NORM == 1:
                 total += tl.sum(tl.abs(gap), axis=1)
             else:
                 total += tl.sum(gap * gap, axis=1)
@@ -199,30 +209,6 @@ def _distance_backward(
         tl.store(out + d, of_unit, mask=there)
     tl.store(d_query + i * dim + d, of_query, mask=there)
     tl.store(d_context + i * dim + d, of_context, mask=there)
-
-
-@triton.jit
-def _modulus_forward(
-    query, table, ids, scores, k,
-    dim: tl.constexpr, stride: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    i = tl.program_id(0).to(tl.int64)
-    j = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
-    inside = j < k
-    entity = tl.load(ids + i * k + j, mask=inside, other=-1)
-    total = tl.zeros([BLOCK_K], dtype=tl.float32)
-    if tl.max(entity, axis=0) >= 0:
-        row = tl.maximum(entity, 0).to(tl.int64) * stride
-        for start in range(0, dim, BLOCK_D):
-            d = start + tl.arange(0, BLOCK_D)
-            there = inside[:, None] & (d < dim)[None, :]
-            place = table + row[:, None] + d[None, :]
-            q_re = tl.load(query + i * 2 * dim + d, mask=d < dim, other=0.0)
-            q_im = tl.load(query + i * 2 * dim + dim + d, mask=d < dim, other=0.0)
-            re = q_re[None, :] - tl.load(place, mask=there, other=0.0)
-            im = q_im[None, :] - tl.load(place + dim, mask=there, other=0.0)
-            total += tl.sum(tl.where(there, tl.sqrt(re * re + im * im), 0.0), axis=1)
-    tl.store(scores + i * k + j, tl.where(entity >= 0, -total, float("-inf")), mask=inside)
 
 
 @triton.jit
@@ -349,7 +335,8 @@ def distance_backward(
 
 def modulus_forward(query: Any, table: Tensor, ids: Tensor) -> Tensor:
     """Score candidates by the negative sum of complex moduli. Shape: (b, k)."""
-    return _score(_modulus_forward, [query.vectors, table], ids, query.vectors.shape[1] // 2)
+    tensors = [query.vectors, query.vectors, table]
+    return _score(_distance_forward, tensors, ids, query.vectors.shape[1] // 2, 0, 0)
 
 
 def modulus_backward(
