@@ -23,6 +23,7 @@ import torch
 from nscaching.kernels import cache_cpu
 from nscaching.models import Int8Table
 from nscaching.optim import Adam, RowGradients
+from nscaching.sampling.cache import Cache
 from nscaching.sampling.known import KnownPositives
 from nscaching.training.benchmarking import describe_machine
 
@@ -48,13 +49,14 @@ def adam_milliseconds(steps):
 def offer_nanoseconds(answers, rows=4000):
     """Return the smallest time in which a row is offered 50 entities, given its known positives."""
     rng = np.random.default_rng(0)
-    ids = torch.arange(50, dtype=torch.int32).repeat(rows, 1)
+    cache = Cache(rows, 50, ENTITIES, "quantile", torch.device("cpu"))
+    cache.ids.copy_(torch.arange(50))
     held = np.sort(rng.integers(0, ENTITIES, (rows, answers)), axis=1).astype(np.int32).ravel()
     pairs = SimpleNamespace(offsets=np.arange(rows + 1) * answers, answers=held)
     known = KnownPositives(pairs, ENTITIES, torch.device("cpu"))
     taken = []
     for number in range(30):
-        inputs = (ids, ids[:0], torch.arange(rows), 50, ENTITIES, torch.tensor([number]), known)
+        inputs = (torch.arange(rows), cache, 50, torch.tensor([number]), known)
         started = time.perf_counter()
         cache_cpu.offer(*inputs)
         taken.append(1e9 * (time.perf_counter() - started) / rows)

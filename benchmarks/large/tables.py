@@ -93,9 +93,10 @@ def wide(given: argparse.Namespace) -> None:
 def gather(given: argparse.Namespace) -> None:
     """Score candidates, as a step does, from tables here and there."""
     from nscaching.kernels.match_gpu import dot_forward
+    from nscaching.models.match import Query
 
     width, questions, candidates = 2 * given.dim, 16384, 21
-    query = torch.randn(questions, width, device="cuda")
+    query = Query(torch.randn(questions, width, device="cuda"))
     ids = torch.randint(given.entities, (questions, candidates), device="cuda")
     for place, dtype in (
         ("device", torch.bfloat16), ("device", torch.float32), ("host", torch.float32),
@@ -105,7 +106,7 @@ def gather(given: argparse.Namespace) -> None:
         for _ in range(5):
             torch.cuda.synchronize()
             begin = time.perf_counter()
-            dot_forward(query, stored, ids, None)  # the GPU reaches pinned memory over the bus
+            dot_forward(query, stored, ids)  # the GPU reaches pinned memory over the bus
             torch.cuda.synchronize()
             seconds = time.perf_counter() - begin
         rate = ids.numel() * width * stored.element_size() / seconds / 1e9

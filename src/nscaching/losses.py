@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
-from nscaching.kernels.registry import register
+from nscaching.kernels.registry import kernel
 from nscaching.models.match import Match, MatchGradients, Query, fast_products
 from nscaching.models.matches import Dot
 from nscaching.options import OptionGroup, Options
@@ -173,9 +173,8 @@ class OverAll:
             for block in self._blocks:
                 self._rows = _aligned(self._match, self._table[block])
                 self._last = self._match.forward_all(self._query, self._rows)
-                total = torch.logaddexp(
-                    total, _logsumexp(self._last[:, : block.stop - block.start])
-                )
+                logits = self._last[:, : block.stop - block.start]
+                total = torch.logaddexp(total, logsumexp(logits))
         return total
 
     def gradients(self, total: Tensor, targets: Tensor) -> MatchGradients:
@@ -192,7 +191,7 @@ class OverAll:
                 inside = logits[:, :size]
                 if self._smoothing:
                     self.smoothed += inside.sum(1, keepdim=True)
-                _softmax_gradient(inside, total, targets, block.start, self._sharp, self._spread)
+                softmax_gradient(inside, total, targets, block.start, self._sharp, self._spread)
                 found = match.backward_all(query, rows, logits)
                 parts.insert(0, found._replace(rows=found.rows[:size]))
         return _added(parts)
@@ -226,7 +225,8 @@ def _added(parts: list[MatchGradients]) -> MatchGradients:
     )
 
 
-def _plain_softmax_gradient(
+@kernel(cpu="all_pairs_cpu", gpu="all_pairs_gpu")
+def softmax_gradient(
     logits: Tensor, total: Tensor, targets: Tensor, first: int, sharp: float, spread: float
 ) -> Tensor:
     """Turn logits of a block of entities into the gradient of their scores, in place. (q, n)."""
@@ -238,15 +238,10 @@ def _plain_softmax_gradient(
     return gradient.scatter_add_(1, place, -sharp * inside.to(logits.dtype).unsqueeze(1))
 
 
-_softmax_gradient = register(
-    "softmax_gradient", _plain_softmax_gradient, cpu="all_pairs_cpu", gpu="all_pairs_gpu"
-)
-_logsumexp = register(
-    "logsumexp",
-    lambda logits: logits.logsumexp(1, keepdim=True),
-    cpu="all_pairs_cpu",
-    gpu="all_pairs_gpu",
-)
+@kernel(cpu="all_pairs_cpu", gpu="all_pairs_gpu")
+def logsumexp(logits: Tensor) -> Tensor:
+    """Return the log-sum-exp of each row. Shapes: (q, n) -> (q, 1)."""
+    return logits.logsumexp(1, keepdim=True)
 
 
 def _blocks(queries: int, table: Tensor, logit_bytes: int) -> Iterator[slice]:

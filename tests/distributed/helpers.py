@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.multiprocessing
 
-from nscaching.distributed.state import split
+from nscaching.distributed.placement import split
 from nscaching.graph import KnowledgeGraph, load_graph
 from nscaching.training import Progress, TrainConfig, Trainer
 

@@ -63,12 +63,13 @@ def compile_matches():
     rows = {"width": DIM, "stride": DIM, **blocks}
     for kernel in (match_gpu._dot_forward, match_gpu._dot_backward):
         for placed in (0, 1):
-            compile_kernel(kernel, **rows, PLACED=placed)
-    compile_kernel(match_gpu._dot_backward_into, **rows)
+            summed = {"SUMMED": 0} if kernel is match_gpu._dot_backward else {}
+            compile_kernel(kernel, **rows, PLACED=placed, **summed)
+    compile_kernel(match_gpu._dot_backward, **rows, PLACED=0, SUMMED=1)
     half = {"table": "*bf16", "entity": "*bf16"}
-    compile_kernel(match_gpu._dot_backward, half, **rows, PLACED=1)
+    compile_kernel(match_gpu._dot_backward, half, **rows, PLACED=1, SUMMED=0)
     halves = {"dim": DIM, "stride": 2 * DIM}
-    compile_kernel(match_gpu._modulus_forward, **halves, **blocks)
+    compile_kernel(match_gpu._distance_forward, **halves, NORM=0, VIEW=0, **blocks)
     compile_kernel(match_gpu._modulus_backward, **halves, BLOCK_D=8)
     for view, norm in ((0, 1), (1, 2), (2, 1), (3, 2)):
         settings = {**halves, "NORM": norm, "VIEW": view}
@@ -76,13 +77,13 @@ def compile_matches():
         compile_kernel(match_gpu._distance_backward, half, **settings, BLOCK_D=8)
     tile = {"BLOCK_Q": 16, "BLOCK_E": 16}
     pairs = {"queries": "i32", "entities": "i32"}
-    assert_places_are_wide(compile_kernel(all_pairs_gpu._all_moduli, pairs, **tile))
-    for norm in (1, 2):
+    for norm in (0, 1, 2):
         code = compile_kernel(all_pairs_gpu._all_distances, pairs, NORM=norm, **tile)
         assert_places_are_wide(code)
     sums = {"stride_q": "i32", "stride_e": "i32", "share": "i32", **pairs}
-    for kernel in (all_pairs_gpu._sign_sums, all_pairs_gpu._direction_sums):
-        compile_kernel(kernel, sums, BLOCK_Q=16, BLOCK_D=64, UNROLLED=4)
+    for modulus in (False, True):
+        tile = {"BLOCK_Q": 16, "BLOCK_D": 64, "UNROLLED": 4}
+        compile_kernel(all_pairs_gpu._gradient_sums, sums, MODULUS=modulus, **tile)
 
 
 def compile_queries():
@@ -117,7 +118,7 @@ def compile_sampling():
         compile_kernel(cache_gpu._offer, counts, **offered, num_entities=1)
     for weighting in range(4):
         kept = {"WEIGHTING": weighting, "BLOCK": 256, "CHUNK": 16}
-        compile_kernel(cache_gpu._keep, counts, **kept, OWNED=weighting % 2 == 0)
+        compile_kernel(cache_gpu._keep, counts, **kept)
     compile_kernel(batch_gpu._gather_batch, counts, COLUMNS=5, BLOCK=128)
 
 
@@ -141,7 +142,15 @@ def assert_none_is_left_out():
     modules = {kernel.__module__: __import__(kernel.__module__, fromlist=["_"]) for kernel in NAMED}
     compiled = {(kernel.__module__, kernel.__name__) for kernel in NAMED}
     parts = {"_mix", "stream_of", "hashed", "_order_statistic", "_quantile", "_rank", "_is_known"}
-    parts |= {"_view_of", "_bilinear_query", "_bilinear_gradient", "_question", "_rounded"}
+    parts |= {
+        "_view_of",
+        "find",
+        "_sum_products",
+        "_bilinear_query",
+        "_bilinear_gradient",
+        "_question",
+        "_rounded",
+    }
     for name, module in modules.items():
         for kernel in vars(module).values():
             if isinstance(kernel, triton.JITFunction) and kernel.__module__ == name:

@@ -4,13 +4,16 @@ The plain form is the definition: in double precision where a kernel computes wi
 for bit where it chooses entities. A kernel without a case here fails the last test.
 """
 
+from copy import copy
+
 import pytest
 import torch
 
 from nscaching import evaluation, losses, optim, sampling  # noqa: F401  (they register kernels)
 from nscaching.kernels.registry import CPU, GPU, KERNELS, PLAIN, forced, form_for
-from nscaching.models.match import NO_VIEW, PROJECTION, UNIT
-from nscaching.sampling.cache import QUANTILE
+from nscaching.models.match import NO_VIEW, PROJECTION, UNIT, Query
+from nscaching.models.query_kernels import Questions
+from nscaching.sampling.cache import Cache
 
 from ..conftest import device_of, kernel_forms, seeded
 
@@ -32,11 +35,12 @@ class Case:
     def below(self, high, *shape, low=0):
         return torch.randint(low, high, shape, generator=self.random)
 
-    def match(self, width, context=0, table=0):
-        """Return queries, contexts where wanted, a table and ids."""
-        contexts = [self.floats(self.b, width)] * context
+    def match(self, width, context=False, table=0, places=None):
+        """Return queries, with a context where it is wanted, a table and ids."""
+        contexts = self.floats(self.b, width) if context else None
         ids = self.below(self.n, self.b, self.k, low=-1)
-        return self.floats(self.b, width), *contexts, self.floats(self.n, table or width), ids
+        vectors, rows = self.floats(self.b, width), self.floats(self.n, table or width)
+        return Query(vectors, contexts, places), rows, ids
 
     def slopes(self):
         return self.floats(self.b, self.k)
@@ -45,11 +49,11 @@ class Case:
         """Return which queries are asked: all of them, or, of an odd number, any."""
         return self.below(self.b, self.b) if self.b % 2 else None
 
-    def triples(self):
-        return self.below(self.n, self.b), self.below(2, self.b), self.below(self.n, self.b)
-
-    def asked(self):
-        return torch.arange(self.b) + self.b * self.below(2, self.b)
+    def questions(self, second_half=0, asked=False):
+        """Return questions with reciprocal rows from somewhere on; one per triple, or both."""
+        triples = self.below(self.n, self.b), self.below(2, self.b), self.below(self.n, self.b)
+        places = torch.arange(self.b) + self.b * self.below(2, self.b)
+        return Questions(*triples, second_half, places if asked else None)
 
     def ranked(self):
         """Return scores with ties, rows of triples, their true scores, and what is known.
@@ -63,20 +67,19 @@ class Case:
         known[row, true] = True
         return scores, row, scores[row, true], *known.nonzero(as_tuple=True)
 
-    def bilinear(self):
+    def bilinear(self, asked=False):
         """ComplEx's terms, with reciprocal rows from 2 on."""
         terms = torch.zeros(2, 2, 2, 2, dtype=torch.int8)
         for side, sign in ((0, -1), (1, 1)):
             terms[side, 0, 0, 0] = terms[side, 1, 1, 0] = 1
             terms[side, 0, 1, 1], terms[side, 1, 0, 1] = -sign, sign
         tables = self.floats(self.n, 2 * self.d), self.floats(4, 2 * self.d)
-        heads, relations, tails = self.triples()
-        return *tables, heads, relations, tails, 2, terms
+        return *tables, self.questions(2, asked), terms
 
-    def translation(self, view):
+    def translation(self, view, asked=False):
         width = 2 * self.d if view == PROJECTION else self.d
-        heads, _, tails = self.triples()
-        return self.floats(self.n, width), heads, tails, self.floats(self.b, self.d), view
+        questions = self.questions(asked=asked)
+        return self.floats(self.n, width), questions, self.floats(self.b, self.d), view
 
     def logits(self):
         return self.floats(self.b, self.n) * 20
@@ -87,10 +90,16 @@ class Case:
     def copy(self):
         return torch.zeros(self.n, self.d, dtype=torch.int8), torch.zeros(self.n)
 
-    def cache(self):
+    def ids(self, size=3):
         """Rows of three entities at most, with padding at their end."""
-        held = torch.arange(3) < self.below(4, 4, 1)
-        return torch.where(held, self.below(self.n, 4, 3), -1).int()
+        held = torch.arange(size) < self.below(size + 1, 4, 1)
+        return torch.where(held, self.below(self.n, 4, size), -1).int()
+
+    def cache(self):
+        with forced(GPU):  # which needs memory that others do not
+            cache = Cache(4, 3, self.n, "quantile", torch.device("cpu"))
+        cache.ids = self.ids(cache.size)
+        return cache
 
     def rows(self):
         return torch.randperm(4, generator=self.random)[: min(self.b, 4)]
@@ -103,26 +112,31 @@ class Case:
         ids = (self.below(self.n, self.b), self.below(self.n, self.b))
         uniform = torch.rand(self.b, 1 + self.k, generator=self.random)
         chances = (self.below(2, self.b), torch.tensor([0.2, 0.7]))
-        return (self.cache(), self.cache()), pair, ids, chances, uniform
+        return (self.ids(), self.ids()), pair, ids, chances, uniform
 
     def kept(self):
-        rows, ids = self.rows(), self.cache()
+        """Return candidates of rows, each of which its own place in the batch updates."""
+        rows, cache = self.rows(), self.cache()
         candidates = self.below(self.n, len(rows), 9, low=-1)
-        parts = (ids, torch.zeros(4, 3, dtype=torch.float16), torch.zeros(0, dtype=torch.int32))
-        return *parts, rows, candidates, self.floats(len(rows), 9), 2.0, QUANTILE, self.seed()
+        cache.owner[rows] = torch.arange(len(rows), dtype=torch.int32)
+        return rows, cache, candidates, self.floats(len(rows), 9), 2.0, self.seed()
 
 
 class Rate(float):
     """A factor of the learning rate; on a GPU it lies on the device."""
 
 
+def vectors(query, *others):
+    return query.vectors, *others
+
+
 CASES = {
-    "dot_forward": lambda c: (*c.match(c.d), c.places()),
-    "dot_backward": lambda c: (*c.match(c.d), c.slopes(), c.places()),
+    "dot_forward": lambda c: c.match(c.d, places=c.places()),
+    "dot_backward": lambda c: (*c.match(c.d, places=c.places()), c.slopes()),
     "dot_query_sums": lambda c: (*c.match(c.d)[1:], c.slopes()),
-    "dot_backward_summed": lambda c: (*c.match(c.d), c.slopes(), torch.zeros(c.n, c.d)),
-    "distance_forward": lambda c: (*c.match(c.d, 1), 1, UNIT),
-    "distance_backward": lambda c: (*c.match(c.d, 1, 2 * c.d), c.slopes(), 2, PROJECTION),
+    "dot_backward_summed": lambda c: (*vectors(*c.match(c.d)), c.slopes(), torch.zeros(c.n, c.d)),
+    "distance_forward": lambda c: (*c.match(c.d), 1, UNIT),
+    "distance_backward": lambda c: (*c.match(c.d, True, 2 * c.d), c.slopes(), 2, PROJECTION),
     "modulus_forward": lambda c: c.match(2 * c.d),
     "modulus_backward": lambda c: (*c.match(2 * c.d), c.slopes()),
     "all_distances": lambda c: (c.floats(c.b, c.d), c.floats(c.n, c.d), 2),
@@ -133,13 +147,12 @@ CASES = {
         c.floats(c.n, 2 * c.d),
         c.floats(c.b, c.n),
     ),
-    "count_better": lambda c: c.ranked(),
+    "count_above": lambda c: c.ranked(),
     "bilinear_forward": lambda c: c.bilinear(),
-    "bilinear_backward": lambda c: (*c.bilinear(), c.asked(), c.floats(c.b, 2 * c.d)),
+    "bilinear_backward": lambda c: (*c.bilinear(asked=True), c.floats(c.b, 2 * c.d)),
     "translation_forward": lambda c: (*c.translation(NO_VIEW), c.floats(c.b, c.d)),
     "translation_backward": lambda c: (
-        *c.translation(PROJECTION),
-        c.asked(),
+        *c.translation(PROJECTION, asked=True),
         c.floats(c.b, c.d),
     ),
     "take_rows": lambda c: (c.floats(c.n, c.d), c.below(c.n, c.b)),
@@ -179,15 +192,7 @@ CASES = {
     "adagrad_dense": lambda c: (*c.adagrad(), c.floats(c.n, c.d), Rate(0.7), 0.1, 0.05, True),
     "hashed_entities": lambda c: (c.seed(), c.rows(), c.k, c.n),
     "first_places": lambda c: (c.below(4, c.b), torch.zeros(4, dtype=torch.int64), 1),
-    "offer": lambda c: (
-        c.cache(),
-        torch.zeros(4, dtype=torch.int32),
-        c.rows(),
-        c.k,
-        c.n,
-        c.seed(),
-        None,
-    ),
+    "offer": lambda c: (c.rows(), c.cache(), c.k, c.seed(), None),
     "keep": lambda c: c.kept(),
     "hardest": lambda c: (
         c.floats(c.b, 2 + c.n),
@@ -204,7 +209,7 @@ WRITES = {
     "adagrad_rows": (0, 1),
     "adagrad_large": (0, 1),
     "adagrad_dense": (0, 1, 2),
-    "keep": (0, 1),
+    "keep": (1,),
 }
 #: Kernels that choose entities or round: equal to the plain form bit for bit.
 EXACT = {
@@ -222,7 +227,13 @@ EXACT = {
 def given(value, form, double):
     """Return an argument as a form takes it: a copy, on its device, in its precision."""
     if isinstance(value, tuple):
-        return tuple(given(part, form, double) for part in value)
+        parts = (given(part, form, double) for part in value)
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if isinstance(value, Cache):
+        moved = copy(value)
+        for name in ("ids", "scores", "owner"):
+            setattr(moved, name, given(getattr(value, name), form, False))
+        return moved
     if isinstance(value, Rate):
         return torch.tensor(float(value), device=device_of(form)) if form == GPU else float(value)
     if not isinstance(value, torch.Tensor):
@@ -238,6 +249,8 @@ def results(name, arguments, form, double=False):
         found = KERNELS[name](*inputs)
     parts = found if isinstance(found, tuple) else (found,)
     written = [inputs[place] for place in WRITES.get(name, ())]
+    if name == "keep":
+        written = [written[0].ids, written[0].scores]
     return [part.cpu() for part in (*parts, *written) if part is not None]
 
 
@@ -261,7 +274,8 @@ def test_every_form_is_the_plain_one(name, form, shape):
 @pytest.mark.parametrize("form", [PLAIN, CPU])
 def test_summed_gradients_are_of_the_entities_that_are_there(form):
     """Padding is no entity: lazy optimisers move the rows that are named."""
-    query, table, ids, d_scores = (*Case(SHAPES[0]).match(3), torch.ones(5, 3))
+    query, table, ids = vectors(*Case(SHAPES[0]).match(3))
+    d_scores = torch.ones(5, 3)
     ids = ids.masked_fill(ids == 0, -1)
     with forced(form):
         _, touched, rows = KERNELS["dot_backward_summed"](query, table, ids, d_scores, None)
@@ -278,7 +292,7 @@ def test_every_registered_kernel_has_a_case():
 def test_every_named_form_exists():
     for kernel in KERNELS.values():
         for form in kernel_forms():
-            has_one = form == PLAIN or kernel.places[form] is not None
+            has_one = form == PLAIN or kernel.modules[form] is not None
             assert callable(kernel.form(form))
             assert (kernel.form(form) is not kernel.plain) is (has_one and form != PLAIN)
 

@@ -15,12 +15,12 @@ from nscaching.sampling.cache import (
     RAW,
     UNIFORM,
     Cache,
-    _first_places,
-    _keep,
-    _offer,
+    first_places,
+    keep,
+    offer,
 )
 from nscaching.sampling.known import KnownPositives, draw_uniform
-from nscaching.sampling.nscaching import _sample_rows
+from nscaching.sampling.nscaching import sample_rows
 
 from ..conftest import assert_follows, device_of, graph_of, kernel_forms, random_graph, seeded
 
@@ -238,10 +238,9 @@ def test_whichever_place_owns_a_row_updates_it(weighting):
     for place in reversed(range(len(batch))):  # the first place of a row wins
         cache.owner[batch[place]] = place
     scores = ours.score(batch)(offered)
-    inputs = (cache.ids, cache.scores, cache.owner, batch.to(device), offered.to(device), scores)
-    temperature, kind = cache.weighting(ours.alpha)
+    given = batch.to(device), cache, offered.to(device), scores
     with forced(GPU):
-        _keep(*inputs, temperature, kind, SEEDS[0].to(device))
+        keep(*given, ours.alpha, SEEDS[0].to(device))
     assert all(map(torch.equal, ours.found(), expected.found()))
 
 
@@ -255,10 +254,9 @@ def test_an_offer_is_the_row_and_fresh_entities_without_known_positives(form, co
     assert positives.any()
     assert not positives.all()
     expected = torch.cat([held, fresh.masked_fill(positives, PADDING)], dim=1)
-    device = rows.device
-    given = (rows.cache.ids, rows.cache.owner, batch.to(device), count, ENTITIES, seed.to(device))
+    given = batch.to(rows.device), rows.cache, count, seed.to(rows.device), rows.known
     with forced(form):
-        assert torch.equal(_offer(*given, rows.known).cpu(), expected)
+        assert torch.equal(offer(*given).cpu(), expected)
 
 
 @pytest.mark.parametrize("form", kernel_forms())
@@ -266,9 +264,10 @@ def test_an_offer_is_the_row_and_fresh_entities_without_known_positives(form, co
 def test_parts_of_the_rows_are_offered_entities_of_their_own_number(form, count):
     rows = Rows(form, 9, 2, 7, "uniform")
     batch, device, sizes = torch.tensor([0, 2, 3, 5, 6, 8]), rows.device, torch.tensor([7, 6, 5])
-    given = (rows.cache.ids, rows.cache.owner, batch.to(device), count, 7, SEEDS[1].to(device))
+    rows.cache.sizes = sizes.to(device)
     with forced(form):
-        offered = _offer(*given, None, sizes.to(device)).cpu()[:, 2:]
+        given = batch.to(device), rows.cache, count, SEEDS[1].to(device), None
+        offered = offer(*given).cpu()[:, 2:]
     assert offered.shape[1] == min(count, 7)
     for row, fresh in zip(batch, offered, strict=True):
         size, width = int(sizes[row // 3]), min(count, 7)
@@ -286,7 +285,7 @@ def test_first_places_are_where_a_row_stands_first(form, length):
         listed = rows.tolist()
         expected = [place for place, row in enumerate(listed) if row not in listed[:place]]
         with forced(form):
-            assert _first_places(rows, stamps, number).tolist() == expected
+            assert first_places(rows, stamps, number).tolist() == expected
 
 
 # Drawing -----------------------------------------------------------------------------------------
@@ -313,7 +312,7 @@ def test_drawn_entities_are_those_of_the_row_that_the_numbers_say(form, size, ne
     pairs = [caches, places.unbind(), targets.unbind(), (relations, chances)]
     given = [tuple(part.contiguous().to(device) for part in pair) for pair in pairs]
     with forced(form):
-        found = _sample_rows(*given, uniform.to(device))
+        found = sample_rows(*given, uniform.to(device))
     replaces_head, ids, exists = (part.cpu() for part in found)
     assert replaces_head.any()
     assert not replaces_head.all()
@@ -337,7 +336,7 @@ def test_no_question_draws_nothing(form):
     cache = torch.zeros(3, 4, dtype=torch.int32)
     given = ((cache, cache), (none, none), (none, none), (none, torch.ones(1)))
     with forced(form):
-        parts = _sample_rows(*given, torch.empty(0, 3))
+        parts = sample_rows(*given, torch.empty(0, 3))
         assert [part.shape for part in parts] == [(0,), (0, 3), (0, 2)]
         drawn = draw_uniform(SEEDS[0], none.bool(), none, None, 5, 4)
     assert drawn.shape == (0, 4)

@@ -145,18 +145,18 @@ def test_of_a_row_that_stands_twice_one_place_is_written(width, monkeypatch, gen
     with forced(GPU):
         cache = new_cache(5, 3, 4 * width)
 
-        def keep(ids, stored, owner, rows, *rest):
-            owners = [place for place, row in enumerate(rows.tolist()) if owner[row] == place]
-            assert rows[owners].sort().values.tolist() == [2, 4]
+        def fused(rows, cache, *rest):
+            places = [place for place, row in enumerate(rows.tolist()) if cache.owner[row] == place]
+            assert rows[places].sort().values.tolist() == [2, 4]
             raise Caught
 
-        def choose(rows, candidates, *rest):
+        def plain(rows, cache, candidates, *rest):
             first, _, *others = candidates
             assert all(torch.equal(first, each) for each in others)
             raise Caught
 
-        monkeypatch.setattr(cache_module, "_keep", keep)
-        monkeypatch.setattr(cache_module, "_choose", choose)
+        fused.plain = plain
+        monkeypatch.setattr(cache_module, "keep", fused)
         with pytest.raises(Caught):
             cache.keep(rows, candidates, torch.rand(4, width), 1.0, torch.tensor([3]))
 

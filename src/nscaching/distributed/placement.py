@@ -12,7 +12,6 @@ from nscaching.distributed.ranking import StrataRanking
 from nscaching.distributed.sampler import StrataSampler
 from nscaching.distributed.sharded_model import write_shards
 from nscaching.distributed.shards import Shards
-from nscaching.distributed.state import join, split
 from nscaching.distributed.step import ShardedStep
 from nscaching.distributed.strata import Strata
 from nscaching.errors import UserError
@@ -28,6 +27,9 @@ from nscaching.training.folder import RunFolder
 from nscaching.training.opening import initial_model
 from nscaching.training.placement import Placement
 from nscaching.training.sharded_checkpoint import Saver
+
+#: What the tensors that have a row per entity are called, alone or before a dot.
+_ENTITY = "entity"
 
 
 class StrataPlacement(Placement):
@@ -113,3 +115,42 @@ class StrataPlacement(Placement):
         """Read the strata that this process owns now."""
         counters, shared, strata = sharded_checkpoint.load(folder.latest.parent, self.shards.own)
         return counters, join(self.shards, shared, strata)
+
+
+# The state of a run as its checkpoint has it: what all processes share, and a part per stratum. It
+# does not say who owns a stratum: a run resumes with any number of processes that divides them.
+
+
+def split(shards: Shards, parts: Parts) -> tuple[Parts, dict[int, Parts]]:
+    """Cut the state of a process into what is shared and its strata; nothing is copied."""
+    shared: Parts = {}
+    strata: dict[int, Parts] = {number: {} for number in shards.own}
+    for group, tensors in parts.items():
+        for name, tensor in tensors.items():
+            number, _, rest = name.partition(".")
+            if group == "sampler" and number.isdigit():
+                strata[int(number)].setdefault(group, {})[rest] = tensor
+            elif number == _ENTITY:
+                for each, part in strata.items():
+                    part.setdefault(group, {})[name] = tensor[shards.rows(each)]
+            else:
+                shared.setdefault(group, {})[name] = tensor
+    return shared, strata
+
+
+def join(shards: Shards, shared: Parts, strata: dict[int, Parts]) -> Parts:
+    """Return the state of a process from what is shared and the strata that it owns now."""
+    parts: Parts = {group: dict(tensors) for group, tensors in shared.items()}
+    length = len(shards.own) * shards.strata.stride
+    for number in shards.own:
+        for group, tensors in strata[number].items():
+            joined = parts.setdefault(group, {})
+            for name, tensor in tensors.items():
+                if name.partition(".")[0] != _ENTITY:
+                    joined[f"{number}.{name}"] = tensor
+                    continue
+                if name not in joined:  # rows that only fill up a stratum stand where all do
+                    fill = tensor.max() if tensor.dtype == torch.int32 else tensor.new_zeros(())
+                    joined[name] = fill.expand(length, *tensor.shape[1:]).clone()
+                joined[name][shards.rows(number)] = tensor
+    return parts

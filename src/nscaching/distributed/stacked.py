@@ -8,7 +8,6 @@ who owns a stratum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -25,7 +24,7 @@ from nscaching.kernels.hashing import GOLDEN, new_seed
 from nscaching.models import BatchQueries, EmbeddingModel, Side
 from nscaching.sampling import Batch, Candidates, Queries, SamplerOptions, Scorer
 from nscaching.sampling.cache import Cache, FirstPlaces
-from nscaching.sampling.nscaching import NSCachingSampler, int8_of
+from nscaching.sampling.nscaching import NSCachingSampler
 
 
 class StackedSampler(NSCachingSampler):
@@ -102,29 +101,16 @@ class StackedSampler(NSCachingSampler):
         rows = torch.where(negatives < 0, negatives, negatives + first)
         return replace(drawn, ids=torch.cat([drawn.ids[:, :1], rows], dim=1))
 
-    def update_jobs(
-        self, batch: Batch, queries: Queries, generator: torch.Generator
-    ) -> list[Callable[[], None]]:
-        """Update the own parts of the rows of the batch, each once."""
-        if not self._updating:
-            return []
-        assert isinstance(queries, BatchQueries)
-        seeds = {side: new_seed(generator) + self._shift(side) for side in Side}
-        table = int8_of(queries)
-        if self._int8_update is None or table is None:
-            return [partial(self._update, side, batch, queries, seeds[side]) for side in Side]
-        rows, places, parts = {}, {}, torch.arange(len(self._models)).unsqueeze(1) * len(batch)
-        for side in Side:
-            first = self.caches[side].first_places(batch.rows(side))
-            rows[side] = (batch.rows(side) + self._starts[side]).view(-1)
-            places[side] = (first + parts).view(-1)
-        alpha = self.options.alpha3
-        return [partial(self._int8_update, places, rows, queries, table, alpha, seeds)]
-
-    def _shift(self, side: Side) -> int:
-        """Return what turns the hash of a row of this process into that of its row of the run."""
+    def _new_seed(self, side: Side, generator: torch.Generator) -> Tensor:
+        """Draw a seed, shifted so that a row of this process has the hash of its row of the run."""
         bits = self._shards.own.start * self._pairs_of[side] * GOLDEN & (1 << 64) - 1
-        return bits - (1 << 64) if bits >= 1 << 63 else bits
+        return new_seed(generator) + (bits - (1 << 64) if bits >= 1 << 63 else bits)
+
+    def _rows_and_places(self, side: Side, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the rows of the batch in every own stratum, and where one stands first."""
+        rows, first = super()._rows_and_places(side, batch)
+        parts = torch.arange(len(self._models)).unsqueeze(1) * len(batch)
+        return (rows + self._starts[side]).view(-1), (first + parts).view(-1)
 
     def _update(self, side: Side, batch: Batch, queries: Queries, seed: Tensor) -> None:
         assert isinstance(queries, BatchQueries)

@@ -14,7 +14,7 @@ from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import Bools, Integers, Longs
 from nscaching.graph.pairs import pair_keys, pair_rows, sorted_distinct
-from nscaching.kernels.registry import register
+from nscaching.kernels.registry import kernel
 from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import EmbeddingModel, Side
 
@@ -179,7 +179,7 @@ def count_scores(
     Shapes: (u, n), (b,), (b,), (m,), (m,) -> (b,) twice.
     """
     place = (torch.from_numpy(each).to(scores.device).long() for each in (question, entity))
-    better, equal = _count_better(scores, row, true, *place)
+    better, equal = count_above(scores, row, true, *place)
     return better.cpu().numpy(), equal.cpu().numpy()
 
 
@@ -191,9 +191,11 @@ def counted_rows(rows: int, entities: int) -> int:
     return max(1, min(COUNTED // max(1, entities), rows // 2))
 
 
-def _plain_count(
+@kernel(cpu="all_pairs_cpu")
+def count_above(
     scores: Tensor, row: Tensor, true: Tensor, question: Tensor, entity: Tensor
 ) -> tuple[Tensor, Tensor]:
+    """Do what :func:`count_scores` says, with all that is given on one device."""
     scores[question, entity] = torch.nan  # neither above nor equal to anything
     size = counted_rows(len(row), scores.shape[1])
     better, equal = torch.empty(2, len(row), dtype=torch.int64, device=scores.device)
@@ -203,6 +205,3 @@ def _plain_count(
         better[part] = (own > limit).count_nonzero(1)
         equal[part] = (own == limit).count_nonzero(1)
     return better, equal
-
-
-_count_better = register("count_better", _plain_count, cpu="all_pairs_cpu")

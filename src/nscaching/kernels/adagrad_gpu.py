@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nscaching.kernels.cache_gpu import hashed, stream_of
+from nscaching.kernels.match_gpu import warps_for
 
 _BLOCK = 1024
 #: Gradients of a row that are read at once.
@@ -116,5 +117,5 @@ def adagrad_large(
         _adagrad_large[(len(ids),)](
             table, square, ordered, order, rows.contiguous(), count, rate, lr, weight_decay,
             len(ids), table.shape[1], table.dtype == torch.bfloat16, _GRADIENTS, block,
-            num_warps=max(1, min(8, block // 128)),
+            num_warps=warps_for(block),
         )  # fmt: skip

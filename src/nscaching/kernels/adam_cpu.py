@@ -15,10 +15,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from nscaching.kernels.int8_cpu import TINY_BITS, larger_bits, write_row
-from nscaching.kernels.numba_tools import Array, fetch_row, float_of
+from nscaching.kernels.numba_tools import Array, exact_inline, fetch_row, float_of, inside, parallel
 from nscaching.kernels.row_sums_cpu import fetch_place, places_of, sum_chain
 
 #: Rows that catch up together.
@@ -35,7 +35,7 @@ _PARTS = 32
 _AHEAD = 2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@exact_inline
 def _recent_steps(count: int, lr: float, beta1: float, beta2: float) -> Any:
     """Return sizes of steps, and what roots of squares are corrected by, from step count back."""
     sizes, roots = np.zeros(MOST_DEFERRED + 1), np.zeros(MOST_DEFERRED + 1)
@@ -45,7 +45,7 @@ def _recent_steps(count: int, lr: float, beta1: float, beta2: float) -> Any:
     return sizes, roots
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@exact_inline
 def _two_for_many(sizes: Array, roots: Array, beta1: float, beta2: float) -> Array:
     """Return how a row makes up for 1, 2, ... steps at once, up to the present one.
 
@@ -86,11 +86,7 @@ def _two_for_many(sizes: Array, roots: Array, beta1: float, beta2: float) -> Arr
     return plan
 
 
-#: A part of ``move``: what it does to one row. ``rates`` are those of :func:`_rates`.
-_part = njit(fastmath=True, cache=True, nogil=True, error_model="numpy", forceinline=True)
-
-
-@_part
+@inside
 def _rates(beta1: float, beta2: float, epsilon: float, decay: float) -> Any:
     """Return the shares of moments and gradients, epsilon and the decay, as the rows have them."""
     one, two = np.float32(beta1), np.float32(beta2)
@@ -98,7 +94,7 @@ def _rates(beta1: float, beta2: float, epsilon: float, decay: float) -> Any:
     return one, two, new1, new2, np.float32(epsilon), np.float32(decay)
 
 
-@_part
+@inside
 def _decay(
     table: Array, mean: Array, square: Array, row: int, size: Any, root: Any, rates: Any
 ) -> None:
@@ -113,7 +109,7 @@ def _decay(
         table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
 
 
-@_part
+@inside
 def _fade(
     table: Array, mean: Array, square: Array, row: int, size: Any, root: Any, eps: Any
 ) -> None:
@@ -123,7 +119,7 @@ def _fade(
         table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
 
 
-@_part
+@inside
 def _fade_at_once(
     table: Array, mean: Array, square: Array, row: int, plan: Any, left: Any, eps: Any
 ) -> None:
@@ -135,7 +131,7 @@ def _fade_at_once(
         table[row, d] -= m * (size1 / (v * root1 + eps) + size2 / (v * root2 + eps))
 
 
-@_part
+@inside
 def _follow(
     table: Array,
     mean: Array,
@@ -159,7 +155,7 @@ def _follow(
         table[row, d] -= size * m / (np.float32(math.sqrt(v)) * root + eps)
 
 
-@_part
+@inside
 def write_copy(table: Array, row: int, copy: Array, copy_scale: Array) -> None:
     """Bring the int8 copy of a row up to date."""
     bits = TINY_BITS
@@ -168,7 +164,7 @@ def write_copy(table: Array, row: int, copy: Array, copy_scale: Array) -> None:
     copy_scale[row] = write_row(table[row], float_of(bits), copy[row])
 
 
-@_part
+@inside
 def _catch_up_row(
     table: Array, mean: Array, square: Array, since: Array, moved: Array, row: int, last: int,
     count: int, exactly: bool, recent: Any, fading: Array, rates: Any,
@@ -197,7 +193,7 @@ def _catch_up_row(
         _fade_at_once(table, mean, square, row, plan[last - moved[row]], left, eps)
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
+@parallel
 def move(
     table: Array, mean: Array, square: Array, since: Array, moved: Array, slot: Array, rows: Array,
     following: Array, gradient: Any, copy: Array, copy_scale: Array, fading: Array, count: int,

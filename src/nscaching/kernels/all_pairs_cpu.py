@@ -85,7 +85,7 @@ def _direction_sums(query: Array, views: Array, d_scores: Array, sums: Array) ->
 
 
 @exact_parallel
-def _count_better(
+def _count_above(
     scores: Array,
     row: Array,
     true: Array,
@@ -140,7 +140,7 @@ def direction_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
     return sums
 
 
-def count_better(
+def count_above(
     scores: Tensor, row: Tensor, true: Tensor, question: Tensor, entity: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Count the entities above the true one and equal to it, in one pass over the scores.
@@ -150,7 +150,7 @@ def count_better(
     """
     starts = torch.searchsorted(question, torch.arange(len(scores) + 1))
     better, equal = torch.empty(2, len(row), dtype=torch.int64)
-    _count_better(*arrays(scores, row, true, starts, entity, better, equal))
+    _count_above(*arrays(scores, row, true, starts, entity, better, equal))
     return better, equal
 
 

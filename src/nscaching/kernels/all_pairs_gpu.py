@@ -9,8 +9,6 @@ The softmax over all entities: its normaliser and its gradient, one pass each.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -34,6 +32,7 @@ def _all_distances(
     BLOCK_Q: tl.constexpr,
     BLOCK_E: tl.constexpr,
 ):
+    """Write negative distances; those of ``NORM`` 0 are sums of moduli of [re, im]."""
     i = tl.program_id(1) * BLOCK_Q + tl.arange(0, BLOCK_Q)
     j = tl.program_id(0) * BLOCK_E + tl.arange(0, BLOCK_E)
     wide, long = tl.cast(queries, tl.int64), tl.cast(entities, tl.int64)  # times d: past 31 bits
@@ -42,7 +41,12 @@ def _all_distances(
         q = tl.load(query + d * wide + i, mask=i < queries, other=0.0)
         x = tl.load(views + d * long + j, mask=j < entities, other=0.0)
         gap = q[:, None] - x[None, :]
-        if NORM == 1:
+        if NORM == 0:
+            q_im = tl.load(query + (dim + d) * wide + i, mask=i < queries, other=0.0)
+            x_im = tl.load(views + (dim + d) * long + j, mask=j < entities, other=0.0)
+            im = q_im[:, None] - x_im[None, :]
+            total += tl.sqrt(gap * gap + im * im)
+        elif NORM == 1:
             total += tl.abs(gap)
         else:
             total += gap * gap
@@ -52,56 +56,30 @@ def _all_distances(
     tl.store(scores + place, -total, mask=(i < queries)[:, None] & (j < entities)[None, :])
 
 
-@triton.jit
-def _all_moduli(
-    query,
-    views,
-    scores,
-    queries,
-    entities,
-    dim,
-    BLOCK_Q: tl.constexpr,
-    BLOCK_E: tl.constexpr,
-):
-    i = tl.program_id(1) * BLOCK_Q + tl.arange(0, BLOCK_Q)
-    j = tl.program_id(0) * BLOCK_E + tl.arange(0, BLOCK_E)
-    wide, long = tl.cast(queries, tl.int64), tl.cast(entities, tl.int64)  # times d: past 31 bits
-    total = tl.zeros([BLOCK_Q, BLOCK_E], dtype=tl.float32)
-    for d in range(dim):
-        q_re = tl.load(query + d * wide + i, mask=i < queries, other=0.0)
-        q_im = tl.load(query + (dim + d) * wide + i, mask=i < queries, other=0.0)
-        x_re = tl.load(views + d * long + j, mask=j < entities, other=0.0)
-        x_im = tl.load(views + (dim + d) * long + j, mask=j < entities, other=0.0)
-        re, im = q_re[:, None] - x_re[None, :], q_im[:, None] - x_im[None, :]
-        total += tl.sqrt(re * re + im * im)
-    place = i[:, None] * long + j[None, :]
-    tl.store(scores + place, -total, mask=(i < queries)[:, None] & (j < entities)[None, :])
-
-
 def all_distances(query: Tensor, views: Tensor, norm: int) -> Tensor:
     """``-||q - x||_p`` of all pairs. Shapes: (b, dim), (n, dim) -> (b, n)."""
-    return _launch(_all_distances, query, views, query.shape[1], norm)
+    return _launch(query, views, query.shape[1], norm)
 
 
 def all_moduli(query: Tensor, views: Tensor) -> Tensor:
     """``-sum_k |q_k - x_k|`` of all pairs. Shapes: (b, 2 dim), (n, 2 dim) -> (b, n)."""
-    return _launch(_all_moduli, query, views, query.shape[1] // 2)
+    return _launch(query, views, query.shape[1] // 2, 0)
 
 
-def _launch(kernel: Any, query: Tensor, views: Tensor, dim: int, *constants: int) -> Tensor:
-    """Run a kernel over (tile of entities, tile of queries)."""
+def _launch(query: Tensor, views: Tensor, dim: int, norm: int) -> Tensor:
+    """Run the kernel over (tile of entities, tile of queries)."""
     count, entities = len(query), len(views)
     scores = torch.empty(count, entities, device=query.device)
     if count and entities:
         side = 64 if count * entities >= 64 * 64 * _PROGRAMS // 4 else 32
-        kernel[(triton.cdiv(entities, side), triton.cdiv(count, side))](
+        _all_distances[(triton.cdiv(entities, side), triton.cdiv(count, side))](
             query.T.contiguous(),
             views.T.contiguous(),
             scores,
             count,
             entities,
             dim,
-            *constants,
+            norm,
             side,
             side,
             num_warps=_WARPS,
@@ -110,16 +88,22 @@ def _launch(kernel: Any, query: Tensor, views: Tensor, dim: int, *constants: int
 
 
 @triton.jit
-def _sign_sums(
+def _gradient_sums(
     query, views, d_scores, sums, queries, entities, dim, share, stride_q, stride_e,
-    BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, UNROLLED: tl.constexpr,
+    MODULUS: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, UNROLLED: tl.constexpr,
 ):  # fmt: skip
+    """Write gradients of queries from L1 distances, or if ``MODULUS`` from moduli of [re, im]."""
     i = tl.program_id(0) * BLOCK_Q + tl.arange(0, BLOCK_Q)
     d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
     wide, far = tl.cast(dim, tl.int64), tl.cast(queries, tl.int64)
+    if MODULUS:
+        wide = 2 * wide
     inside = (i < queries)[:, None] & (d < dim)[None, :]
     q = tl.load(query + i[:, None] * wide + d[None, :], mask=inside, other=0.0)
     total = tl.zeros([BLOCK_Q, BLOCK_D], dtype=tl.float32)
+    if MODULUS:
+        q_im = tl.load(query + i[:, None] * wide + dim + d[None, :], mask=inside, other=0.0)
+        total_im = tl.zeros([BLOCK_Q, BLOCK_D], dtype=tl.float32)
     first = tl.program_id(2) * share
     for start in range(first, tl.minimum(first + share, entities), UNROLLED):
         for step in tl.static_range(UNROLLED):
@@ -129,59 +113,37 @@ def _sign_sums(
             given = d_scores + i * tl.cast(stride_q, tl.int64) + j * stride_e
             slope = tl.load(given, mask=(i < queries) & there, other=0.0)[:, None]
             gap = q - x[None, :]
-            total -= tl.where(gap > 0, slope, tl.where(gap < 0, -slope, 0.0))
+            if MODULUS:
+                x_im = tl.load(views + j * wide + dim + d, mask=(d < dim) & there, other=0.0)
+                im = q_im - x_im[None, :]
+                square = gap * gap + im * im
+                factor = slope * tl.rsqrt(tl.where(square > 0, square, 1.0))
+                total -= factor * gap
+                total_im -= factor * im
+            else:
+                total -= tl.where(gap > 0, slope, tl.where(gap < 0, -slope, 0.0))
     place = (tl.program_id(2) * far + i)[:, None] * wide + d[None, :]
     tl.store(sums + place, total, mask=inside)
-
-
-@triton.jit
-def _direction_sums(
-    query, views, d_scores, sums, queries, entities, dim, share, stride_q, stride_e,
-    BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, UNROLLED: tl.constexpr,
-):  # fmt: skip
-    i = tl.program_id(0) * BLOCK_Q + tl.arange(0, BLOCK_Q)
-    d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
-    wide, far = 2 * tl.cast(dim, tl.int64), tl.cast(queries, tl.int64)
-    inside = (i < queries)[:, None] & (d < dim)[None, :]
-    q_re = tl.load(query + i[:, None] * wide + d[None, :], mask=inside, other=0.0)
-    q_im = tl.load(query + i[:, None] * wide + dim + d[None, :], mask=inside, other=0.0)
-    total_re = tl.zeros([BLOCK_Q, BLOCK_D], dtype=tl.float32)
-    total_im = tl.zeros([BLOCK_Q, BLOCK_D], dtype=tl.float32)
-    first = tl.program_id(2) * share
-    for start in range(first, tl.minimum(first + share, entities), UNROLLED):
-        for step in tl.static_range(UNROLLED):
-            j = tl.cast(start + step, tl.int64)
-            there = start + step < entities
-            x_re = tl.load(views + j * wide + d, mask=(d < dim) & there, other=0.0)
-            x_im = tl.load(views + j * wide + dim + d, mask=(d < dim) & there, other=0.0)
-            given = d_scores + i * tl.cast(stride_q, tl.int64) + j * stride_e
-            slope = tl.load(given, mask=(i < queries) & there, other=0.0)[:, None]
-            re, im = q_re - x_re[None, :], q_im - x_im[None, :]
-            square = re * re + im * im
-            factor = slope * tl.rsqrt(tl.where(square > 0, square, 1.0))
-            total_re -= factor * re
-            total_im -= factor * im
-    place = (tl.program_id(2) * far + i)[:, None] * wide + d[None, :]
-    tl.store(sums + place, total_re, mask=inside)
-    tl.store(sums + place + dim, total_im, mask=inside)
+    if MODULUS:
+        tl.store(sums + place + dim, total_im, mask=inside)
 
 
 def sign_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
     """Return the gradient of queries from L1 distances. Shapes: (b, q), (n, q), (b, n)."""
-    return _launch_sums(_sign_sums, query, views, d_scores, query.shape[1])
+    return _launch_sums(query, views, d_scores, query.shape[1], False)
 
 
 def direction_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
     """Return the gradient of queries from complex moduli. Shapes: (b, q), (n, q), (b, n)."""
-    return _launch_sums(_direction_sums, query, views, d_scores, query.shape[1] // 2)
+    return _launch_sums(query, views, d_scores, query.shape[1] // 2, True)
 
 
 #: Queries and dimensions of a tile of gradients, entities that are loaded together, and warps.
 _SUM_Q, _SUM_D, _SUM_UNROLLED, _SUM_WARPS = 16, 64, 4, 2
 
 
-def _launch_sums(kernel: Any, query: Tensor, views: Tensor, d_scores: Tensor, dim: int) -> Tensor:
-    """Run a kernel over (tile of queries, tile of dimensions, share of the entities)."""
+def _launch_sums(query: Tensor, views: Tensor, d_scores: Tensor, dim: int, modulus: bool) -> Tensor:
+    """Run the kernel over (tile of queries, tile of dimensions, share of the entities)."""
     count, entities = len(query), len(views)
     if query.numel() == 0 or entities == 0:
         return torch.zeros_like(query)
@@ -189,7 +151,7 @@ def _launch_sums(kernel: Any, query: Tensor, views: Tensor, d_scores: Tensor, di
     parts = max(1, min(_PROGRAMS // tiles, entities // 64))
     share = triton.cdiv(triton.cdiv(entities, parts), _SUM_UNROLLED) * _SUM_UNROLLED
     sums = torch.empty(parts, *query.shape, device=query.device)
-    kernel[(triton.cdiv(count, _SUM_Q), triton.cdiv(dim, _SUM_D), parts)](
+    _gradient_sums[(triton.cdiv(count, _SUM_Q), triton.cdiv(dim, _SUM_D), parts)](
         query.contiguous(),
         views.contiguous(),
         d_scores,
@@ -199,6 +161,7 @@ def _launch_sums(kernel: Any, query: Tensor, views: Tensor, d_scores: Tensor, di
         dim,
         share,
         *d_scores.stride(),
+        modulus,
         _SUM_Q,
         _SUM_D,
         _SUM_UNROLLED,

@@ -186,23 +186,14 @@ def sample_rows(
     return replaces_head, ids, exists
 
 
-def offer(
-    ids: Tensor,
-    owner: Tensor,
-    rows: Tensor,
-    count: int,
-    num_entities: int,
-    seed: Tensor,
-    known: Any,
-    sizes: Tensor | None = None,
-) -> Tensor:
+def offer(rows: Tensor, cache: Any, count: int, seed: Tensor, known: Any) -> Tensor:
     """Return what rows hold, then fresh entities; -1 for known positives. Shape: (b, N1 + N2)."""
-    width = ids.shape[1] + min(count, num_entities)
+    width = cache.size + min(count, cache.num_entities)
     offered = torch.empty(len(rows), width, dtype=torch.int64)
     offsets = torch.empty(0, dtype=torch.int64) if known is None else known.offsets
     answers = torch.empty(0, dtype=torch.int32) if known is None else known.answers
-    entities = torch.tensor([num_entities]) if sizes is None else sizes
-    tensors = arrays(ids, rows, offered, offsets, answers, entities)
+    sizes = torch.tensor([cache.num_entities]) if cache.sizes is None else cache.sizes
+    tensors = arrays(cache.ids, rows, offered, offsets, answers, sizes)
     _offer_rows(*tensors, unsigned(seed))
     return offered
 

@@ -1,9 +1,9 @@
 """Updating cache rows on a GPU: what ``Cache.update`` does, as Triton kernels.
 
-``claim`` lets one place of the batch own each row, so that a row that stands twice is updated once;
-``offer`` puts together what a row holds and what it is offered; ``keep`` leaves out repeats,
-rescales, adds the hashed noise and keeps the N1 largest in the order in which they stood. One
-program per row. Every value of a row is compared with every other in registers: a thread counts for
+``offer`` lets one place of the batch own each row, so that a row that stands twice is updated once,
+and puts together what a row holds and what it is offered; ``keep`` leaves out repeats, rescales,
+adds the hashed noise and keeps the N1 largest in the order in which they stood. One program per
+row. Every value of a row is compared with every other in registers: a thread counts for
 its own places, a chunk of the row at a time, so that threads need not add up among themselves.
 """
 
@@ -97,6 +97,19 @@ def _sample_rows(
 
 
 @triton.jit
+def find(entity, answers, low, stop, wanted, STEPS: tl.constexpr):
+    """Tell which wanted entities stand among the ascending answers between two places."""
+    high = stop
+    for _ in range(STEPS):
+        middle = (low + high) // 2
+        searching = wanted & (low < high)
+        smaller = tl.load(answers + middle, mask=searching, other=0) < entity
+        low = tl.where(searching & smaller, middle + 1, low)
+        high = tl.where(searching & (smaller == 0), middle, high)
+    return tl.load(answers + low, mask=wanted & (low < stop), other=-1) == entity
+
+
+@triton.jit
 def _claim(owner, rows, count, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
@@ -141,17 +154,9 @@ def _offer(
             every = tl.where(position < entities, position, -1).to(tl.int64)
             fresh = tl.where(n2 < entities, fresh, every)
     if KNOWN:
-        stop = tl.load(offsets + row + 1)
-        low = tl.zeros([BLOCK], dtype=tl.int64) + tl.load(offsets + row)
-        high = tl.zeros([BLOCK], dtype=tl.int64) + stop
-        for _ in range(STEPS):
-            middle = (low + high) // 2
-            searching = (low < high) & is_fresh
-            smaller = tl.load(answers + middle, mask=searching, other=0) < fresh
-            low = tl.where(searching & smaller, middle + 1, low)
-            high = tl.where(searching & (smaller == 0), middle, high)
-        at = tl.load(answers + low, mask=is_fresh & (low < stop), other=-1)
-        fresh = tl.where(at == fresh, -1, fresh)
+        start = tl.zeros([BLOCK], dtype=tl.int64) + tl.load(offsets + row)
+        stop = tl.zeros([BLOCK], dtype=tl.int64) + tl.load(offsets + row + 1)
+        fresh = tl.where(find(fresh, answers, start, stop, is_fresh, STEPS), -1, fresh)
     mine = tl.load(owner + row) == i
     kept = tl.where(mine, tl.where(j < n1, old.to(tl.int64), fresh), -1)
     tl.store(candidates + i * (n1 + n2) + j, kept, mask=j < n1 + n2)
@@ -185,7 +190,6 @@ def _keep(
     alpha,
     n1,
     k,
-    OWNED: tl.constexpr,
     WEIGHTING: tl.constexpr,
     BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -193,9 +197,8 @@ def _keep(
     """Keep N1 of a row's candidates (alg-cache-update, eq:prupc)."""
     i = tl.program_id(0).to(tl.int64)
     row = tl.load(rows + i).to(tl.int64)
-    if OWNED:  # noqa: SIM102  (a constant for the compiler, then a value)
-        if tl.load(owner + row) != i:  # another place of the batch updates this row
-            return
+    if tl.load(owner + row) != i:  # another place of the batch updates this row
+        return
     j = tl.arange(0, BLOCK)
     entity = tl.load(candidates + i * k + j, mask=j < k, other=-1).to(tl.int32)
     score = tl.load(scores + i * k + j, mask=j < k, other=0.0)
@@ -301,34 +304,20 @@ def sample_rows(
     return replaces_head, ids, exists
 
 
-def claim(owner: Tensor, rows: Tensor) -> None:
-    """Let one place of the batch own each row; ``owner`` (all rows,) is written, int32."""
-    _claim[(triton.cdiv(len(rows), 256),)](owner, rows, len(rows), 256)
-
-
-def offer(
-    cache: Tensor,
-    owner: Tensor,
-    rows: Tensor,
-    count: int,
-    num_entities: int,
-    seed: Tensor,
-    known: Any,
-    sizes: Tensor | None = None,
-) -> Tensor:
+def offer(rows: Tensor, cache: Any, count: int, seed: Tensor, known: Any) -> Tensor:
     """Return what rows hold and are offered: (b, N1 + N2).
 
     It is -1 for padding, for known positives, and for all of a row that another place owns.
     """
-    rows = rows.contiguous()
-    n1, n2 = cache.shape[1], min(count, num_entities)
-    if not len(rows):
-        return torch.empty(0, n1 + n2, dtype=torch.int64, device=rows.device)
-    claim(owner, rows)
+    rows, sizes, num_entities = rows.contiguous(), cache.sizes, cache.num_entities
+    n1, n2 = cache.size, min(count, num_entities)
     candidates = torch.empty(len(rows), n1 + n2, dtype=torch.int64, device=rows.device)
+    if not len(rows):
+        return candidates
+    _claim[(triton.cdiv(len(rows), 256),)](cache.owner, rows, len(rows), 256)
     _offer[(len(rows),)](
-        cache,
-        owner,
+        cache.ids,
+        cache.owner,
         rows,
         seed,
         rows if known is None else known.offsets,
@@ -349,37 +338,26 @@ def offer(
 
 
 def keep(
-    ids: Tensor,
-    stored: Tensor,
-    owner: Tensor,
-    rows: Tensor,
-    candidates: Tensor,
-    scores: Tensor,
-    temperature: float,
-    weighting: int,
-    seed: Tensor,
+    rows: Tensor, cache: Any, candidates: Tensor, scores: Tensor, alpha: float, seed: Tensor
 ) -> None:
-    """Write the kept candidates and their scores into the rows of a cache.
-
-    With an ``owner`` (all rows,) only the place that owns a row writes it; it may be empty.
-    """
+    """Write the kept candidates and their scores into rows; only the place that owns one does."""
     k = candidates.shape[1]
     block = triton.next_power_of_2(k)
+    temperature, weighting = cache.weighting(alpha)
     if not len(rows):
         return
     _keep[(len(rows),)](
-        ids,
-        stored,
-        owner,
+        cache.ids,
+        cache.scores,
+        cache.owner,
         rows.contiguous(),
         candidates.contiguous(),
         scores.contiguous(),
         torch.empty(len(rows), block, device=rows.device),
         seed,
         temperature,
-        ids.shape[1],
+        cache.size,
         k,
-        len(owner) > 0,
         weighting,
         block,
         min(block, _CHUNK),

@@ -117,20 +117,21 @@ def _entity_sums(
 # The forms that the registry names ---------------------------------------------------------------
 
 
-def dot_forward(query: Tensor, table: Tensor, ids: Tensor, places: Tensor | None) -> Tensor:
-    """Score candidates by the dot product. Shapes: (m, q), (n, q), (b, k), (b,) -> (b, k)."""
-    return scores_of(_dot_forward, ids, query, _ALL if places is None else places, table)
+def dot_forward(query: Any, table: Tensor, ids: Tensor) -> Tensor:
+    """Score candidates by the dot product. Shapes: (b, q), (n, q), (b, k) -> (b, k)."""
+    places = _ALL if query.places is None else query.places
+    return scores_of(_dot_forward, ids, query.vectors, places, table)
 
 
 def dot_backward(
-    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, places: Tensor | None
-) -> tuple[Tensor, Tensor]:
+    query: Any, table: Tensor, ids: Tensor, d_scores: Tensor
+) -> tuple[Tensor, None, Tensor]:
     """Return the gradients of queries (b, q) and of the candidates' rows (b k, q)."""
-    d_query = torch.empty(len(ids), query.shape[1])
+    d_query = torch.empty(len(ids), table.shape[1])
     rows = torch.empty(ids.numel(), table.shape[1])
-    given = (query, _ALL if places is None else places, table, ids, d_scores)
-    _dot_backward(*arrays(*given, d_query, rows))
-    return d_query, rows
+    places = _ALL if query.places is None else query.places
+    _dot_backward(*arrays(query.vectors, places, table, ids, d_scores, d_query, rows))
+    return d_query, None, rows
 
 
 def dot_query_sums(table: Tensor, ids: Tensor, d_scores: Tensor) -> Tensor:
@@ -141,7 +142,7 @@ def dot_query_sums(table: Tensor, ids: Tensor, d_scores: Tensor) -> Tensor:
 
 
 def dot_backward_summed(
-    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
+    vectors: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return the gradient of queries, the distinct ids, and the gradients of their rows."""
     d_query = dot_query_sums(table, ids, d_scores)
@@ -152,7 +153,7 @@ def dot_backward_summed(
     touched = np.flatnonzero(np.diff(starts))
     rows = torch.empty(len(touched), table.shape[1])
     slopes = d_scores.contiguous().numpy().reshape(-1)
-    _entity_sums(query.numpy(), slopes, ids.shape[1], touched, starts, order, rows.numpy())
+    _entity_sums(vectors.numpy(), slopes, ids.shape[1], touched, starts, order, rows.numpy())
     distinct = torch.from_numpy(touched)
     if into is not None:
         into.index_add_(0, distinct, rows)

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nscaching.kernels.registry import kernel
+
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
@@ -37,6 +39,7 @@ def hashed_bits(seed: Tensor, rows: Tensor, first: int, count: int) -> Tensor:
     return _mix(stream.unsqueeze(1) + positions * _signed(GOLDEN))
 
 
+@kernel(gpu="cache_gpu")
 def hashed_entities(seed: Tensor, rows: Tensor, count: int, num_entities: int) -> Tensor:
     """Return uniform entity ids for each row, with replacement. Shape: (b, count)."""
     return to_entities(hashed_bits(seed, rows, 0, count), num_entities)

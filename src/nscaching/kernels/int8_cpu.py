@@ -111,12 +111,12 @@ def _write_rows(table: Array, values: Array, scale: Array) -> None:
 # The forms that the registry names ---------------------------------------------------------------
 
 
-def write_table(table: Tensor, values: Tensor, scale: Tensor) -> None:
+def int8_write(table: Tensor, values: Tensor, scale: Tensor) -> None:
     """Write the int8 copy of a table. Shapes: (n, width) twice, (n,)."""
     _write_rows(*arrays(table, values, scale))
 
 
-def dot_forward(query: Tensor, values: Tensor, scale: Tensor, ids: Tensor) -> Tensor:
+def int8_dot_forward(query: Tensor, values: Tensor, scale: Tensor, ids: Tensor) -> Tensor:
     """Score candidates from an int8 copy. Shapes: (b, q), (n, q), (n,), (b, k) -> (b, k)."""
     scores = torch.empty(ids.shape)
     _dot_forward(*arrays(query, values, scale, ids, scores))

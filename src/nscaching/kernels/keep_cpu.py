@@ -222,12 +222,6 @@ def _weigh(
 
 
 @exact_inline
-def _threshold(keys: Array, size: int) -> Any:
-    """Return a number that the ``size`` largest keys are above, or tied with where ties are."""
-    return _split(keys, keys.shape[0], keys.shape[0] - size)
-
-
-@exact_inline
 def working_memory(count: int) -> Any:
     """Return what :func:`keep_row` writes on the way, for rows of ``count`` candidates."""
     slots = 16
@@ -277,7 +271,7 @@ def keep_row(
         live = np.int32(live + np.int32(enters))
     threshold = -_INFINITE
     if live > size:
-        threshold = _threshold(keys, size)
+        threshold = _split(keys, count, count - size)  # the kept keys are above, or tied with it
     above = np.int32(0)
     for j in range(count):
         taken[j] = keys[j] > threshold
@@ -333,20 +327,9 @@ def _keep_rows(
 
 
 def keep(
-    ids: Tensor,
-    stored: Tensor,
-    owner: Tensor,
-    rows: Tensor,
-    candidates: Tensor,
-    scores: Tensor,
-    temperature: float,
-    weighting: int,
-    seed: Tensor,
+    rows: Tensor, cache: Any, candidates: Tensor, scores: Tensor, alpha: float, seed: Tensor
 ) -> None:
-    """Write the kept candidates and their scores into the rows of a cache.
-
-    Shapes: ids, stored (all rows, N1); rows (b,); candidates, scores (b, k).
-    """
-    bits = stored.view(torch.uint16)
-    tensors = arrays(ids, bits, rows, candidates, scores)
-    _keep_rows(*tensors, temperature, weighting, unsigned(seed))
+    """Write the kept candidates and their scores into rows. Shapes: (b,), (b, k), (b, k)."""
+    bits = cache.scores.view(torch.uint16)
+    tensors = arrays(cache.ids, bits, rows, candidates, scores)
+    _keep_rows(*tensors, *cache.weighting(alpha), unsigned(seed))

@@ -237,39 +237,33 @@ def scores_of(kernel: Any, ids: Tensor, *tensors: Tensor, settings: tuple[int, .
     return scores
 
 
-def distance_forward(
-    query: Tensor, context: Tensor, table: Tensor, ids: Tensor, norm: int, view: int
-) -> Tensor:
+def distance_forward(query: Any, table: Tensor, ids: Tensor, norm: int, view: int) -> Tensor:
     """Score candidates by the negative distance of their view. Shape: (b, k)."""
-    return scores_of(_distance_forward, ids, query, context, table, settings=(norm, view))
+    context = query.vectors if query.context is None else query.context
+    return scores_of(_distance_forward, ids, query.vectors, context, table, settings=(norm, view))
 
 
 def distance_backward(
-    query: Tensor,
-    context: Tensor,
-    table: Tensor,
-    ids: Tensor,
-    d_scores: Tensor,
-    norm: int,
-    view: int,
-) -> tuple[Tensor, Tensor, Tensor]:
+    query: Any, table: Tensor, ids: Tensor, d_scores: Tensor, norm: int, view: int
+) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return the gradients of queries and contexts (b, q) and of the candidates' rows (b k, w)."""
-    d_query, d_context = torch.empty_like(query), torch.empty_like(query)
+    d_query, d_context = torch.empty_like(query.vectors), torch.empty_like(query.vectors)
     rows = torch.empty(ids.numel(), table.shape[1])
-    tensors = (query, context, table, ids, d_scores, d_query, d_context, rows)
+    context = query.vectors if query.context is None else query.context
+    tensors = (query.vectors, context, table, ids, d_scores, d_query, d_context, rows)
     _distance_backward(*arrays(*tensors), norm, view)
-    return d_query, d_context, rows
+    return d_query, None if query.context is None else d_context, rows
 
 
-def modulus_forward(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
+def modulus_forward(query: Any, table: Tensor, ids: Tensor) -> Tensor:
     """Score candidates by the negative sum of complex moduli. Shape: (b, k)."""
-    return scores_of(_modulus_forward, ids, query, table)
+    return scores_of(_modulus_forward, ids, query.vectors, table)
 
 
 def modulus_backward(
-    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor
-) -> tuple[Tensor, Tensor]:
+    query: Any, table: Tensor, ids: Tensor, d_scores: Tensor
+) -> tuple[Tensor, None, Tensor]:
     """Return the gradients of queries (b, q) and of the candidates' rows (b k, q)."""
-    d_query, rows = torch.empty_like(query), torch.empty(ids.numel(), table.shape[1])
-    _modulus_backward(*arrays(query, table, ids, d_scores, d_query, rows))
-    return d_query, rows
+    d_query, rows = torch.empty_like(query.vectors), torch.empty(ids.numel(), table.shape[1])
+    _modulus_backward(*arrays(query.vectors, table, ids, d_scores, d_query, rows))
+    return d_query, None, rows

@@ -51,9 +51,10 @@ def _dot_forward(
 @triton.jit
 def _dot_backward(
     query, places, table, ids, d_scores, d_query, rows, k,
-    width: tl.constexpr, stride: tl.constexpr, PLACED: tl.constexpr,
+    width: tl.constexpr, stride: tl.constexpr, PLACED: tl.constexpr, SUMMED: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
+    """Write gradients of candidates into ``rows``; ``SUMMED``: add them to those of a table."""
     i = tl.program_id(0).to(tl.int64)
     own = i
     if PLACED:
@@ -67,34 +68,18 @@ def _dot_backward(
         entity = tl.load(ids + i * k + j, mask=j < k, other=-1)
         slope = tl.load(d_scores + i * k + j, mask=(j < k) & (entity >= 0), other=0.0)
         row = tl.maximum(entity, 0).to(tl.int64) * stride
-        both = (j < k)[:, None] & there[None, :]
-        x = tl.load(table + row[:, None] + d[None, :], mask=both, other=0.0)
-        total += tl.sum(slope[:, None] * x, axis=0)
-        place = (i * k + j)[:, None] * stride + d[None, :]
-        tl.store(rows + place, slope[:, None] * q[None, :], mask=both)
-    tl.store(d_query + i * width + d, total, mask=there)
-
-
-@triton.jit
-def _dot_backward_into(
-    query, table, ids, d_scores, d_query, gradient, k,
-    width: tl.constexpr, stride: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    i = tl.program_id(0).to(tl.int64)
-    d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
-    there = d < width
-    q = tl.load(query + i * width + d, mask=there, other=0.0)
-    total = tl.zeros([BLOCK_D], dtype=tl.float32)
-    for start in range(0, k, BLOCK_K):
-        j = start + tl.arange(0, BLOCK_K)
-        entity = tl.load(ids + i * k + j, mask=j < k, other=-1)
-        slope = tl.load(d_scores + i * k + j, mask=(j < k) & (entity >= 0), other=0.0)
-        row = tl.maximum(entity, 0).to(tl.int64) * stride
-        both = ((j < k) & (entity >= 0))[:, None] & there[None, :]
+        inside = j < k
+        if SUMMED:
+            inside = (j < k) & (entity >= 0)
+        both = inside[:, None] & there[None, :]
         place = row[:, None] + d[None, :]
         x = tl.load(table + place, mask=both, other=0.0)
         total += tl.sum(slope[:, None] * x, axis=0)
-        tl.atomic_add(gradient + place, slope[:, None] * q[None, :], mask=both, sem="relaxed")
+        if SUMMED:
+            tl.atomic_add(rows + place, slope[:, None] * q[None, :], mask=both, sem="relaxed")
+        else:
+            place = (i * k + j)[:, None] * stride + d[None, :]
+            tl.store(rows + place, slope[:, None] * q[None, :], mask=both)
     tl.store(d_query + i * width + d, total, mask=there)
 
 
@@ -132,7 +117,11 @@ def _distance_forward(
     dim: tl.constexpr, stride: tl.constexpr, NORM: tl.constexpr, VIEW: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
+    """Write negative distances; those of ``NORM`` 0 are sums of moduli of [re, im]."""
     i = tl.program_id(0).to(tl.int64)
+    own = query + i * dim
+    if NORM == 0:
+        own = query + i * 2 * dim
     j = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
     inside = j < k
     entity = tl.load(ids + i * k + j, mask=inside, other=-1)
@@ -144,12 +133,18 @@ def _distance_forward(
             d = start + tl.arange(0, BLOCK_D)
             there = inside[:, None] & (d < dim)[None, :]
             x = tl.load(table + row[:, None] + d[None, :], mask=there, other=0.0).to(tl.float32)
-            q = tl.load(query + i * dim + d, mask=d < dim, other=0.0)
+            q = tl.load(own + d, mask=d < dim, other=0.0)
             gap = q[None, :] - scale[:, None] * x
             if VIEW >= 2:
                 w = tl.load(context + i * dim + d, mask=d < dim, other=0.0)
                 gap -= shift[:, None] * w[None, :]
-            if NORM == 1:
+            if NORM == 0:
+                q_im = tl.load(own + dim + d, mask=d < dim, other=0.0)
+                im = q_im[None, :] - tl.load(
+                    table + row[:, None] + d[None, :] + dim, mask=there, other=0.0
+                )
+                total += tl.sum(tl.where(there, tl.sqrt(gap * gap + im * im), 0.0), axis=1)
+            elif NORM == 1:
                 total += tl.sum(tl.abs(gap), axis=1)
             else:
                 total += tl.sum(gap * gap, axis=1)
@@ -217,30 +212,6 @@ def _distance_backward(
 
 
 @triton.jit
-def _modulus_forward(
-    query, table, ids, scores, k,
-    dim: tl.constexpr, stride: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    i = tl.program_id(0).to(tl.int64)
-    j = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
-    inside = j < k
-    entity = tl.load(ids + i * k + j, mask=inside, other=-1)
-    total = tl.zeros([BLOCK_K], dtype=tl.float32)
-    if tl.max(entity, axis=0) >= 0:
-        row = tl.maximum(entity, 0).to(tl.int64) * stride
-        for start in range(0, dim, BLOCK_D):
-            d = start + tl.arange(0, BLOCK_D)
-            there = inside[:, None] & (d < dim)[None, :]
-            place = table + row[:, None] + d[None, :]
-            q_re = tl.load(query + i * 2 * dim + d, mask=d < dim, other=0.0)
-            q_im = tl.load(query + i * 2 * dim + dim + d, mask=d < dim, other=0.0)
-            re = q_re[None, :] - tl.load(place, mask=there, other=0.0)
-            im = q_im[None, :] - tl.load(place + dim, mask=there, other=0.0)
-            total += tl.sum(tl.where(there, tl.sqrt(re * re + im * im), 0.0), axis=1)
-    tl.store(scores + i * k + j, tl.where(entity >= 0, -total, float("-inf")), mask=inside)
-
-
-@triton.jit
 def _modulus_backward(
     query, table, ids, d_scores, d_query, rows, k,
     dim: tl.constexpr, stride: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -288,101 +259,97 @@ def _score(kernel: Any, tensors: list[Tensor], ids: Tensor, width: int, *constan
     return scores
 
 
-def _warps(block: int) -> int:
+def warps_for(block: int) -> int:
     """Return how many warps a program takes for rows of that many numbers."""
     return max(1, min(8, block // 128))
 
 
-def dot_forward(query: Tensor, table: Tensor, ids: Tensor, places: Tensor | None) -> Tensor:
-    """Score candidates by the dot product. Shapes: (m, q), (n, q), (b, k), (b,) -> (b, k)."""
-    given = [query, ids if places is None else places, table]
-    return _score(_dot_forward, given, ids, query.shape[1], int(places is not None))
+def dot_forward(query: Any, table: Tensor, ids: Tensor) -> Tensor:
+    """Score candidates by the dot product. Shapes: (b, q), (n, q), (b, k) -> (b, k)."""
+    vectors, _, places = query
+    given = [vectors, ids if places is None else places, table]
+    return _score(_dot_forward, given, ids, vectors.shape[1], int(places is not None))
 
 
 def dot_backward(
-    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, places: Tensor | None
-) -> tuple[Tensor, Tensor]:
+    query: Any, table: Tensor, ids: Tensor, d_scores: Tensor
+) -> tuple[Tensor, None, Tensor]:
     """Return the gradients of queries (b, q) and of the candidates' rows (b k, q)."""
-    (count, k), width = ids.shape, query.shape[1]
-    d_query = query.new_empty(count, width)
-    rows = torch.empty(count * k, table.shape[1], device=query.device)
+    rows = torch.empty(ids.numel(), table.shape[1], device=table.device)
+    return _dot_gradients(query.vectors, query.places, table, ids, d_scores, rows), None, rows
+
+
+def _dot_gradients(
+    vectors: Tensor, places: Tensor | None, table: Tensor, ids: Tensor, d_scores: Tensor,
+    rows: Tensor, summed: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return the gradient of queries; write that of candidates, or add it to that of a table."""
+    (count, k), width = ids.shape, vectors.shape[1]
+    d_query = vectors.new_empty(count, width)
     block_d = min(_MAX_BLOCK_D, triton.next_power_of_2(width))
     block_k = min(_BLOCK_K, triton.next_power_of_2(max(k, 1)))
     if count:
         _dot_backward[(count, triton.cdiv(width, block_d))](
-            query.contiguous(), ids if places is None else places, table, ids.contiguous(),
-            d_scores.contiguous(), d_query, rows, k,
-            width, table.shape[1], int(places is not None), block_k, block_d, num_warps=_WARPS,
+            vectors.contiguous(), ids if places is None else places, table, ids.contiguous(),
+            d_scores.contiguous(), d_query, rows, k, width, table.shape[1],
+            int(places is not None), int(summed), block_k, block_d, num_warps=_WARPS,
         )  # fmt: skip
-    return d_query, rows
+    return d_query
 
 
 def dot_backward_summed(
-    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
+    vectors: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return the gradient of queries, and add those of the rows to a table, by atomic adds.
 
     Without a table to add to, one is made: shapes must not depend on values in a CUDA graph.
     """
     gradient = torch.zeros_like(table) if into is None else into
-    (count, k), width = ids.shape, query.shape[1]
-    d_query = torch.empty_like(query)
-    block_d = min(_MAX_BLOCK_D, triton.next_power_of_2(width))
-    if count:
-        _dot_backward_into[(count, triton.cdiv(width, block_d))](
-            query.contiguous(), table, ids.contiguous(), d_scores.contiguous(), d_query, gradient,
-            k, width, table.shape[1], _BLOCK_K, block_d, num_warps=_WARPS,
-        )  # fmt: skip
-    return d_query, None, gradient
+    return _dot_gradients(vectors, None, table, ids, d_scores, gradient, True), None, gradient
 
 
-def distance_forward(
-    query: Tensor, context: Tensor, table: Tensor, ids: Tensor, norm: int, view: int
-) -> Tensor:
+def distance_forward(query: Any, table: Tensor, ids: Tensor, norm: int, view: int) -> Tensor:
     """Score candidates by the negative distance of their view. Shape: (b, k)."""
-    tensors = [query, context, table]
-    return _score(_distance_forward, tensors, ids, query.shape[1], norm, view)
+    vectors, context, _ = query
+    tensors = [vectors, vectors if context is None else context, table]
+    return _score(_distance_forward, tensors, ids, vectors.shape[1], norm, view)
 
 
 def distance_backward(
-    query: Tensor,
-    context: Tensor,
-    table: Tensor,
-    ids: Tensor,
-    d_scores: Tensor,
-    norm: int,
-    view: int,
-) -> tuple[Tensor, Tensor, Tensor]:
+    query: Any, table: Tensor, ids: Tensor, d_scores: Tensor, norm: int, view: int
+) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return the gradients of queries and contexts (b, q) and of the candidates' rows (b k, w)."""
-    (count, k), dim = ids.shape, query.shape[1]
-    d_query, d_context = torch.empty_like(query), torch.empty_like(query)
-    rows = torch.empty(count * k, table.shape[1], device=query.device)
+    vectors, context, _ = query
+    (count, k), dim = ids.shape, vectors.shape[1]
+    d_query, d_context = torch.empty_like(vectors), torch.empty_like(vectors)
+    rows = torch.empty(count * k, table.shape[1], device=table.device)
     block = triton.next_power_of_2(dim)
     if count:
         _distance_backward[(count,)](
-            query.contiguous(), context.contiguous(), table, ids.contiguous(),
-            d_scores.contiguous(), d_query, d_context, rows, k,
-            dim, table.shape[1], norm, view, block, num_warps=_warps(block),
+            vectors.contiguous(), (vectors if context is None else context).contiguous(), table,
+            ids.contiguous(), d_scores.contiguous(), d_query, d_context, rows, k,
+            dim, table.shape[1], norm, view, block, num_warps=warps_for(block),
         )  # fmt: skip
-    return d_query, d_context, rows
+    return d_query, None if context is None else d_context, rows
 
 
-def modulus_forward(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
+def modulus_forward(query: Any, table: Tensor, ids: Tensor) -> Tensor:
     """Score candidates by the negative sum of complex moduli. Shape: (b, k)."""
-    return _score(_modulus_forward, [query, table], ids, query.shape[1] // 2)
+    tensors = [query.vectors, query.vectors, table]
+    return _score(_distance_forward, tensors, ids, query.vectors.shape[1] // 2, 0, 0)
 
 
 def modulus_backward(
-    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor
-) -> tuple[Tensor, Tensor]:
+    query: Any, table: Tensor, ids: Tensor, d_scores: Tensor
+) -> tuple[Tensor, None, Tensor]:
     """Return the gradients of queries (b, q) and of the candidates' rows (b k, q)."""
-    (count, k), dim = ids.shape, query.shape[1] // 2
-    d_query = torch.empty_like(query)
-    rows = torch.empty(count * k, table.shape[1], device=query.device)
+    (count, k), dim = ids.shape, query.vectors.shape[1] // 2
+    d_query = torch.empty_like(query.vectors)
+    rows = torch.empty(count * k, table.shape[1], device=table.device)
     block = min(_MAX_BLOCK_D, triton.next_power_of_2(dim))
     if count:
         _modulus_backward[(count, triton.cdiv(dim, block))](
-            query.contiguous(), table, ids.contiguous(), d_scores.contiguous(), d_query, rows, k,
-            dim, table.shape[1], block, num_warps=_warps(block),
+            query.vectors.contiguous(), table, ids.contiguous(), d_scores.contiguous(), d_query,
+            rows, k, dim, table.shape[1], block, num_warps=warps_for(block),
         )  # fmt: skip
-    return d_query, rows
+    return d_query, None, rows

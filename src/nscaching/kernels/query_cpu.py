@@ -186,16 +186,14 @@ def take_rows(rows: Tensor, places: Tensor) -> Tensor:
     return taken
 
 
-def bilinear_forward(
-    entity: Tensor,
-    relation: Tensor,
-    heads: Tensor,
-    relations: Tensor,
-    tails: Tensor,
-    second_half: int,
-    terms: Tensor,
-) -> Tensor:
+def _asked(questions: Any) -> Array:
+    """Return which questions are asked as the loops take it: none if it is all of them."""
+    return _NONE if questions.asked is None else questions.asked.numpy()
+
+
+def bilinear_forward(entity: Tensor, relation: Tensor, questions: Any, terms: Tensor) -> Tensor:
     """Return the queries for heads, then for tails. Shape: (2b, w)."""
+    heads, relations, tails, second_half, _ = questions
     queries = torch.empty(2 * len(heads), entity.shape[1])
     inputs = arrays(entity, relation, heads, relations, tails, terms)
     _bilinear_forward(*inputs, second_half, _NONE, queries.numpy())
@@ -203,56 +201,39 @@ def bilinear_forward(
 
 
 def bilinear_backward(
-    entity: Tensor,
-    relation: Tensor,
-    heads: Tensor,
-    relations: Tensor,
-    tails: Tensor,
-    second_half: int,
-    terms: Tensor,
-    asked: Tensor | None,
-    d_query: Tensor,
+    entity: Tensor, relation: Tensor, questions: Any, terms: Tensor, d_query: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return anchors (m,), gradients of their rows (m, w), relation rows (m,), theirs (m, rw)."""
     count = len(d_query)
-    anchors = torch.empty(count, dtype=torch.int64)
-    rows = torch.empty_like(anchors)
+    anchors, rows = torch.empty(2, count, dtype=torch.int64)
     d_entity = torch.empty(count, entity.shape[1])
     d_relation = torch.empty(count, relation.shape[1])
-    inputs = arrays(entity, relation, heads, relations, tails, terms)
-    given = _NONE if asked is None else asked.numpy()
+    inputs = arrays(entity, relation, *questions[:3], terms)
     outputs = arrays(d_query, anchors, d_entity, rows, d_relation)
-    _bilinear_backward(*inputs, second_half, given, *outputs)
+    _bilinear_backward(*inputs, questions.second_half, _asked(questions), *outputs)
     return anchors, d_entity, rows, d_relation
 
 
 def translation_forward(
-    table: Tensor, heads: Tensor, tails: Tensor, context: Tensor, view: int, relation: Tensor
+    table: Tensor, questions: Any, context: Tensor, view: int, relation: Tensor
 ) -> Tensor:
     """Return the queries for heads, then for tails; context, relation (b, .). Shape: (2b, q)."""
     dim = table.shape[1] // 2 if view == _PROJECTION else table.shape[1]
-    queries = torch.empty(2 * len(heads), dim)
-    inputs = arrays(table, heads, tails, context, relation)
+    queries = torch.empty(2 * len(questions.heads), dim)
+    inputs = arrays(table, questions.heads, questions.tails, context, relation)
     _translation_forward(*inputs, view, _NONE, queries.numpy())
     return queries
 
 
 def translation_backward(
-    table: Tensor,
-    heads: Tensor,
-    tails: Tensor,
-    context: Tensor,
-    view: int,
-    asked: Tensor | None,
-    d_query: Tensor,
+    table: Tensor, questions: Any, context: Tensor, view: int, d_query: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return anchors (m,), gradients of rows (m, w), contexts (m, q) and translations (m, q)."""
     count = len(d_query)
     anchors = torch.empty(count, dtype=torch.int64)
     rows = torch.empty(count, table.shape[1])
     d_context, d_translation = torch.empty(2, *d_query.shape)
-    inputs = arrays(table, heads, tails, context)
-    given = _NONE if asked is None else asked.numpy()
+    inputs = arrays(table, questions.heads, questions.tails, context)
     outputs = arrays(d_query, anchors, rows, d_context, d_translation)
-    _translation_backward(*inputs, view, given, *outputs)
+    _translation_backward(*inputs, view, _asked(questions), *outputs)
     return anchors, rows, d_context, d_translation

@@ -6,12 +6,42 @@ a bilinear query is the sum of: they are constants, so that only those are compi
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from nscaching.kernels.match_gpu import warps_for
+
 _TINY = tl.constexpr(1e-12)
+
+
+@triton.jit
+def _sum_products(
+    a, b, out, d, there, dim: tl.constexpr,
+    PARTS: tl.constexpr, PARTS_A: tl.constexpr, PARTS_B: tl.constexpr,
+    AT_I: tl.constexpr, AT_J: tl.constexpr, AT_K: tl.constexpr,
+    PLUS: tl.constexpr, MINUS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write part i of ``out``: a sum of products of part j of ``a`` and part k of ``b``.
+
+    The bit of a product is at ``i AT_I + j AT_J + k AT_K``.
+    """
+    for i in tl.static_range(PARTS):
+        total = tl.zeros([BLOCK], tl.float32)
+        for j in tl.static_range(PARTS_A):
+            for k in tl.static_range(PARTS_B):
+                if ((PLUS | MINUS) >> (i * AT_I + j * AT_J + k * AT_K)) & 1:
+                    product = tl.load(a + j * dim + d, there, 0.0) * tl.load(
+                        b + k * dim + d, there, 0.0
+                    )
+                    if (PLUS >> (i * AT_I + j * AT_J + k * AT_K)) & 1:
+                        total += product
+                    else:
+                        total -= product
+        tl.store(out + i * dim + d, total, mask=there)
 
 
 @triton.jit
@@ -19,19 +49,7 @@ def _bilinear_query(
     e, r, out, d, there, dim: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     PLUS: tl.constexpr, MINUS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    for o in tl.static_range(P):
-        total = tl.zeros([BLOCK], tl.float32)
-        for p in tl.static_range(P):
-            for q in tl.static_range(Q):
-                if ((PLUS | MINUS) >> ((o * P + p) * Q + q)) & 1:
-                    product = tl.load(e + p * dim + d, there, 0.0) * tl.load(
-                        r + q * dim + d, there, 0.0
-                    )
-                    if (PLUS >> ((o * P + p) * Q + q)) & 1:
-                        total += product
-                    else:
-                        total -= product
-        tl.store(out + o * dim + d, total, mask=there)
+    _sum_products(e, r, out, d, there, dim, P, P, Q, P * Q, Q, 1, PLUS, MINUS, BLOCK)
 
 
 @triton.jit
@@ -71,32 +89,8 @@ def _bilinear_gradient(
     e, r, g, d_e, d_r, d, there, dim: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     PLUS: tl.constexpr, MINUS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    for p in tl.static_range(P):
-        total = tl.zeros([BLOCK], tl.float32)
-        for o in tl.static_range(P):
-            for q in tl.static_range(Q):
-                if ((PLUS | MINUS) >> ((o * P + p) * Q + q)) & 1:
-                    product = tl.load(g + o * dim + d, there, 0.0) * tl.load(
-                        r + q * dim + d, there, 0.0
-                    )
-                    if (PLUS >> ((o * P + p) * Q + q)) & 1:
-                        total += product
-                    else:
-                        total -= product
-        tl.store(d_e + p * dim + d, total, mask=there)
-    for q in tl.static_range(Q):
-        total = tl.zeros([BLOCK], tl.float32)
-        for o in tl.static_range(P):
-            for p in tl.static_range(P):
-                if ((PLUS | MINUS) >> ((o * P + p) * Q + q)) & 1:
-                    product = tl.load(g + o * dim + d, there, 0.0) * tl.load(
-                        e + p * dim + d, there, 0.0
-                    )
-                    if (PLUS >> ((o * P + p) * Q + q)) & 1:
-                        total += product
-                    else:
-                        total -= product
-        tl.store(d_r + q * dim + d, total, mask=there)
+    _sum_products(g, r, d_e, d, there, dim, P, P, Q, Q, P * Q, 1, PLUS, MINUS, BLOCK)
+    _sum_products(g, e, d_r, d, there, dim, Q, P, P, 1, P * Q, Q, PLUS, MINUS, BLOCK)
 
 
 @triton.jit
@@ -202,20 +196,9 @@ def _constants(terms: Tensor) -> tuple[int, ...]:
     return terms.shape[2], terms.shape[3], *bits
 
 
-def _warps(block: int) -> int:
-    return max(1, min(8, block // 128))
-
-
-def bilinear_forward(
-    entity: Tensor,
-    relation: Tensor,
-    heads: Tensor,
-    relations: Tensor,
-    tails: Tensor,
-    second_half: int,
-    terms: Tensor,
-) -> Tensor:
+def bilinear_forward(entity: Tensor, relation: Tensor, questions: Any, terms: Tensor) -> Tensor:
     """Return the queries for heads, then for tails. Shape: (2b, w)."""
+    heads, relations, tails, second_half, _ = questions
     constants = _constants(terms)
     dim, count = entity.shape[1] // constants[0], len(heads)
     queries = torch.empty(2 * count, entity.shape[1], device=entity.device)
@@ -223,23 +206,16 @@ def bilinear_forward(
     if count:
         _bilinear_forward[(2 * count,)](
             entity, relation, heads, relations, tails, queries, second_half, count,
-            dim, *constants, block, num_warps=_warps(block),
+            dim, *constants, block, num_warps=warps_for(block),
         )  # fmt: skip
     return queries
 
 
 def bilinear_backward(
-    entity: Tensor,
-    relation: Tensor,
-    heads: Tensor,
-    relations: Tensor,
-    tails: Tensor,
-    second_half: int,
-    terms: Tensor,
-    asked: Tensor | None,
-    d_query: Tensor,
+    entity: Tensor, relation: Tensor, questions: Any, terms: Tensor, d_query: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return anchors (m,), gradients of their rows (m, w), relation rows (m,), theirs (m, rw)."""
+    heads, relations, tails, second_half, asked = questions
     constants = _constants(terms)
     dim, count = entity.shape[1] // constants[0], len(d_query)
     anchors, rows = torch.empty(2, count, dtype=torch.int64, device=entity.device)
@@ -250,36 +226,32 @@ def bilinear_backward(
         _bilinear_backward[(count,)](
             entity, relation, heads, relations, tails, heads if asked is None else asked,
             d_query.contiguous(), anchors, d_entity, rows, d_relation, second_half, len(heads),
-            asked is not None, dim, *constants, block, num_warps=_warps(block),
+            asked is not None, dim, *constants, block, num_warps=warps_for(block),
         )  # fmt: skip
     return anchors, d_entity, rows, d_relation
 
 
 def translation_forward(
-    table: Tensor, heads: Tensor, tails: Tensor, context: Tensor, view: int, relation: Tensor
+    table: Tensor, questions: Any, context: Tensor, view: int, relation: Tensor
 ) -> Tensor:
     """Return the queries for heads, then for tails; context, relation (b, .). Shape: (2b, q)."""
+    heads, _, tails, *_ = questions
     dim = table.shape[1] // 2 if view == 3 else table.shape[1]
     queries = torch.empty(2 * len(heads), dim, device=table.device)
     block = triton.next_power_of_2(dim)
     if len(heads):
         _translation_forward[(2 * len(heads),)](
             table, heads, tails, context, relation, queries, len(heads), context.stride(0),
-            relation.stride(0), dim, table.shape[1], view, block, num_warps=_warps(block),
+            relation.stride(0), dim, table.shape[1], view, block, num_warps=warps_for(block),
         )  # fmt: skip
     return queries
 
 
 def translation_backward(
-    table: Tensor,
-    heads: Tensor,
-    tails: Tensor,
-    context: Tensor,
-    view: int,
-    asked: Tensor | None,
-    d_query: Tensor,
+    table: Tensor, questions: Any, context: Tensor, view: int, d_query: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return anchors (m,), gradients of rows (m, w), contexts (m, q) and translations (m, q)."""
+    heads, _, tails, _, asked = questions
     count, dim = d_query.shape
     anchors = torch.empty(count, dtype=torch.int64, device=table.device)
     rows = torch.empty(count, table.shape[1], device=table.device)
@@ -289,6 +261,6 @@ def translation_backward(
         _translation_backward[(count,)](
             table, heads, tails, context, heads if asked is None else asked, d_query.contiguous(),
             anchors, rows, d_context, d_translation, len(heads), context.stride(0),
-            asked is not None, dim, table.shape[1], view, block, num_warps=_warps(block),
+            asked is not None, dim, table.shape[1], view, block, num_warps=warps_for(block),
         )  # fmt: skip
     return anchors, rows, d_context, d_translation

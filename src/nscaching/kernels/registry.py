@@ -1,10 +1,10 @@
 """One dispatcher for all kernels.
 
-A kernel is registered once, with a plain torch form that runs everywhere and, where they pay,
-compiled forms: ``cpu`` (Numba) and ``gpu`` (Triton). All forms take and return torch tensors and
-compute the same function. A call picks the form by the device of its first tensor; tensors of
-double precision, on a CPU those of bfloat16, other devices and ``NSCACHING_PLAIN=1`` take the plain
-form.
+A kernel is a function in plain torch, which runs everywhere, decorated with the modules that have
+its compiled forms where they pay: ``cpu`` (Numba) and ``gpu`` (Triton). All forms have its name,
+take and return torch tensors and compute the same. A call picks the form by the device of its first
+tensor; tensors of double precision, on a CPU those of bfloat16, other devices and
+``NSCACHING_PLAIN=1`` take the plain form.
 """
 
 from __future__ import annotations
@@ -12,54 +12,55 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
 from nscaching.kernels import availability
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 #: Kernels by name.
-KERNELS: dict[str, Kernel] = {}
+KERNELS: dict[str, Kernel[..., Any]] = {}
 PLAIN, CPU, GPU = "plain", "cpu", "gpu"
 _forced: list[str] = []
 
 
-class Kernel:
-    """One operation in all its forms; ``cpu`` and ``gpu`` are ``"module:function"``.
+class Kernel(Generic[P, R]):
+    """One operation in all its forms; ``modules`` have the compiled ones."""
 
-    A function of the kernel's own name need not be named.
-    """
+    def __init__(self, plain: Callable[P, R], modules: dict[str, str | None]) -> None:
+        self.name, self.plain, self.modules = plain.__name__, plain, modules
+        self._forms: dict[str, Callable[P, R]] = {PLAIN: plain}
 
-    def __init__(
-        self, name: str, plain: Callable[..., Any], cpu: str | None, gpu: str | None
-    ) -> None:
-        self.name, self.plain = name, plain
-        self.places = {CPU: cpu, GPU: gpu}
-        self._forms: dict[str, Callable[..., Any]] = {PLAIN: plain}
-
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
         """Run the form that fits the arguments."""
-        return self.form(form_for(arguments))(*arguments)
+        return self.form(form_for(arguments))(*arguments, **named)
 
-    def form(self, kind: str) -> Callable[..., Any]:
+    def form(self, kind: str) -> Callable[P, R]:
         """Return a form by its name; the plain one where there is no such form."""
         if kind not in self._forms:
-            place = self.places[kind]
-            if place is None:
+            module = self.modules[kind]
+            if module is None:
                 return self.plain
-            module, _, function = place.partition(":")
             compiled = import_module(f"nscaching.kernels.{module}")
-            self._forms[kind] = getattr(compiled, function or self.name)
+            self._forms[kind] = getattr(compiled, self.name)
         return self._forms[kind]
 
 
-def register(
-    name: str, plain: Callable[..., Any], *, cpu: str | None = None, gpu: str | None = None
-) -> Kernel:
-    """Add a kernel to the registry and return it."""
-    KERNELS[name] = Kernel(name, plain, cpu, gpu)
-    return KERNELS[name]
+def kernel(
+    *, cpu: str | None = None, gpu: str | None = None
+) -> Callable[[Callable[P, R]], Kernel[P, R]]:
+    """Make the decorated function the plain form of a kernel, and its name that of all forms."""
+
+    def register(plain: Callable[P, R]) -> Kernel[P, R]:
+        made = Kernel(plain, {CPU: cpu, GPU: gpu})
+        KERNELS[made.name] = made
+        return made
+
+    return register
 
 
 def compiled_for(device: torch.device) -> str:

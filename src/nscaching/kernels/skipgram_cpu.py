@@ -17,19 +17,22 @@ import numpy as np
 from numba import njit, prange
 
 from nscaching.kernels.cache_cpu import hashed, holds, stream_of
-from nscaching.kernels.numba_tools import sigmoid, softplus
+from nscaching.kernels.numba_tools import (
+    Array,
+    exact_inline,
+    exact_parallel,
+    parallel,
+    sigmoid,
+    softplus,
+)
 
-Array = np.ndarray[Any, Any]
-
-_inline = njit(cache=True, nogil=True, error_model="numpy")
-_jit = njit(parallel=True, cache=True, nogil=True, error_model="numpy")
 #: Draws that may fall into the window before a negative is left out, as in ``nodes/plain.py``.
 _REDRAWS = 16
 #: The loss of one window in so many is computed.
 LOSS_EVERY = 8
 
 
-@_jit
+@exact_parallel
 def windows(
     walks: Array,
     starts: Array,
@@ -70,7 +73,7 @@ def windows(
                 targets[row, place] = -1
 
 
-@_inline
+@exact_inline
 def _inside(targets: Array, row: int, wide: int, node: int) -> bool:
     """Tell whether a node stands in a window."""
     for place in range(wide):
@@ -81,7 +84,7 @@ def _inside(targets: Array, row: int, wide: int, node: int) -> bool:
     return False
 
 
-@_inline
+@exact_inline
 def _draw(threshold: Array, alias: Array, stream: np.uint64, draw: int) -> Any:
     """Return the draw-th node of a stream from an alias table."""
     bits = hashed(stream, draw - 1)
@@ -90,7 +93,7 @@ def _draw(threshold: Array, alias: Array, stream: np.uint64, draw: int) -> Any:
     return place if height < threshold[place] else np.int64(alias[place])
 
 
-@_jit
+@exact_parallel
 def draw_noise(
     centres: Array,
     targets: Array,
@@ -117,7 +120,7 @@ def draw_noise(
                     break
 
 
-@_jit
+@exact_parallel
 def draw_candidates(
     rows: Array,
     offsets: Array,
@@ -140,7 +143,7 @@ def draw_candidates(
             candidates[i, j] = -1 if known_answer else node
 
 
-@_jit
+@exact_parallel
 def take_outside(
     centres: Array, targets: Array, wide: int, drawn: Array, exists: Array, negatives: Array
 ) -> None:
@@ -158,7 +161,7 @@ def take_outside(
             negatives[i, place] = -1
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True, error_model="numpy")
+@parallel
 def window_gradients(
     node_table: Array,
     context_table: Array,

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nscaching.kernels.cache_gpu import hashed, stream_of
+from nscaching.kernels.cache_gpu import find, hashed, stream_of
 from nscaching.kernels.constants import TRIES
 
 _BLOCK = 128
@@ -22,14 +22,7 @@ _BLOCK = 128
 def _is_known(entity, offsets, answers, row, wanted, STEPS: tl.constexpr):
     low = tl.load(offsets + row, mask=wanted, other=0)
     stop = tl.load(offsets + row + 1, mask=wanted, other=0)
-    high = stop
-    for _ in range(STEPS):
-        middle = (low + high) // 2
-        searching = wanted & (low < high)
-        smaller = tl.load(answers + middle, mask=searching, other=0) < entity
-        low = tl.where(searching & smaller, middle + 1, low)
-        high = tl.where(searching & (smaller == 0), middle, high)
-    return tl.load(answers + low, mask=wanted & (low < stop), other=-1) == entity
+    return find(entity, answers, low, stop, wanted, STEPS)
 
 
 @triton.jit

@@ -10,25 +10,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from nscaching.kernels.cache_cpu import hashed, holds, stream_of
+from nscaching.kernels.numba_tools import Array, exact_inline, exact_parallel
 
-Array = np.ndarray[Any, Any]
-
-_inline = njit(cache=True, nogil=True, error_model="numpy")
 #: Proposals that may be refused before a step is drawn by looking at all neighbours. Proposals are
 #: independent, so giving up on them changes no probability.
 _ATTEMPTS = 24
 
 
-@_inline
+@exact_inline
 def _uniform(stream: np.uint64, draw: int) -> Any:
     """Return the draw-th number of a stream, in [0, 1)."""
     return (hashed(stream, draw - 1) >> np.uint64(11)) * 2.0**-53
 
 
-@_inline
+@exact_inline
 def _place(cumulative: Array, start: Any, stop: Any, share: float) -> Any:
     """Return where ``share`` (0 to the weight of the row) falls in a row of neighbours."""
     if cumulative.shape[0] == 0:
@@ -44,7 +42,7 @@ def _place(cumulative: Array, start: Any, stop: Any, share: float) -> Any:
     return start
 
 
-@_inline
+@exact_inline
 def _weight(cumulative: Array, start: int, stop: int) -> Any:
     """Return the weight of the neighbours between two places."""
     if cumulative.shape[0] == 0:
@@ -52,70 +50,55 @@ def _weight(cumulative: Array, start: int, stop: int) -> Any:
     return cumulative[stop] - cumulative[start]
 
 
-@_inline
-def _adjacent(offsets: Array, neighbours: Array, directed: bool, before: int, node: int) -> bool:
+# A graph is a tuple here: offsets, neighbours, cumulative weights, and whether it is directed.
+
+
+@exact_inline
+def _adjacent(graph: Any, before: int, node: int) -> bool:
     """Tell whether there is an edge from ``before`` to ``node``; the shorter row is searched."""
+    offsets, neighbours, _, directed = graph
     start, stop = offsets[before], offsets[before + 1]
     if directed or stop - start <= offsets[node + 1] - offsets[node]:
         return holds(neighbours, start, stop, node)
     return holds(neighbours, offsets[node], offsets[node + 1], before)
 
 
-@_inline
-def _bias(
-    offsets: Array, neighbours: Array, directed: bool, before: int, node: int, p: float, q: float
-) -> Any:
+@exact_inline
+def _bias(graph: Any, before: int, node: int, p: float, q: float) -> Any:
     """Return Node2vec's factor of a step to ``node`` after ``before``."""
     if node == before:
         return 1.0 / p
-    return 1.0 if _adjacent(offsets, neighbours, directed, before, node) else 1.0 / q
+    return 1.0 if _adjacent(graph, before, node) else 1.0 / q
 
 
-@_inline
-def _exact_step(
-    offsets: Array,
-    neighbours: Array,
-    cumulative: Array,
-    directed: bool,
-    before: int,
-    here: int,
-    p: float,
-    q: float,
-    uniform: float,
-) -> Any:
+@exact_inline
+def _exact_step(graph: Any, before: int, here: int, p: float, q: float, uniform: float) -> Any:
     """Draw a step by the definition: the factor of every neighbour."""
+    offsets, neighbours, cumulative, _ = graph
     start, stop = offsets[here], offsets[here + 1]
     total = 0.0
     for at in range(start, stop):
-        factor = _bias(offsets, neighbours, directed, before, neighbours[at], p, q)
+        factor = _bias(graph, before, neighbours[at], p, q)
         total += factor * _weight(cumulative, at, at + 1)
     target = uniform * total
     for at in range(start, stop):
-        factor = _bias(offsets, neighbours, directed, before, neighbours[at], p, q)
+        factor = _bias(graph, before, neighbours[at], p, q)
         target -= factor * _weight(cumulative, at, at + 1)
         if target < 0:
             return neighbours[at]
     return neighbours[stop - 1]
 
 
-@_inline
+@exact_inline
 def _biased_step(
-    offsets: Array,
-    neighbours: Array,
-    cumulative: Array,
-    directed: bool,
-    before: int,
-    here: int,
-    p: float,
-    q: float,
-    stream: np.uint64,
-    draw: int,
+    graph: Any, before: int, here: int, p: float, q: float, stream: np.uint64, draw: int
 ) -> Any:
     """Draw a second-order step by rejection; returns the node and the draws used so far.
 
     A neighbour is proposed by its weight and kept with its factor over the largest one. The way
     back may have a larger factor than that (a small p): what exceeds is an outcome of its own.
     """
+    offsets, neighbours, cumulative, _ = graph
     start, stop = offsets[here], offsets[here + 1]
     largest, always = max(1.0, 1.0 / q), min(1.0, 1.0 / q)
     envelope = _weight(cumulative, start, stop) * largest
@@ -139,15 +122,14 @@ def _biased_step(
         elif height < always:
             return node, draw
         else:
-            near = _adjacent(offsets, neighbours, directed, before, node)
+            near = _adjacent(graph, before, node)
             if height < (1.0 if near else 1.0 / q):
                 return node, draw
     uniform = _uniform(stream, draw)
-    node = _exact_step(offsets, neighbours, cumulative, directed, before, here, p, q, uniform)
-    return node, draw + 1
+    return _exact_step(graph, before, here, p, q, uniform), draw + 1
 
 
-@njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+@exact_parallel
 def walk(
     offsets: Array,
     neighbours: Array,
@@ -166,6 +148,7 @@ def walk(
     Shapes: offsets (n + 1,), neighbours (e,), cumulative (e + 1,) or (0,), walks (b,),
     nodes (b, length).
     """
+    graph = offsets, neighbours, cumulative, directed
     length = nodes.shape[1]
     first_order = p == 1.0 and q == 1.0
     for i in prange(walks.shape[0]):
@@ -184,9 +167,7 @@ def walk(
                 draw += 1
                 node = np.int64(neighbours[_place(cumulative, start, stop, share)])
             else:
-                found, draw = _biased_step(
-                    offsets, neighbours, cumulative, directed, before, here, p, q, stream, draw
-                )
+                found, draw = _biased_step(graph, before, here, p, q, stream, draw)
                 node = np.int64(found)
             before, here = here, node
             nodes[i, step] = node

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nscaching.kernels.constants import LARGEST, TINY
-from nscaching.kernels.registry import register
+from nscaching.kernels.registry import kernel
 from nscaching.models.match import Query, plain_forward
 from nscaching.models.matches import Dot
 
@@ -38,12 +38,11 @@ class Int8Table:
 
     def refresh(self, table: Tensor) -> None:
         """Copy the whole table; optimisers on the CPU keep the copy fresh as they move rows."""
-        _write(table, self.values, self.scale)
+        int8_write(table, self.values, self.scale)
 
     def dot(self, query: Tensor, ids: Tensor) -> Tensor:
         """Multiply queries with rows; -1 is padding. Shapes: (b, q), (b, k) -> (b, k)."""
-        scores: Tensor = _dot(query, self.values, self.scale, ids)
-        return scores
+        return int8_dot_forward(query, self.values, self.scale, ids)
 
 
 class HalfTable:
@@ -63,7 +62,9 @@ class HalfTable:
         self.values.copy_(table)
 
 
-def _plain_write(table: Tensor, values: Tensor, scale: Tensor) -> None:
+@kernel(cpu="int8_cpu")
+def int8_write(table: Tensor, values: Tensor, scale: Tensor) -> None:
+    """Write the int8 copy of a table. Shapes: (n, width) twice, (n,)."""
     blocks = (torch.split(part, _BLOCK_ROWS) for part in (table, values, scale))
     for rows, written, scales in zip(*blocks, strict=True):
         largest = rows.abs().amax(1).clamp_min_(TINY)
@@ -72,12 +73,10 @@ def _plain_write(table: Tensor, values: Tensor, scale: Tensor) -> None:
         torch.mul(largest, 1 / LARGEST, out=scales)
 
 
-def _plain_dot(query: Tensor, values: Tensor, scale: Tensor, ids: Tensor) -> Tensor:
+@kernel(cpu="int8_cpu")
+def int8_dot_forward(query: Tensor, values: Tensor, scale: Tensor, ids: Tensor) -> Tensor:
+    """Score candidates from an int8 copy. Shapes: (b, q), (n, q), (n,), (b, k) -> (b, k)."""
     known = ids.clamp_min(0)
     places = torch.arange(known.numel(), device=ids.device).view(ids.shape)
     rows = values[known].flatten(0, 1) * scale[known].view(-1, 1)
     return plain_forward(Dot(), Query(query), rows, places.masked_fill(ids < 0, -1))
-
-
-_write = register("int8_write", _plain_write, cpu="int8_cpu:write_table")
-_dot = register("int8_dot_forward", _plain_dot, cpu="int8_cpu:dot_forward")

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from nscaching.kernels.availability import HAVE_NUMBA
-from nscaching.kernels.registry import register
+from nscaching.kernels.registry import kernel
 
 #: Views: the row itself; normalised; normalised, then projected onto the hyperplane with the
 #: context as its normal (TransH); normalised, then moved along the context by the product with the
@@ -283,11 +283,14 @@ def _same_context(context: Tensor) -> list[Tensor]:
     return [rows for rows in torch.tensor_split(order, begins.cpu()) if len(rows)]
 
 
-#: Rows of a matrix by their places. The loop of the CPU keeps torch's threads out of a step: they
-#: would wait for more work on the cores that the kernels need.
-take_rows = register(
-    "take_rows", lambda rows, places: rows.index_select(0, places), cpu="query_cpu"
-)
+@kernel(cpu="query_cpu")
+def take_rows(rows: Tensor, places: Tensor) -> Tensor:
+    """Return rows by their places. Shapes: (n, w), (m,) -> (m, w).
+
+    The loop of the CPU keeps torch's threads out of a step: they would wait for more work on the
+    cores that the kernels need.
+    """
+    return rows.index_select(0, places)
 
 
 def block_floats(device_type: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from nscaching.kernels.registry import register
+from nscaching.kernels.registry import kernel
 from nscaching.models.match import (
     NO_VIEW,
     UNIT,
@@ -33,29 +33,26 @@ class Dot(Match):
 
     def forward(self, query: Query, table: Tensor, ids: Tensor) -> Tensor:
         """Gather and multiply in one kernel."""
-        scores: Tensor = _dot_forward(query.vectors, table, ids, query.places)
-        return scores
+        return dot_forward(query, table, ids)
 
     def backward(
         self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor
     ) -> MatchGradients:
         """Two weighted sums."""
-        d_query, rows = _dot_backward(query.vectors, table, ids, d_scores, query.places)
-        return MatchGradients(d_query, None, rows)
+        return MatchGradients(*dot_backward(query, table, ids, d_scores))
 
     def backward_products(
         self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor
     ) -> Tensor | None:
         """One weighted sum; the gradient of a row is its slope times the query."""
-        d_query: Tensor = _dot_query_sums(table, ids, d_scores)
-        return d_query
+        return dot_query_sums(table, ids, d_scores)
 
     def backward_summed(
         self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
     ) -> tuple[MatchGradients, Tensor | None] | None:
         """Two weighted sums, one of them over the queries of each entity."""
         vectors = query.gathered().vectors
-        d_query, touched, rows = _dot_backward_summed(vectors, table, ids, d_scores, into)
+        d_query, touched, rows = dot_backward_summed(vectors, table, ids, d_scores, into)
         return MatchGradients(d_query, None, rows), touched
 
     def forward_all(self, query: Query, table: Tensor) -> Tensor:
@@ -89,25 +86,18 @@ class Distance(Match):
 
     def forward(self, query: Query, table: Tensor, ids: Tensor) -> Tensor:
         """Gather, view and compare in one kernel."""
-        context = query.vectors if query.context is None else query.context
-        settings = (self.norm, self.view_kind)
-        scores: Tensor = _distance_forward(query.vectors, context, table, ids, *settings)
-        return scores
+        return distance_forward(query, table, ids, self.norm, self.view_kind)
 
     def backward(
         self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor
     ) -> MatchGradients:
         """Signs or directions, taken through the view."""
-        context = query.vectors if query.context is None else query.context
-        settings = (self.norm, self.view_kind)
-        found = _distance_backward(query.vectors, context, table, ids, d_scores, *settings)
-        d_query, d_context, rows = found
-        return MatchGradients(d_query, None if query.context is None else d_context, rows)
+        found = distance_backward(query, table, ids, d_scores, self.norm, self.view_kind)
+        return MatchGradients(*found)
 
     def compare_all(self, query: Tensor, views: Tensor) -> Tensor:
         """All pairs without their differences in memory."""
-        scores: Tensor = _all_distances(query, views, self.norm)
-        return scores
+        return all_distances(query, views, self.norm)
 
     def backward_all(self, query: Query, table: Tensor, d_scores: Tensor) -> MatchGradients:
         """All pairs without their differences in memory, then through the view."""
@@ -118,8 +108,8 @@ class Distance(Match):
             views = self.view(rows, None)
         seen = views.detach()
         if self.norm == 1:
-            d_query = _sign_sums(query.vectors, seen, d_scores)
-            d_views = _sign_sums(seen, query.vectors, d_scores.T)
+            d_query = sign_sums(query.vectors, seen, d_scores)
+            d_views = sign_sums(seen, query.vectors, d_scores.T)
         else:  # the gradient is a difference of weighted sums: two matrix products
             distances = -self.compare_all(query.vectors, seen)
             slopes = torch.where(distances > 0, d_scores / distances, 0.0)
@@ -143,50 +133,58 @@ class Modulus(Match):
 
     def forward(self, query: Query, table: Tensor, ids: Tensor) -> Tensor:
         """Gather and compare in one kernel."""
-        scores: Tensor = _modulus_forward(query.vectors, table, ids)
-        return scores
+        return modulus_forward(query, table, ids)
 
     def backward(
         self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor
     ) -> MatchGradients:
         """Directions of the differences."""
-        d_query, rows = _modulus_backward(query.vectors, table, ids, d_scores)
-        return MatchGradients(d_query, None, rows)
+        return MatchGradients(*modulus_backward(query, table, ids, d_scores))
 
     def compare_all(self, query: Tensor, views: Tensor) -> Tensor:
         """All pairs without their differences in memory."""
-        scores: Tensor = _all_moduli(query, views)
-        return scores
+        return all_moduli(query, views)
 
     def backward_all(self, query: Query, table: Tensor, d_scores: Tensor) -> MatchGradients:
         """All pairs without their differences in memory."""
-        d_query = _direction_sums(query.vectors, table, d_scores)
-        return MatchGradients(d_query, None, _direction_sums(table, query.vectors, d_scores.T))
+        d_query = direction_sums(query.vectors, table, d_scores)
+        return MatchGradients(d_query, None, direction_sums(table, query.vectors, d_scores.T))
 
 
-# The plain forms ---------------------------------------------------------------------------------
+# The kernels, in their plain forms ---------------------------------------------------------------
+
+#: The gradients of queries (b, q), of their contexts, and of the candidates' rows (b k, w).
+Found = tuple[Tensor, Tensor | None, Tensor]
 
 
-def _plain_dot_backward(
-    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, places: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    query = query if places is None else query[places]
-    d_query = _plain_dot_query_sums(table, ids, d_scores)
+@kernel(cpu="dot_cpu", gpu="match_gpu")
+def dot_forward(query: Query, table: Tensor, ids: Tensor) -> Tensor:
+    """Score candidates by the dot product. Shapes: (b, q), (n, q), (b, k) -> (b, k)."""
+    return plain_forward(Dot(), query.gathered(), table, ids)
+
+
+@kernel(cpu="dot_cpu", gpu="match_gpu")
+def dot_backward(query: Query, table: Tensor, ids: Tensor, d_scores: Tensor) -> Found:
+    """Return the gradients of queries and of the candidates' rows."""
+    d_query = dot_query_sums.plain(table, ids, d_scores)
+    vectors = query.vectors if query.places is None else query.vectors[query.places]
     d_scores = d_scores.masked_fill(ids < 0, 0)
-    return d_query, (d_scores.unsqueeze(2) * query.unsqueeze(1)).flatten(0, 1)
+    return d_query, None, (d_scores.unsqueeze(2) * vectors.unsqueeze(1)).flatten(0, 1)
 
 
-def _plain_dot_query_sums(table: Tensor, ids: Tensor, d_scores: Tensor) -> Tensor:
+@kernel(cpu="dot_cpu")
+def dot_query_sums(table: Tensor, ids: Tensor, d_scores: Tensor) -> Tensor:
     """Return the gradient of queries. Shapes: (n, q), (b, k), (b, k) -> (b, q)."""
     d_scores = d_scores.masked_fill(ids < 0, 0)
     return torch.bmm(d_scores.unsqueeze(1), rows_of(table, ids.clamp_min(0))).squeeze(1)
 
 
-def _plain_dot_backward_summed(
-    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
+@kernel(cpu="dot_cpu", gpu="match_gpu")
+def dot_backward_summed(
+    vectors: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return the gradient of queries, the distinct ids, and the gradients of their rows."""
-    d_query, rows = _plain_dot_backward(query, table, ids, d_scores)
+    d_query, _, rows = dot_backward.plain(Query(vectors), table, ids, d_scores)
     flat = ids.reshape(-1)
     if into is not None:
         into.index_add_(0, flat.clamp_min(0), rows)
@@ -196,46 +194,53 @@ def _plain_dot_backward_summed(
     return d_query, touched, summed
 
 
-def _plain_distance_forward(
-    query: Tensor, context: Tensor, table: Tensor, ids: Tensor, norm: int, view: int
-) -> Tensor:
-    return plain_forward(Distance(norm, view), Query(query, context), table, ids)
+@kernel(cpu="match_cpu", gpu="match_gpu")
+def distance_forward(query: Query, table: Tensor, ids: Tensor, norm: int, view: int) -> Tensor:
+    """Score candidates by the negative distance of their view. Shape: (b, k)."""
+    return plain_forward(Distance(norm, view), query, table, ids)
 
 
-def _plain_distance_backward(
-    query: Tensor,
-    context: Tensor,
-    table: Tensor,
-    ids: Tensor,
-    d_scores: Tensor,
-    norm: int,
-    view: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    match = Distance(norm, view)
-    given = Query(query, context if match.relational_view else None)
-    found = plain_backward(match, given, table, ids, d_scores)
-    d_context = torch.zeros_like(context) if found.context is None else found.context
-    return found.query, d_context, found.rows
+@kernel(cpu="match_cpu", gpu="match_gpu")
+def distance_backward(
+    query: Query, table: Tensor, ids: Tensor, d_scores: Tensor, norm: int, view: int
+) -> Found:
+    """Return the gradients of queries, of their contexts and of the candidates' rows."""
+    return plain_backward(Distance(norm, view), query, table, ids, d_scores)
 
 
-def _plain_all_distances(query: Tensor, views: Tensor, norm: int) -> Tensor:
+@kernel(cpu="match_cpu", gpu="match_gpu")
+def modulus_forward(query: Query, table: Tensor, ids: Tensor) -> Tensor:
+    """Score candidates by the negative sum of complex moduli. Shape: (b, k)."""
+    return plain_forward(Modulus(), query, table, ids)
+
+
+@kernel(cpu="match_cpu", gpu="match_gpu")
+def modulus_backward(query: Query, table: Tensor, ids: Tensor, d_scores: Tensor) -> Found:
+    """Return the gradients of queries and of the candidates' rows."""
+    return plain_backward(Modulus(), query, table, ids, d_scores)
+
+
+@kernel(cpu="all_pairs_cpu", gpu="all_pairs_gpu")
+def all_distances(query: Tensor, views: Tensor, norm: int) -> Tensor:
+    """Score all pairs by the negative p-norm. Shapes: (b, q), (n, q) -> (b, n)."""
     return -torch.cdist(query, views, p=norm, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def _plain_modulus_backward(
-    query: Tensor, table: Tensor, ids: Tensor, d_scores: Tensor
-) -> tuple[Tensor, Tensor]:
-    found = plain_backward(Modulus(), Query(query), table, ids, d_scores)
-    return found.query, found.rows
+@kernel(cpu="all_pairs_cpu", gpu="all_pairs_gpu")
+def all_moduli(query: Tensor, views: Tensor) -> Tensor:
+    """Score all pairs by the negative sum of complex moduli. Shapes: (b, q), (n, q) -> (b, n)."""
+    return Match.compare_all(Modulus(), query, views)
 
 
-def _plain_sign_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
-    """Return the gradient of queries from L1 distances to all views. Shapes: (b, q), (n, q)."""
+@kernel(cpu="all_pairs_cpu", gpu="all_pairs_gpu")
+def sign_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
+    """Return the gradient of queries from L1 distances. Shapes: (b, q), (n, q), (b, n)."""
     return _summed(query, views, d_scores, torch.sign)
 
 
-def _plain_direction_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
-    """Return the gradient of queries from complex moduli to all views. Shapes: (b, q), (n, q)."""
+@kernel(cpu="all_pairs_cpu", gpu="all_pairs_gpu")
+def direction_sums(query: Tensor, views: Tensor, d_scores: Tensor) -> Tensor:
+    """Return the gradient of queries from complex moduli. Shapes: (b, q), (n, q), (b, n)."""
 
     def direction(gap: Tensor) -> Tensor:
         re, im = gap.chunk(2, dim=-1)
@@ -258,46 +263,3 @@ def _summed(
             "bk,bkq->bq", d_scores[:, part], direction(query.unsqueeze(1) - views[part])
         )
     return total
-
-
-_dot_forward = register(
-    "dot_forward",
-    lambda query, table, ids, places: plain_forward(
-        Dot(), Query(query, places=places).gathered(), table, ids
-    ),
-    cpu="dot_cpu",
-    gpu="match_gpu",
-)
-_dot_backward = register("dot_backward", _plain_dot_backward, cpu="dot_cpu", gpu="match_gpu")
-_dot_query_sums = register("dot_query_sums", _plain_dot_query_sums, cpu="dot_cpu")
-_dot_backward_summed = register(
-    "dot_backward_summed", _plain_dot_backward_summed, cpu="dot_cpu", gpu="match_gpu"
-)
-_distance_forward = register(
-    "distance_forward", _plain_distance_forward, cpu="match_cpu", gpu="match_gpu"
-)
-_distance_backward = register(
-    "distance_backward", _plain_distance_backward, cpu="match_cpu", gpu="match_gpu"
-)
-_modulus_forward = register(
-    "modulus_forward",
-    lambda query, table, ids: plain_forward(Modulus(), Query(query), table, ids),
-    cpu="match_cpu",
-    gpu="match_gpu",
-)
-_modulus_backward = register(
-    "modulus_backward", _plain_modulus_backward, cpu="match_cpu", gpu="match_gpu"
-)
-_sign_sums = register("sign_sums", _plain_sign_sums, cpu="all_pairs_cpu", gpu="all_pairs_gpu")
-_direction_sums = register(
-    "direction_sums", _plain_direction_sums, cpu="all_pairs_cpu", gpu="all_pairs_gpu"
-)
-_all_distances = register(
-    "all_distances", _plain_all_distances, cpu="all_pairs_cpu", gpu="all_pairs_gpu"
-)
-_all_moduli = register(
-    "all_moduli",
-    lambda query, views: Match.compare_all(Modulus(), query, views),
-    cpu="all_pairs_cpu",
-    gpu="all_pairs_gpu",
-)

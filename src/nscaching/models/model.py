@@ -102,8 +102,7 @@ class EmbeddingModel:
 
     def to(self, device: torch.device) -> EmbeddingModel:
         """Return the model on another device."""
-        tables = self.entity.to(device), self.relation.to(device)
-        return EmbeddingModel(self.scoring, *tables, reciprocal=self.reciprocal)
+        return self.with_tables({name: table.to(device) for name, table in self.state().items()})
 
     def refresh_copies(self) -> None:
         """Write the copies of the entity table anew."""

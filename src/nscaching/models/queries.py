@@ -20,6 +20,7 @@ from nscaching.kernels.registry import PLAIN, form_for
 from nscaching.models.match import MatchGradients, Query
 from nscaching.models.matches import Dot
 from nscaching.models.query_kernels import (
+    Questions,
     bilinear_backward,
     bilinear_forward,
     product,
@@ -53,8 +54,7 @@ class BatchQueries:
 
     def _make(self) -> Query:
         """Return all queries. Shape: (2b, q)."""
-        self.anchors = torch.cat([self.tails, self.heads])
-        self.relation_rows = torch.cat([self.relations + self._second_half, self.relations])
+        self.anchors, self.relation_rows, _ = self._questions().parts()
         self._e = self.model.rows(self.anchors).requires_grad_()
         self._r = self.model.relation[self.relation_rows].requires_grad_()
         b, scoring = self.count, self.scoring
@@ -66,10 +66,10 @@ class BatchQueries:
                 context = torch.cat([head.context, tail.context])
             return Query(torch.cat([head.vectors, tail.vectors]), context)
 
-    @property
-    def _second_half(self) -> int:
-        """Where the rows of reciprocal relations begin; 0 without such."""
-        return self.model.num_relations if self.model.reciprocal else 0
+    def _questions(self) -> Questions:
+        """Return the questions that are asked in this step, as the kernels take them."""
+        second_half = self.model.num_relations if self.model.reciprocal else 0
+        return Questions(self.heads, self.relations, self.tails, second_half, self.asked)
 
     # Without gradient: what samplers ask ---------------------------------------------------------
 
@@ -164,7 +164,8 @@ class BilinearQueries(BatchQueries):
         terms = self.scoring.terms
         assert terms is not None
         self._terms = torch.stack([terms[1], terms[1]]) if self.model.reciprocal else terms
-        return Query(bilinear_forward(*self._inputs(), self._terms))
+        tables = self.model.entity, self.model.relation
+        return Query(bilinear_forward(*tables, self._questions(), self._terms))
 
     def ask(self, replaces_head: Tensor) -> Query:
         """Return the queries of a step; a dot reads those of one side where they are."""
@@ -173,14 +174,11 @@ class BilinearQueries(BatchQueries):
         self.asked = self._chosen(replaces_head)
         return self.queries._replace(places=self.asked)
 
-    def _inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, int]:
-        tables = (self.model.entity, self.model.relation)
-        return *tables, self.heads, self.relations, self.tails, self._second_half
-
     def backward(self, found: MatchGradients) -> tuple[IdsAndRows, IdsAndRows]:
         """Take the gradients of the asked queries back to rows of entities and of relations."""
-        inputs = (*self._inputs(), self._terms, self.asked, found.query)
-        anchors, d_entity, rows, d_relation = bilinear_backward(*inputs)
+        tables, questions = (self.model.entity, self.model.relation), self._questions()
+        backward = bilinear_backward(*tables, questions, self._terms, found.query)
+        anchors, d_entity, rows, d_relation = backward
         return (anchors, d_entity), (rows, d_relation)
 
 
@@ -194,9 +192,11 @@ class TranslationQueries(BatchQueries):
         self._r = self.model.relation[self.relations]
         with torch.enable_grad():
             self._context = self.scoring.context(self._r.requires_grad_())
+        return Query(translation_forward(*self._inputs(), self._r.detach()))
+
+    def _inputs(self) -> tuple[Tensor, Questions, Tensor, int]:
         given = (self._r if self._context is None else self._context).detach()
-        self._inputs = (self.model.entity, self.heads, self.tails, given, self.match.view_kind)
-        return Query(translation_forward(*self._inputs, self._r.detach()))
+        return self.model.entity, self._questions(), given, self.match.view_kind
 
     def query(self, side: Side, places: Tensor | None = None) -> Query:
         """Return the queries for one side, or some of them, without gradient. Shape: (b, q)."""
@@ -227,7 +227,7 @@ class TranslationQueries(BatchQueries):
 
     def backward(self, found: MatchGradients) -> tuple[IdsAndRows, IdsAndRows]:
         """Take the gradients of the asked queries back to rows of entities and of relations."""
-        backward = translation_backward(*self._inputs, self.asked, found.query)
+        backward = translation_backward(*self._inputs(), found.query)
         anchors, d_entity, d_context, d_translation = backward
         relations, r, context = self.relations, self._r, self._context
         if self.asked is None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nscaching.kernels.hashing import hashed_bits
-from nscaching.kernels.registry import CPU, GPU, compiled_for, register
+from nscaching.kernels.registry import GPU, compiled_for, kernel
 from nscaching.models import HalfTable, Int8Table
 from nscaching.optim.base import Copy, Gradients, Optimizer, RowGradients, joined
 
@@ -37,7 +37,6 @@ class Adagrad(Optimizer):
     ) -> None:
         super().__init__(tables, lr, weight_decay, copies)
         self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
-        self._on_cpu = compiled_for(self.device) == CPU
         on_gpu = compiled_for(self.device) == GPU
         self._large = {
             name
@@ -81,18 +80,18 @@ class Adagrad(Optimizer):
             copy = self.copies.get(name)
             if gradient is not None:
                 clear = whole is None or whole is self._gradient.get(name)
-                _adagrad_dense(table, square, gradient, rate, self.lr, self.weight_decay, clear)
+                adagrad_dense(table, square, gradient, rate, self.lr, self.weight_decay, clear)
                 if copy is not None:
                     copy.refresh(table)
                 continue
             ids, rows = joined(parts, table)
             if name in self._large:
                 moved = (table, square, ids, rows, self.count, self.lr_scale)
-                _adagrad_large(*moved, self.lr, self.weight_decay)
+                adagrad_large(*moved, self.lr, self.weight_decay)
             else:  # it writes the rows of an int8 copy as well
                 int8 = self.int8_copy(name)
                 inputs = (table, square, ids, rows, int8.values, int8.scale)
-                _adagrad_rows(*inputs, self.lr * self.lr_factor, self.weight_decay)
+                adagrad_rows(*inputs, self.lr * self.lr_factor, self.weight_decay)
             if isinstance(copy, HalfTable):
                 copy.values[ids] = table[ids].to(torch.bfloat16)
 
@@ -112,7 +111,8 @@ def _whole(parts: list[RowGradients]) -> Tensor | None:
     return next((part.rows for part in parts if part.ids is None), None)
 
 
-def _plain_dense(
+@kernel(cpu="adagrad_cpu", gpu="adagrad_gpu")
+def adagrad_dense(
     table: Tensor,
     square: Tensor,
     gradient: Tensor,
@@ -135,7 +135,8 @@ def _plain_dense(
         given.zero_()
 
 
-def _plain_rows(
+@kernel(cpu="adagrad_cpu")
+def adagrad_rows(
     table: Tensor,
     square: Tensor,
     ids: Tensor,
@@ -157,7 +158,8 @@ def _plain_rows(
         values[touched], scale[touched] = copy.values, copy.scale
 
 
-def _plain_large(
+@kernel(gpu="adagrad_gpu")
+def adagrad_large(
     table: Tensor,
     square: Tensor,
     ids: Tensor,
@@ -191,8 +193,3 @@ def rounded_at_random(values: Tensor, dtype: torch.dtype, bits: Tensor) -> Tenso
         return values
     noise = (bits & 0xFFFF).to(torch.int32)
     return ((values.view(torch.int32) + noise) & -0x10000).view(torch.float32).to(dtype)
-
-
-_adagrad_large = register("adagrad_large", _plain_large, gpu="adagrad_gpu")
-_adagrad_rows = register("adagrad_rows", _plain_rows, cpu="adagrad_cpu")
-_adagrad_dense = register("adagrad_dense", _plain_dense, cpu="adagrad_cpu", gpu="adagrad_gpu")

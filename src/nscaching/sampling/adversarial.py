@@ -55,11 +55,6 @@ class Generator(ABC):
         self.baseline = torch.zeros((), device=device)
         self._rewarded = torch.zeros((), device=device)  #: 1 after the first reward
 
-    @property
-    def parameter_count(self) -> int:
-        """Numbers that are trained besides the model's own."""
-        return sum(table.numel() for table in self.tables.values())
-
     @abstractmethod
     def initialise(self, generator: torch.Generator) -> None:
         """Fill the tables at random."""
@@ -265,7 +260,7 @@ class AdversarialSampler(Sampler):
     @property
     def extra_parameters(self) -> int:
         """Count the generator's numbers."""
-        return self.generator.parameter_count
+        return sum(table.numel() for table in self.generator.tables.values())
 
     def draw_pairs(self, batch: Batch, generator: torch.Generator) -> tuple[Pairs, Tensor, Tensor]:
         """Draw one side per positive; return what stays, the true entities and the rows."""

@@ -242,8 +242,7 @@ class Sampler(ABC):
         if self.known is not None and not self.both_sides:
             known = self.known[Side.HEAD], self.known[Side.TAIL]
         seed = new_seed(generator)
-        drawn: Tensor = draw_uniform(seed, replaces_head, rows, known, self.num_entities, count)
-        return drawn
+        return draw_uniform(seed, replaces_head, rows, known, self.num_entities, count)
 
     def draw_pool(self, generator: torch.Generator) -> Pool:
         """Draw uniform entities that all questions of a step share, in ascending order.

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from nscaching.kernels.hashing import (
     hashed_bits,
@@ -21,7 +22,7 @@ from nscaching.kernels.hashing import (
     new_seed,
     to_entities,
 )
-from nscaching.kernels.registry import GPU, compiled_for, register
+from nscaching.kernels.registry import GPU, compiled_for, kernel
 from nscaching.sampling.known import KnownPositives
 from nscaching.sampling.softmax import LARGEST_SCORE, draw_at, keep_without_replacement
 
@@ -141,14 +142,10 @@ class Cache:
         ``count`` fresh entities per row that are no known positives. The seed and the row decide
         what is offered and the noise: a row that stands twice is updated once. Shape: (b,).
         """
-        given = (self.ids, self.owner, rows, count, self.num_entities, seed, known, self.sizes)
-        if self.has_kernels and self.size + count <= GPU_WIDTH:
-            offered = _offer(*given)
-            owned = compiled_for(rows.device) == GPU
-            self.keep(rows, offered, score(offered), alpha, seed, owned=owned)
-            return
-        offered = _plain_offer(*given)
-        self.keep(rows, offered, score(offered), alpha, seed)
+        fused = self.has_kernels and self.size + count <= GPU_WIDTH
+        offered = (offer if fused else offer.plain)(rows, self, count, seed, known)
+        owned = fused and compiled_for(rows.device) == GPU
+        self.keep(rows, offered, score(offered), alpha, seed, owned=owned)
 
     def keep(
         self,
@@ -175,17 +172,9 @@ class Cache:
             if not (fused and on_gpu):  # all places of a row write the same
                 mine = self.owner[rows].long()
                 candidates, scores = candidates[mine], scores[mine]
-        if fused:
-            temperature, weighting = self.weighting(alpha)
-            parts = (self.ids, self.scores, self.owner, rows, candidates, scores)
-            _keep(*parts, temperature, weighting, seed)
-            return
-        settings = (alpha, self.rescaling, self.size)
-        kept, place, exists = _choose(rows, candidates, scores, *settings, seed)
-        self.ids[rows] = kept.int()
-        self._store_scores(rows, scores.gather(1, place).masked_fill_(~exists, 0), place)
+        (keep if fused else keep.plain)(rows, self, candidates, scores, alpha, seed)
 
-    def _store_scores(self, rows: Tensor, kept: Tensor, place: Tensor) -> None:
+    def store_scores(self, rows: Tensor, kept: Tensor, place: Tensor) -> None:
         """Store the scores of what was kept; ``place`` is where each stood among the candidates."""
         self.scores[rows] = _half(kept)
 
@@ -237,7 +226,7 @@ class VarianceCache(Cache):
         """Return ``score + nu * std``."""
         return super().drawing_scores(rows) + self.nu * self.std(rows)
 
-    def _store_scores(self, rows: Tensor, kept: Tensor, place: Tensor) -> None:
+    def store_scores(self, rows: Tensor, kept: Tensor, place: Tensor) -> None:
         """Take each entity's past along, and add its new score (Welford)."""
         count, mean, deviation = (
             self._past(part[rows], place) for part in (self.count, self.mean, self.deviation)
@@ -248,7 +237,7 @@ class VarianceCache(Cache):
         self.count[rows] = count
         self.mean[rows] = mean
         self.deviation[rows] = deviation + gap * (kept - mean)
-        super()._store_scores(rows, kept, place)
+        super().store_scores(rows, kept, place)
 
     def _past(self, part: Tensor, place: Tensor) -> Tensor:
         """Return what was known of the kept ones: zero for those that were not in the row."""
@@ -271,7 +260,7 @@ class FirstPlaces:
         """Return the places. Shapes: (b,) -> (m,)."""
         if self._last is None or self._last[0] is not rows:
             self._batches += 1
-            self._last = rows, _first_places(rows, self._stamps, self._batches)
+            self._last = rows, first_places(rows, self._stamps, self._batches)
         return self._last[1]
 
 
@@ -279,8 +268,7 @@ def fresh_entities(rows: Tensor, count: int, num_entities: int, seed: Tensor) ->
     """Return ``count`` uniform entities per row; all, each once, where ``count`` covers all."""
     if count >= num_entities:
         return torch.arange(num_entities, device=rows.device).expand(len(rows), -1)
-    drawn: Tensor = _hashed_entities(seed, rows, count, num_entities)
-    return drawn
+    return hashed_entities(seed, rows, count, num_entities)
 
 
 def repeats(ids: Tensor) -> Tensor:
@@ -291,90 +279,52 @@ def repeats(ids: Tensor) -> Tensor:
     return torch.zeros_like(again).scatter_(1, ordered.indices, again)
 
 
-def _choose(
-    rows: Tensor,
-    candidates: Tensor,
-    scores: Tensor,
-    alpha: float,
-    rescaling: str,
-    size: int,
-    seed: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what rows keep, where it stood, and whether it exists. Shapes: (b, N1) each."""
-    valid = (candidates != PADDING) & ~repeats(candidates) & ~scores.isnan()
-    noise = hashed_gumbel(seed, rows, candidates.shape[1])
-    place, exists = keep_without_replacement(scores, valid, alpha, rescaling, size, noise)
-    width = size - place.shape[1]  # fewer candidates than places
-    if width > 0:
-        place = torch.nn.functional.pad(place, (0, width))
-        exists = torch.nn.functional.pad(exists, (0, width))
-    kept = candidates.gather(1, place).masked_fill_(~exists, PADDING)
-    return kept, place, exists
-
-
 def _half(scores: Tensor) -> Tensor:
     """Round scores to what a row stores; those beyond its range become its largest."""
     return scores.clamp(-LARGEST_SCORE, LARGEST_SCORE).half()
 
 
-# The kernels -------------------------------------------------------------------------------------
+# The kernels: each works on the rows of a cache --------------------------------------------------
 
 
-def _plain_offer(
-    ids: Tensor,
-    owner: Tensor,
-    rows: Tensor,
-    count: int,
-    num_entities: int,
-    seed: Tensor,
-    known: KnownPositives | None,
-    sizes: Tensor | None = None,
+@kernel(cpu="cache_cpu", gpu="cache_gpu")
+def offer(
+    rows: Tensor, cache: Cache, count: int, seed: Tensor, known: KnownPositives | None
 ) -> Tensor:
-    """Return what rows hold, then fresh entities; -1 for known positives. Shape: (b, N1 + N2).
-
-    ``sizes`` (parts,) are the entities of each of the equal parts of the rows, where they differ.
-    """
-    if sizes is None:
-        fresh = fresh_entities(rows, count, num_entities, seed)
+    """Return what rows hold, then fresh entities; -1 for known positives. Shape: (b, N1 + N2)."""
+    if cache.sizes is None:
+        fresh = cache.fresh(rows, count, seed)
     else:
-        size = sizes[rows // (len(ids) // len(sizes))].unsqueeze(1)
-        width = min(count, num_entities)
+        size = cache.sizes[rows // (len(cache) // len(cache.sizes))].unsqueeze(1)
+        width = min(count, cache.num_entities)
         every = torch.arange(width, device=rows.device).expand(len(rows), -1)
         drawn = to_entities(hashed_bits(seed, rows, 0, width), size)
         fresh = torch.where(size > width, drawn, every.masked_fill(every >= size, PADDING))
     if known is not None:
         fresh = fresh.masked_fill(known.contains(rows, fresh), PADDING)
-    return torch.cat([ids[rows].long(), fresh], dim=1)
+    return torch.cat([cache.ids[rows].long(), fresh], dim=1)
 
 
-def _plain_keep(
-    ids: Tensor,
-    stored: Tensor,
-    owner: Tensor,
-    rows: Tensor,
-    candidates: Tensor,
-    scores: Tensor,
-    temperature: float,
-    weighting: int,
-    seed: Tensor,
+@kernel(cpu="keep_cpu", gpu="cache_gpu")
+def keep(
+    rows: Tensor, cache: Cache, candidates: Tensor, scores: Tensor, alpha: float, seed: Tensor
 ) -> None:
-    """Write the kept candidates and their scores into the rows of a cache."""
-    alpha = math.inf if weighting == HARDEST else temperature
-    settings = (alpha, "quantile" if weighting == QUANTILE else "none", ids.shape[1])
-    kept, place, exists = _choose(rows, candidates, scores, *settings, seed)
-    ids[rows] = kept.int()
-    stored[rows] = _half(scores.gather(1, place).masked_fill_(~exists, 0))
+    """Write the kept candidates and their scores into rows. Shapes: (b,), (b, k), (b, k)."""
+    valid = (candidates != PADDING) & ~repeats(candidates) & ~scores.isnan()
+    noise = hashed_gumbel(seed, rows, candidates.shape[1])
+    settings = (alpha, cache.rescaling, cache.size)
+    place, exists = keep_without_replacement(scores, valid, *settings, noise)
+    width = cache.size - place.shape[1]  # fewer candidates than places
+    if width > 0:
+        place, exists = pad(place, (0, width)), pad(exists, (0, width))
+    cache.ids[rows] = candidates.gather(1, place).masked_fill_(~exists, PADDING).int()
+    cache.store_scores(rows, scores.gather(1, place).masked_fill_(~exists, 0), place)
 
 
-def _plain_first_places(rows: Tensor, stamps: Tensor, number: int) -> Tensor:
+@kernel(cpu="cache_cpu")
+def first_places(rows: Tensor, stamps: Tensor, number: int) -> Tensor:
     """Return where rows stand for the first time, ascending; ``stamps`` serve the CPU form."""
     distinct, inverse = torch.unique(rows, return_inverse=True)
     places = torch.arange(len(rows), device=rows.device)
     first = places.new_full((len(distinct),), len(rows))
     return first.scatter_reduce_(0, inverse, places, "amin").sort().values
-
-
-_hashed_entities = register("hashed_entities", hashed_entities, gpu="cache_gpu")
-_first_places = register("first_places", _plain_first_places, cpu="cache_cpu")
-_offer = register("offer", _plain_offer, cpu="cache_cpu", gpu="cache_gpu")
-_keep = register("keep", _plain_keep, cpu="keep_cpu", gpu="cache_gpu")

@@ -33,8 +33,7 @@ class Int8Update:
 
     def __call__(
         self,
-        places: dict[Side, Tensor],
-        rows: dict[Side, Tensor],
+        rows: dict[Side, tuple[Tensor, Tensor]],
         queries: BatchQueries,
         table: Int8Table,
         alpha: float,
@@ -42,16 +41,17 @@ class Int8Update:
     ) -> None:
         """Offer each row of the batch fresh entities, and keep N1 of them and of what it holds.
 
-        ``rows`` (b,) are those of the batch, ``places`` where one stands for the first time.
+        ``rows`` (b,) are those of the batch, with the places where one stands for the first time.
         """
         from nscaching.kernels.int8_cache_cpu import update_from_int8
 
         head, tail = Side.HEAD, Side.TAIL  # written out: a step has no time to iterate over them
         heads, tails = self.caches[head], self.caches[tail]
+        (head_rows, head_places), (tail_rows, tail_places) = rows[head], rows[tail]
         of_heads, of_tails = queries.vectors()
         update_from_int8(
-            (places[head].numpy(), places[tail].numpy()),
-            (rows[head].numpy(), rows[tail].numpy()),
+            (head_places.numpy(), tail_places.numpy()),
+            (head_rows.numpy(), tail_rows.numpy()),
             (of_heads.numpy(), of_tails.numpy()),
             (heads.ids.numpy(), tails.ids.numpy()),
             (heads.scores.numpy().view(np.uint16), tails.scores.numpy().view(np.uint16)),

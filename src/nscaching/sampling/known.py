@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nscaching.kernels.constants import TRIES
 from nscaching.kernels.hashing import hashed_bits, to_entities
-from nscaching.kernels.registry import register
+from nscaching.kernels.registry import kernel
 
 
 class Completions(Protocol):
@@ -59,7 +59,8 @@ def exclude_known(known: KnownPositives, rows: Tensor, ids: Tensor) -> Tensor:
     return ids.masked_fill(known.contains(inside, ids), -1)
 
 
-def _plain_draw_uniform(
+@kernel(cpu="uniform_cpu", gpu="uniform_gpu")
+def draw_uniform(
     seed: Tensor,
     replaces_head: Tensor,
     rows: Tensor,
@@ -85,6 +86,3 @@ def _plain_draw_uniform(
     first = (~wrong).to(torch.int8).argmax(1, keepdim=True)
     found = draws.gather(1, first).masked_fill(wrong.all(1, keepdim=True), -1)
     return found.view(questions, count)
-
-
-draw_uniform = register("draw_uniform", _plain_draw_uniform, cpu="uniform_cpu", gpu="uniform_gpu")

@@ -21,8 +21,8 @@ from torch import Tensor
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.hashing import new_seed
-from nscaching.kernels.registry import CPU, compiled_for, register
-from nscaching.models import BatchQueries, Int8Table, Side
+from nscaching.kernels.registry import CPU, compiled_for, kernel
+from nscaching.models import BatchQueries, Side
 from nscaching.sampling.base import (
     Batch,
     Candidates,
@@ -169,10 +169,10 @@ class NSCachingSampler(Sampler):
     def _draw_at(self, batch: Batch, uniform: Tensor) -> Candidates:
         """Draw a side and entities with given random numbers in [0, 1), (b, 1 + k)."""
         if self.options.alpha2 == 0:
-            caches = tuple(self.caches[side].ids for side in Side)
+            caches = self.caches[Side.HEAD].ids, self.caches[Side.TAIL].ids
             both = ((batch.head_rows, batch.tail_rows), (batch.heads, batch.tails))
             chances = (batch.relations, self.head_probability)
-            replaces_head, ids, exists = _sample_rows(caches, *both, chances, uniform)
+            replaces_head, ids, exists = sample_rows(caches, *both, chances, uniform)
             return Candidates(replaces_head, ids, even_weights(exists))
         replaces_head = uniform[:, 0] < self.head_probability[batch.relations]
         heads, tails = (
@@ -221,15 +221,23 @@ class NSCachingSampler(Sampler):
         """Update the rows of the batch, each once, from themselves and N2 fresh entities."""
         if not self._updating or self.both_sides:  # those are updated from the scores of the loss
             return []
-        seeds = {side: new_seed(generator) for side in Side}
-        table = int8_of(queries)
+        seeds = {side: self._new_seed(side, generator) for side in Side}
+        table = queries.model.int8 if isinstance(queries, BatchQueries) else None
         if self._int8_update is not None and table is not None:
             assert isinstance(queries, BatchQueries)
-            rows = {side: batch.rows(side) for side in Side}
-            places = {side: self.caches[side].first_places(rows[side]) for side in Side}
+            rows = {side: self._rows_and_places(side, batch) for side in Side}
             alpha = self.options.alpha3
-            return [partial(self._int8_update, places, rows, queries, table, alpha, seeds)]
+            return [partial(self._int8_update, rows, queries, table, alpha, seeds)]
         return [partial(self._update, side, batch, queries, seeds[side]) for side in Side]
+
+    def _new_seed(self, side: Side, generator: torch.Generator) -> Tensor:
+        """Draw what decides how the rows of a side are updated."""
+        return new_seed(generator)
+
+    def _rows_and_places(self, side: Side, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the rows of a batch (b,), and where one stands for the first time (m,)."""
+        rows = batch.rows(side)
+        return rows, self.caches[side].first_places(rows)
 
     def _update(self, side: Side, batch: Batch, queries: Queries, seed: Tensor) -> None:
         rows, cache = batch.rows(side), self.caches[side]
@@ -298,16 +306,12 @@ class NSCachingSampler(Sampler):
             mine.copy_(state[name])
 
 
-def int8_of(queries: Queries) -> Int8Table | None:
-    """Return the int8 copy that candidates are scored from, if there is one."""
-    return queries.model.int8 if isinstance(queries, BatchQueries) else None
-
-
 def _ids(array: np.ndarray, device: torch.device) -> Tensor:
     return torch.from_numpy(array).to(device)
 
 
-def _plain_sample_rows(
+@kernel(cpu="cache_cpu", gpu="cache_gpu")
+def sample_rows(
     caches: tuple[Tensor, Tensor],
     rows: tuple[Tensor, Tensor],
     targets: tuple[Tensor, Tensor],
@@ -333,12 +337,8 @@ def _plain_sample_rows(
     return replaces_head, torch.cat([true, found], dim=1), (found >= 0).float()
 
 
-_sample_rows = register("sample_rows", _plain_sample_rows, cpu="cache_cpu", gpu="cache_gpu")
-
-
-def _plain_hardest(
-    scores: Tensor, weights: Tensor, pool: Tensor, size: int
-) -> tuple[Tensor, Tensor]:
+@kernel(cpu="cache_cpu")
+def hardest(scores: Tensor, weights: Tensor, pool: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Return the entities of a pool that score highest, in descending order, and their scores.
 
     Those without weight are left out, -1 where too few are left. The scores of the pool are the
@@ -348,6 +348,3 @@ def _plain_hardest(
     shared = scores[:, first:].masked_fill(weights == 0, -torch.inf)
     values, places = shared.topk(size, dim=1)
     return pool[places].masked_fill(values == -torch.inf, PADDING), values
-
-
-hardest = register("hardest", _plain_hardest, cpu="cache_cpu")

@@ -150,11 +150,10 @@ def to_pykeen_model(run: Run) -> Any:
 
 def _transe(run: Run, common: dict[str, Any], entity: Tensor, relation: Tensor) -> Converted:
     dim, norm = run.config.dim, run.model.scoring.norm
-    if run.model.scoring.normalize:
-        model = TransE(**common, embedding_dim=dim, scoring_fct_norm=norm)
-        return model, [normalize(entity, dim=1)], [relation]
-    free = {"entity_constrainer": None, "scoring_fct_norm": norm}
-    return TransE(**common, embedding_dim=dim, **free), [entity], [relation]
+    unit = run.model.scoring.normalize
+    free: dict[str, Any] = {} if unit else {"entity_constrainer": None}
+    model = TransE(**common, embedding_dim=dim, scoring_fct_norm=norm, **free)
+    return model, [normalize(entity, dim=1) if unit else entity], [relation]
 
 
 def _transh(run: Run, common: dict[str, Any], entity: Tensor, relation: Tensor) -> Converted:
