@@ -17,10 +17,8 @@ from numpy.lib.format import write_array_header_1_0
 from torch import Tensor
 
 from nscaching.artefacts.files import write_atomically, write_text
+from nscaching.formulas import guard
 from nscaching.errors import UserError, shown
-
-#: Signs that a spreadsheet takes for the start of a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def frame(rows: Sequence[Mapping[str, Any]]) -> Any:
@@ -89,9 +87,8 @@ def _write_text_table(
         write(columns)
         for row in rows:
             cells = ["" if row[name] is None else row[name] for name in columns]
-            if kind == ".csv":  # an apostrophe before what a spreadsheet would run as a formula
-                texts = [isinstance(c, str) and c.startswith(_FORMULA) for c in cells]
-                cells = [f"'{c}" if text else c for c, text in zip(cells, texts, strict=True)]
+            if kind == ".csv":
+                cells = [guard(cell) if isinstance(cell, str) else cell for cell in cells]
             write(cells)
 
 
