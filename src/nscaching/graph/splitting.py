@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.errors import UserError
+from nscaching.errors import UserError, shown
 from nscaching.graph.knowledge_graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS, Bools, Ids, Longs
 from nscaching.graph.pairs import contained, pair_keys
@@ -27,6 +27,8 @@ PASSES = 12
 Numbers = npt.NDArray[np.uint64]
 #: Groups are chosen by the first bits of their numbers; so many are told apart.
 _BUCKETS = 1 << 22
+#: Lines from which on names that occur in the first one alone are remarked on.
+_ENOUGH_LINES = 20
 
 
 def hold_out(graph: KnowledgeGraph, share: float | None, seed: int) -> KnowledgeGraph:
@@ -237,6 +239,24 @@ def with_remarks(graph: KnowledgeGraph) -> KnowledgeGraph:
     unseen = count_unseen(graph.train, [held_out], *sizes)
     graph.notes += remarks(graph.duplicates, unseen, int(leaked.sum()))
     return graph
+
+
+def first_line_remarks(graph: KnowledgeGraph, name: str) -> list[str]:
+    """Return a remark where a file's first line has names of its own: they may be column names."""
+    train = graph.train
+    if len(train) < _ENOUGH_LINES:
+        return []
+    head, relation, tail = train[0].tolist()
+    if (
+        np.count_nonzero(train[:, 1] == relation) > 1
+        or np.isin(train[1:], (head, tail))[:, ::2].any()
+    ):
+        return []
+    names = ", ".join(map(shown, graph.named([head, relation, tail])))
+    return [
+        f"The names in the first line of {name} ({names}) occur nowhere else. If they are column "
+        "names, call the columns head, relation and tail: then the line is skipped."
+    ]
 
 
 def count_unseen(
