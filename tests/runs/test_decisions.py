@@ -400,6 +400,24 @@ def test_a_spreadsheet_runs_no_formula_and_a_strange_suffix_is_refused(towns, tm
         hostile.write(tmp_path / "facts.xls")
 
 
+def test_a_run_takes_data_frames_and_predictions_for_triples(towns, tmp_path):
+    found = towns.discover(4)
+    triples = [fact.triple for fact in found]
+    frame = found.to_frame()
+    for given in (found, frame, pyarrow.Table.from_pandas(frame)):
+        assert np.array_equal(towns.score(given), towns.score(triples))
+        assert np.array_equal(towns.classify(given)[1], towns.classify(triples)[1])
+        assert np.array_equal(towns.probabilities(given), towns.probabilities(triples))
+    questions = frame.assign(tail="?")
+    assert (
+        towns.ask(questions, k=1)[0].triple == towns.predict_tails(*triples[0][:2], k=1)[0].triple
+    )
+    with pytest.raises(UserError, match="has the columns head, relation; expected"):
+        towns.score(frame[["head", "relation"]])
+    with pytest.raises(UserError, match=r"Give a list of \(head, relation, tail\); 3 is none"):
+        towns.score([3])
+
+
 def test_names_that_look_like_formulas_come_back_from_csv(towns, tmp_path):
     names = [("=1+1", "@r", "-5"), ("'=1", "''-x", "'s-Hertogenbosch"), ("+49", "'r", "a")]
     written = type(towns.discover(1))([ns.Prediction(*triple, 0.0) for triple in names])

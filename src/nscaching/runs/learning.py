@@ -28,6 +28,7 @@ from nscaching.runs.predictions import (
     Named,
     Reference,
     Triples,
+    rows_of,
     several,
     triple_of,
 )
@@ -80,7 +81,7 @@ class Learning:
         test included: how good probabilities are is said by :meth:`calibration_report`.
 
         Args:
-            triples: A list of (head, relation, tail).
+            triples: A list of (head, relation, tail), or a data frame of names.
             prior: The probability that a claim is true before it is looked at; a false one has
                 either an entity of the right type or any.
 
@@ -167,7 +168,7 @@ class Learning:
         return Asker(self.model, self.graph, self.calibration, self.rejected_ids, memory)
 
     def _triples(self, triples: Triples) -> Longs:
-        ids = [triple_of(self.graph, triple) for triple in triples]
+        ids = [triple_of(self.graph, triple) for triple in rows_of(triples)]
         return np.array(ids, dtype=np.int64).reshape(-1, 3)
 
     def _entities(self, names: Reference | Iterable[Reference]) -> Longs:

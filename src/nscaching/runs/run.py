@@ -222,7 +222,7 @@ class Run(Decisions, Discovery, Growth):
         """Say of triples of names or ids whether each is true, and by what margin.
 
         Args:
-            triples: A list of (head, relation, tail).
+            triples: A list of (head, relation, tail), or a data frame of names.
             seed: As in :meth:`classification`.
             replaced: As in :meth:`classification`.
             any_type: Whether thresholds know negatives of any type too, and not only of the right
