@@ -13,6 +13,7 @@ from rich.table import Table
 from nscaching.cli.command import Device, Output, Part, Quiet, RunPath, command, flag, table
 from nscaching.errors import UserError, plural
 from nscaching.evaluation import ClassificationReport, find_leakage
+from nscaching.evaluation.metrics import few_facts_remark
 from nscaching.graph import read_triples
 from nscaching.models import Side
 from nscaching.runs.api import load_run
@@ -60,7 +61,11 @@ def evaluate_command(
     intervals = ", ".join(
         f"{_COLUMNS[key]} {low:.4f} to {high:.4f}" for key, (low, high) in report.intervals.items()
     )
-    remarks = (report.loop_remark, leakage.remark if leakage is not None else None)
+    remarks = (
+        few_facts_remark(report.ranks.shape[1], split),
+        report.loop_remark,
+        leakage.remark if leakage is not None else None,
+    )
     shown: Iterable[Part] = (
         metrics_table(f"{split} of {loaded.graph.name}, {report.seconds:.1f} s", sides),
         f"95 % intervals over facts: {intervals}.",

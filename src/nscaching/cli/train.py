@@ -36,7 +36,7 @@ from nscaching.errors import (
     resume_command,
     stop_signal,
 )
-from nscaching.evaluation.metrics import SELECTABLE
+from nscaching.evaluation.metrics import SELECTABLE, few_facts_remark
 from nscaching.graph import reading_progress
 from nscaching.report.markup import thinned, try_to_write
 from nscaching.runs.api import make_config, make_trainer, merged_options, recipe_config, train
@@ -211,6 +211,8 @@ def _trained(run: Run) -> list[Part]:
     ]
     if rows := {split: summary[split] for split in ("valid", "test") if summary[split]}:
         parts.append(metrics_table("Filtered link prediction", rows))
+        split, last = list(rows.items())[-1]
+        parts += filter(None, [few_facts_remark(last["count"] // 2, split)])
     else:
         parts.append(f"Nothing was held out, so there is no evaluation. {HOLD_OUT}")
     if summary["valid"] and summary["best_epoch"] == run.config.epochs:
