@@ -30,6 +30,24 @@ def json_of(*arguments):
     return json.loads(outcome.stdout)
 
 
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("g.tsv", ("discover", "RUN", "--out", "FILE")),
+        ("g.csv", ("predict", "RUN", "--head", "town1.1", "--relation", "near", "--out", "FILE")),
+        ("g.txt", ("export", "RUN", "FILE")),
+        ("g.html", ("explore", "RUN", "--out", "FILE")),
+        ("g.html", ("report", "RUN", "--out", "FILE")),
+    ],
+)
+def test_a_file_of_the_user_is_not_written_over(run, tmp_path, name, command):
+    file = tmp_path / name
+    file.write_text("a\tr\tb\n")
+    said = complaint(*({"RUN": run, "FILE": file}.get(part, part) for part in command))
+    assert f"{file} exists and is not " in said
+    assert file.read_text() == "a\tr\tb\n"
+
+
 def test_discover_prints_what_python_finds(run, tmp_path):
     expected = ns.load_run(run).discover(6, relations=["near"], per_question=1)
     given = ("discover", run, "-n", 6, "--relation", "near", "--per-question", 1)

@@ -50,8 +50,8 @@ def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Path:
-    """Write rows as CSV, tab-separated text, Parquet or JSON, by the suffix of the path."""
+def table_kind(path: Path) -> str:
+    """Return the suffix that says a table's format; refuse a path that none can be written to."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".tsv", ".parquet", ".json"):
         raise UserError(
@@ -59,6 +59,12 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence
         )
     if not path.parent.is_dir():
         raise UserError(f"There is no folder {path.parent}; make it first.")
+    return kind
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Path:
+    """Write rows as CSV, tab-separated text, Parquet or JSON, by the suffix of the path."""
+    kind = table_kind(path)
     if kind == ".json":
         listed = json.dumps([dict(row) for row in rows], ensure_ascii=False, allow_nan=False)
         write_text(path, listed + "\n")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from nscaching.artefacts.outputs import check_table
 from nscaching.cli.command import Device, Output, Part, Quiet, RunPath, command, flag, table
 from nscaching.errors import UserError, plural
 from nscaching.evaluation import ClassificationReport, find_leakage
@@ -219,6 +220,8 @@ def predict_command(
         if given := [f"--{name}" for name, value in asked_for.items() if value]:
             raise UserError(f"Neighbours are no answers to a question; drop {', '.join(given)}.")
         return _neighbours(load_run(run, device), neighbours, k, progress)
+    if out is not None:
+        check_table(out)
     loaded = load_run(run, device)
     _announce_fit(loaded, progress)
     side = None
@@ -333,6 +336,8 @@ def discover_command(
     quiet: Quiet = False,
 ) -> Output:
     """List the most probable new facts of the whole graph, or of some relations or entities."""
+    if out is not None:
+        check_table(out)
     loaded, progress = load_run(run, device), Progress("none" if quiet else "auto")
     _announce_fit(loaded, progress)
     found = loaded.discover(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from nscaching.artefacts.outputs import check_embeddings, check_page
 from nscaching.cli.command import (
     Device,
     ExportFile,
@@ -62,6 +63,7 @@ def explore_command(
     if out is not None:
         from nscaching.report.explorer import write_explorer
 
+        check_page(out)
         path = write_explorer(load_run(run, device), out, progress=Progress("auto"))
         say(f"Explorer: {path} ({path.stat().st_size / 1e6:.1f} MB)")
         return
@@ -90,6 +92,7 @@ def export_command(
     format: Format = "auto",
 ) -> Output:
     """Write the embeddings of a run with their names."""
+    check_embeddings(to)
     files = [str(path) for path in load_run(run, "cpu").export(to, what, format)]
     return Output({"files": files}, [f"Wrote {' and '.join(files)}"])
 
@@ -102,6 +105,8 @@ def report_command(
     quiet: Quiet = False,
 ) -> Output:
     """Write a page about a run: curves, metrics, a map, the cache, predictions."""
+    if out is not None:
+        check_page(out)
     started = time.monotonic()
     path = load_run(run, device).report(out, progress=Progress("none" if quiet else "auto"))
     size, seconds = path.stat().st_size, time.monotonic() - started
