@@ -7,6 +7,7 @@ import signal
 import pytest
 
 import nscaching as ns
+from nscaching.artefacts import FolderLock
 from nscaching.errors import resume_command
 from nscaching.runs.predictions import Predictions
 from nscaching.training.step import TrainingStep
@@ -211,6 +212,12 @@ def test_a_run_that_was_stopped_says_so(tmp_path, monkeypatch):
     stands = f"This run is not finished: it stands in epoch 2 of 3. Resume it with: {again}\n"
     for command in asked:
         assert_remarked(command, stands)
+    lock = FolderLock(folder)
+    lock.acquire()
+    lock.file.write_text('{"pid": 7, "host": "elsewhere"}')
+    goes_on = "This run is not finished: it stands in epoch 2 of 3, and process 7 on elsewhere "
+    assert invoke("evaluate", folder).stderr.startswith(goes_on)
+    lock.release()
     go_on(folder)
     assert "not finished" not in invoke(*asked[0]).stderr
 

@@ -136,13 +136,19 @@ def read_names(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
+def _unreadable(path: Path, error: OSError) -> UserError:
+    """Say why a file of ours cannot be read; one that is kept from a user is not damaged."""
+    if isinstance(error, PermissionError):
+        return UserError(f"{path} may not be read by you; change its permissions.")
+    return UserError(f"{path} cannot be read ({error.strerror or error}); the folder is damaged.")
+
+
 def read_text(path: Path) -> str:
     """Read a file of ours as UTF-8, line ends as they are; what is no text is named by place."""
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"{path} cannot be read ({reason}); the folder is damaged.") from error
+        raise _unreadable(path, error) from error
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(
@@ -297,8 +303,7 @@ def file_digest(path: Path) -> str:
             while block := file.read(1 << 20):
                 digest.update(block)
     except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"{path} cannot be read ({reason}); the folder is damaged.") from error
+        raise _unreadable(path, error) from error
     return digest.hexdigest()
 
 
@@ -314,6 +319,8 @@ def _opened_tensors(path: Path, what: str) -> Iterator[Any]:
     _refuse_odd_path(path)
     if not path.is_file():
         raise UserError(f"{path} is missing: there is no {what} here.")
+    if not os.access(path, os.R_OK):  # of which safetensors says that there is no such file
+        raise _unreadable(path, PermissionError())
     try:
         with safe_open(path, framework="pt") as file:
             yield file
