@@ -224,13 +224,15 @@ def test_a_run_that_was_stopped_says_so(tmp_path, monkeypatch):
 
 def test_update_learns_from_files(run, tmp_path):
     facts, no = tmp_path / "facts.tsv", tmp_path / "no.tsv"
-    facts.write_text("newtown\tin country\tland1\n")
+    facts.write_text("newtown\tin country\tland1\ntown1.1\tin contry\tland1\n")
     rejected = ns.load_run(run).discover(1)[0].triple
     no.write_text("\t".join(rejected) + "\n")
     out = tmp_path / "next"
     said = invoke("update", run, "--facts", facts, "--reject", no, "--out", out, "--epochs", 1)
     assert said.code == 0, said
-    assert "+1 training triple, +1 entity, 1 rejected fact." in " ".join(said.stdout.split())
+    told = " ".join(said.stdout.split())
+    assert "+2 training triples, +1 entity, 1 rejected fact." in told
+    assert told.endswith("New entities: newtown. New relations: in contry.")
     assert ns.load_run(out).rejected == {rejected}
     assert "nothing to update" in complaint("update", run, "--out", tmp_path / "none")
     assert "holds a run already" in complaint("update", run, "--facts", facts, "--out", out)

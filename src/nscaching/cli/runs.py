@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -32,6 +33,9 @@ from nscaching.training import Progress, TrainConfig
 from nscaching.training.benchmarking import describe_machine, time_run
 from nscaching.training.devices import pick_device
 from nscaching.training.opening import open_graph, verified
+
+#: New names that an update lists.
+_NEW_NAMES = 10
 
 
 @command()
@@ -150,7 +154,20 @@ def update_command(
         plural(new, "entity", "entities", form="+,"),
         plural(rejected, "rejected fact"),
     )
-    return Output({**updated.summary, "rejected": rejected}, [f"{folder}: {', '.join(said)}."])
+    names = {
+        "entities": updated.graph.entities[loaded.graph.num_entities :],
+        "relations": updated.graph.relations[loaded.graph.num_relations :],
+    }
+    remarks = [_new_names(kind, listed) for kind, listed in names.items() if listed]
+    return Output(
+        {**updated.summary, "rejected": rejected}, [f"{folder}: {', '.join(said)}.", *remarks]
+    )
+
+
+def _new_names(kind: str, names: Sequence[str]) -> str:
+    """List names that an update brought: a misspelt one is new too."""
+    more = f" and {len(names) - _NEW_NAMES:,} more" if len(names) > _NEW_NAMES else ""
+    return f"New {kind}: {', '.join(map(shown, names[:_NEW_NAMES]))}{more}."
 
 
 # This machine ------------------------------------------------------------------------------------
