@@ -265,6 +265,19 @@ def test_a_first_line_of_names_that_occur_nowhere_else_is_remarked_on(tmp_path):
     assert not load_graph(file).notes
 
 
+def test_names_that_differ_by_spaces_alone_are_remarked_on(tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_text("a, knows, b\nb, knows, c\nc, knows, a\nd,knows,d \n")
+    assert load_graph(file).notes == [
+        "4 entity names differ from another only by spaces at the ends: ' b' and 'b' are two "
+        "entities here. Remove the spaces if they should be one.",
+        "1 relation name differs from another only by spaces at the ends: ' knows' and 'knows' are "
+        "two relations here. Remove the spaces if they should be one.",
+    ]
+    file.write_text("a,knows,b\nb,knows, \n \u3000,knows,c \n")  # none could be another
+    assert load_graph(file).notes == []
+
+
 def test_a_line_shorter_than_a_wide_header_is_named(tmp_path):
     file = tmp_path / "x.csv"
     file.write_text(",head,relation,tail\n0,a,r,b\n1,b,r\n")

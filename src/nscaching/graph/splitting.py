@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.errors import UserError, shown
+from nscaching.errors import UserError, plural, shown
 from nscaching.graph.knowledge_graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS, Bools, Ids, Longs
 from nscaching.graph.pairs import contained, pair_keys
@@ -238,7 +238,27 @@ def with_remarks(graph: KnowledgeGraph) -> KnowledgeGraph:
     leaked = contained(held_out, graph.train, *sizes)
     unseen = count_unseen(graph.train, [held_out], *sizes)
     graph.notes += remarks(graph.duplicates, unseen, int(leaked.sum()))
+    graph.notes += space_remarks(graph)
     return graph
+
+
+def space_remarks(graph: KnowledgeGraph) -> list[str]:
+    """Return remarks on names that are another name but for spaces, as after a comma of a CSV."""
+    told = []
+    kinds = (("entity", "entities", graph.entities), ("relation", "relations", graph.relations))
+    for one, many, names in kinds:
+        spaced = [name for name in names if name[0].isspace() or name[-1].isspace()]
+        bare = {name.strip() for name in spaced}
+        twins = bare.intersection(names) if bare else bare
+        found = [name for name in spaced if name.strip() in twins]
+        if found:
+            differ = "differs" if len(found) == 1 else "differ"
+            told.append(
+                f"{plural(len(found), f'{one} name')} {differ} from another only by spaces at the "
+                f"ends: '{shown(found[0])}' and '{shown(found[0].strip())}' are two {many} here. "
+                "Remove the spaces if they should be one."
+            )
+    return told
 
 
 def first_line_remarks(graph: KnowledgeGraph, name: str) -> list[str]:
