@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from nscaching import UserError
 from nscaching.artefacts.files import (
     read_tensors,
+    read_text,
     sweep_temporary,
     write_atomically,
     write_tensors,
@@ -161,3 +162,18 @@ def test_only_leftovers_are_swept(tmp_path):
         (tmp_path / name).write_text("mine")
     sweep_temporary(tmp_path)
     assert listing(tmp_path) == [".hidden", "kept.tmp", "t.txt"]
+
+
+def test_a_file_that_is_kept_from_the_user_is_not_called_damaged(tmp_path, monkeypatch):
+    path = tmp_path / "tensors"
+    write_tensors(path, {"a": torch.zeros(1)})
+    monkeypatch.setattr(os, "access", lambda *given: False)  # tests may run as root
+    with pytest.raises(UserError, match="tensors may not be read by you; change its permissions"):
+        read_tensors(path, "model")
+
+    def refused(self):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(type(path), "read_bytes", refused)
+    with pytest.raises(UserError, match="tensors may not be read by you; change its permissions"):
+        read_text(path)

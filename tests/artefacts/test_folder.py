@@ -250,6 +250,20 @@ def test_a_process_of_the_same_number_on_another_host_is_another(tmp_path, host)
     first.release()
 
 
+def test_who_asks_a_run_is_told_that_it_is_being_trained(folder):
+    counters = RunFolder(folder).read_counters()
+    lock = FolderLock(folder)
+    assert lock.writer() is None
+    lock.acquire()
+    lock.file.write_text(json.dumps({"pid": 7, "host": "elsewhere"}))
+    assert counters.finished
+    assert ns.load_run(folder).unfinished is None
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="no model yet: process 7 on elsewhere is training it"):
+        ns.load_run(folder)
+    lock.release()
+
+
 def test_folders_made_for_a_lock_go_with_it(tmp_path):
     lock = FolderLock(tmp_path / "a" / "b")
     lock.acquire()

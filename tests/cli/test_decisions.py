@@ -7,6 +7,7 @@ import signal
 import pytest
 
 import nscaching as ns
+from nscaching.artefacts import FolderLock
 from nscaching.errors import resume_command
 from nscaching.runs.predictions import Predictions
 from nscaching.training.step import TrainingStep
@@ -28,6 +29,24 @@ def json_of(*arguments):
     outcome = invoke(*arguments, "--json")
     assert outcome.code == 0, outcome
     return json.loads(outcome.stdout)
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("g.tsv", ("discover", "RUN", "--out", "FILE")),
+        ("g.csv", ("predict", "RUN", "--head", "town1.1", "--relation", "near", "--out", "FILE")),
+        ("g.txt", ("export", "RUN", "FILE")),
+        ("g.html", ("explore", "RUN", "--out", "FILE")),
+        ("g.html", ("report", "RUN", "--out", "FILE")),
+    ],
+)
+def test_a_file_of_the_user_is_not_written_over(run, tmp_path, name, command):
+    file = tmp_path / name
+    file.write_text("a\tr\tb\n")
+    said = complaint(*({"RUN": run, "FILE": file}.get(part, part) for part in command))
+    assert f"{file} exists and is not " in said
+    assert file.read_text() == "a\tr\tb\n"
 
 
 def test_discover_prints_what_python_finds(run, tmp_path):
@@ -193,19 +212,27 @@ def test_a_run_that_was_stopped_says_so(tmp_path, monkeypatch):
     stands = f"This run is not finished: it stands in epoch 2 of 3. Resume it with: {again}\n"
     for command in asked:
         assert_remarked(command, stands)
+    lock = FolderLock(folder)
+    lock.acquire()
+    lock.file.write_text('{"pid": 7, "host": "elsewhere"}')
+    goes_on = "This run is not finished: it stands in epoch 2 of 3, and process 7 on elsewhere "
+    assert invoke("evaluate", folder).stderr.startswith(goes_on)
+    lock.release()
     go_on(folder)
     assert "not finished" not in invoke(*asked[0]).stderr
 
 
 def test_update_learns_from_files(run, tmp_path):
     facts, no = tmp_path / "facts.tsv", tmp_path / "no.tsv"
-    facts.write_text("newtown\tin country\tland1\n")
+    facts.write_text("newtown\tin country\tland1\ntown1.1\tin contry\tland1\n")
     rejected = ns.load_run(run).discover(1)[0].triple
     no.write_text("\t".join(rejected) + "\n")
     out = tmp_path / "next"
     said = invoke("update", run, "--facts", facts, "--reject", no, "--out", out, "--epochs", 1)
     assert said.code == 0, said
-    assert "+1 training triple, +1 entity, 1 rejected fact." in " ".join(said.stdout.split())
+    told = " ".join(said.stdout.split())
+    assert "+2 training triples, +1 entity, 1 rejected fact." in told
+    assert told.endswith("New entities: newtown. New relations: in contry.")
     assert ns.load_run(out).rejected == {rejected}
     assert "nothing to update" in complaint("update", run, "--out", tmp_path / "none")
     assert "holds a run already" in complaint("update", run, "--facts", facts, "--out", out)

@@ -13,6 +13,7 @@ from nscaching.evaluation.metrics import (
     STRONG,
     bootstrap_means,
     fact_values,
+    few_facts_remark,
     find_leakage,
     interval,
     metric_intervals,
@@ -230,6 +231,13 @@ def test_noise_is_called_noise():
     assert within_noise(ends)
     assert within_noise((0.01, 0.02), by_seed=[0.03, -0.001])
     assert not within_noise((0.01, 0.02), by_seed=[0.03, 0.001])
+
+
+def test_metrics_of_few_facts_are_remarked_on():
+    assert few_facts_remark(0) is None
+    assert few_facts_remark(1, "valid").startswith("These metrics rest on 1 fact of valid: ")
+    assert "on 29 facts of test" in few_facts_remark(29)
+    assert few_facts_remark(30) is None
 
 
 def test_nothing_has_no_interval():

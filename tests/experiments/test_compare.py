@@ -8,6 +8,7 @@ import pytest
 
 import nscaching as ns
 from nscaching.artefacts import FolderLock
+from nscaching.evaluation.metrics import few_facts_remark
 from nscaching.experiments import compare as api
 from nscaching.experiments import runner
 from nscaching.training import RunFolder
@@ -296,7 +297,10 @@ def test_a_leaking_graph_is_remarked_on(tmp_path):
     leaking = graph_of(train + inverse, graph.valid, graph.test, entities=graph.num_entities)
     made = compare(leaking, "uniform", out=tmp_path / "C")
     assert "100% of the test facts" in made.remarks[0]
-    assert compare(graph, "uniform", out=tmp_path / "D").remarks == []
+    few = compare(graph, "uniform", out=tmp_path / "D")
+    assert few.remarks == [few_facts_remark(len(graph.test))]
+    many = ring(entities=80, held_out=30)
+    assert compare(many, "uniform", out=tmp_path / "E").remarks == []
 
 
 def test_a_folder_of_the_first_version_is_resumed(data, tmp_path, trained):

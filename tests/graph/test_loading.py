@@ -231,6 +231,8 @@ def named_row(graph, at):
         ("x.csv", ",head,relation,tail\n0,a,r,b\n1,b,r,c\n", "(no name)"),
         ("x.tsv", "tail\tnote\thead\trel\nb\t\ta\tr\nc\tmy\tb\tr\n", "note"),
         ("x.csv", 'head,relation,tail,w\na,r,b,"1,5"\nb,r,c,\n', "w"),
+        ("x.csv", "subject,predicate,object,source\na,r,b,me\nb,r,c,you\n", "source"),
+        ("x.csv", "label,source,relation,target,to\nx,a,r,b,y\nx,b,r,c,y\n", "label, to"),
     ],
 )
 @pytest.mark.parametrize("slow", [False, True])
@@ -244,6 +246,36 @@ def test_columns_beside_the_three_of_a_header_are_ignored(
     assert read_triples(file) == [("a", "r", "b"), ("b", "r", "c")]
     notes = load_graph(file).notes
     assert any(f"columns of {name} were ignored: {ignored}." in note for note in notes)
+
+
+def test_columns_of_which_several_could_be_meant_are_not_guessed():
+    assert column_order(["subject", "rel", "tail", "source"]) is None
+    assert column_order(["head", "rel", "tail", "tail"]) is None
+
+
+def test_a_first_line_of_names_that_occur_nowhere_else_is_remarked_on(tmp_path):
+    file = tmp_path / "x.csv"
+    facts = "".join(f"a{i},knows,a{i + 1}\n" for i in range(25))
+    file.write_text(f"person,verb,friend\n{facts}")
+    said = "The names in the first line of x.csv (person, verb, friend) occur nowhere else."
+    assert [note for note in load_graph(file).notes if note.startswith(said)]
+    file.write_text(f"person,knows,friend\n{facts}")
+    assert not load_graph(file).notes
+    file.write_text("person,verb,friend\na,knows,b\n")  # too few lines to tell
+    assert not load_graph(file).notes
+
+
+def test_names_that_differ_by_spaces_alone_are_remarked_on(tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_text("a, knows, b\nb, knows, c\nc, knows, a\nd,knows,d \n")
+    assert load_graph(file).notes == [
+        "4 entity names differ from another only by spaces at the ends: ' b' and 'b' are two "
+        "entities here. Remove the spaces if they should be one.",
+        "1 relation name differs from another only by spaces at the ends: ' knows' and 'knows' are "
+        "two relations here. Remove the spaces if they should be one.",
+    ]
+    file.write_text("a,knows,b\nb,knows, \n \u3000,knows,c \n")  # none could be another
+    assert load_graph(file).notes == []
 
 
 def test_a_line_shorter_than_a_wide_header_is_named(tmp_path):

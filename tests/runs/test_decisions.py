@@ -11,6 +11,7 @@ import torch
 
 import nscaching as ns
 from nscaching import KnowledgeGraph, UserError
+from nscaching.graph import read_triples
 from nscaching.models import Side
 from nscaching.training import Progress
 
@@ -399,6 +400,34 @@ def test_a_spreadsheet_runs_no_formula_and_a_strange_suffix_is_refused(towns, tm
     assert "'=1+1,'@r,'-t" in text
     with pytest.raises(UserError, match="end it in"):
         hostile.write(tmp_path / "facts.xls")
+
+
+def test_a_run_takes_data_frames_and_predictions_for_triples(towns, tmp_path):
+    found = towns.discover(4)
+    triples = [fact.triple for fact in found]
+    frame = found.to_frame()
+    for given in (found, frame, pyarrow.Table.from_pandas(frame)):
+        assert np.array_equal(towns.score(given), towns.score(triples))
+        assert np.array_equal(towns.classify(given)[1], towns.classify(triples)[1])
+        assert np.array_equal(towns.probabilities(given), towns.probabilities(triples))
+    questions = frame.assign(tail="?")
+    assert (
+        towns.ask(questions, k=1)[0].triple == towns.predict_tails(*triples[0][:2], k=1)[0].triple
+    )
+    with pytest.raises(UserError, match="has the columns head, relation; expected"):
+        towns.score(frame[["head", "relation"]])
+    with pytest.raises(UserError, match=r"Give a list of \(head, relation, tail\); 3 is none"):
+        towns.score([3])
+
+
+def test_names_that_look_like_formulas_come_back_from_csv(towns, tmp_path):
+    names = [("=1+1", "@r", "-5"), ("'=1", "''-x", "'s-Hertogenbosch"), ("+49", "'r", "a")]
+    written = type(towns.discover(1))([ns.Prediction(*triple, 0.0) for triple in names])
+    assert read_triples(written.write(tmp_path / "facts.csv")) == names
+    assert read_triples(written.write(tmp_path / "facts.tsv")) == names
+    theirs = tmp_path / "theirs.csv"  # only our own tables have an apostrophe too many
+    theirs.write_text("head,relation,tail\n'-a,r,'=b\n")
+    assert read_triples(theirs) == [("'-a", "r", "'=b")]
 
 
 def test_reports_as_text_html_and_frames(towns):

@@ -167,6 +167,14 @@ def test_what_cannot_be(towns, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_decisions_come_as_data_frames(towns):
+    facts = towns.discover(4)
+    yes, no = facts[:2], facts[2:]
+    new = towns.update(accept=yes.to_frame(), reject=no.to_frame(), epochs=1, progress="none")
+    assert new.rejected == {fact.triple for fact in no}
+    assert all(new.split_of(*fact.triple) == "train" for fact in yes)
+
+
 def test_a_run_in_memory_grows_too(towns):
     run = ns.Run(towns.config, towns.graph, towns.model)
     new = run.update(NEW[:1], epochs=1, progress="none")

@@ -138,6 +138,8 @@ def _explained_reads(path: Path, remark: str = "; the folder is damaged") -> Ite
     try:
         yield
     except OSError as error:
+        if isinstance(error, PermissionError):
+            raise UserError(f"{path} may not be read by you; change its permissions.") from error
         reason = error.strerror or error
         raise UserError(f"{path} cannot be read ({reason}){remark}.") from error
 
@@ -311,6 +313,8 @@ def _opened_tensors(path: Path, what: str) -> Iterator[Any]:
     _refuse_odd_path(path)
     if not path.is_file():
         raise UserError(f"{path} is missing: there is no {what} here.")
+    if not os.access(path, os.R_OK):  # of which safetensors says that there is no such file
+        raise UserError(f"{path} may not be read by you; change its permissions.")
     try:
         with safe_open(path, framework="pt") as file:
             yield file

@@ -343,6 +343,10 @@ class FolderLock:
         finally:
             os.close(handle)
 
+    def writer(self) -> str | None:
+        """Say which other process writes here; None where there is none."""
+        return None if self.is_free() else describe(self.holder())
+
     def holder(self) -> dict[str, Any]:
         """Return what the lock file says of its holder; nothing where it cannot be read."""
         try:

@@ -18,9 +18,7 @@ from torch import Tensor
 
 from nscaching.artefacts.files import write_atomically, write_text
 from nscaching.errors import UserError, shown
-
-#: Signs that a spreadsheet takes for the start of a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+from nscaching.formulas import guard
 
 
 def frame(rows: Sequence[Mapping[str, Any]]) -> Any:
@@ -52,8 +50,8 @@ def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Path:
-    """Write rows as CSV, tab-separated text, Parquet or JSON, by the suffix of the path."""
+def table_kind(path: Path) -> str:
+    """Return the suffix that says a table's format; refuse a path that none can be written to."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".tsv", ".parquet", ".json"):
         raise UserError(
@@ -61,6 +59,12 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence
         )
     if not path.parent.is_dir():
         raise UserError(f"There is no folder {path.parent}; make it first.")
+    return kind
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Path:
+    """Write rows as CSV, tab-separated text, Parquet or JSON, by the suffix of the path."""
+    kind = table_kind(path)
     if kind == ".json":
         listed = json.dumps([dict(row) for row in rows], ensure_ascii=False, allow_nan=False)
         write_text(path, listed + "\n")
@@ -89,9 +93,8 @@ def _write_text_table(
         write(columns)
         for row in rows:
             cells = ["" if row[name] is None else row[name] for name in columns]
-            if kind == ".csv":  # an apostrophe before what a spreadsheet would run as a formula
-                texts = [isinstance(c, str) and c.startswith(_FORMULA) for c in cells]
-                cells = [f"'{c}" if text else c for c, text in zip(cells, texts, strict=True)]
+            if kind == ".csv":
+                cells = [guard(cell) if isinstance(cell, str) else cell for cell in cells]
             write(cells)
 
 

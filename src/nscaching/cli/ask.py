@@ -10,9 +10,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from nscaching.artefacts.outputs import check_table
 from nscaching.cli.command import Device, Output, Part, Quiet, RunPath, command, flag, table
 from nscaching.errors import UserError, plural
 from nscaching.evaluation import ClassificationReport, find_leakage
+from nscaching.evaluation.metrics import few_facts_remark
 from nscaching.graph import read_triples
 from nscaching.models import Side
 from nscaching.runs.api import load_run
@@ -60,7 +62,11 @@ def evaluate_command(
     intervals = ", ".join(
         f"{_COLUMNS[key]} {low:.4f} to {high:.4f}" for key, (low, high) in report.intervals.items()
     )
-    remarks = (report.loop_remark, leakage.remark if leakage is not None else None)
+    remarks = (
+        few_facts_remark(report.ranks.shape[1], split),
+        report.loop_remark,
+        leakage.remark if leakage is not None else None,
+    )
     shown: Iterable[Part] = (
         metrics_table(f"{split} of {loaded.graph.name}, {report.seconds:.1f} s", sides),
         f"95 % intervals over facts: {intervals}.",
@@ -214,6 +220,8 @@ def predict_command(
         if given := [f"--{name}" for name, value in asked_for.items() if value]:
             raise UserError(f"--neighbours asks no question; drop {', '.join(given)}.")
         return _neighbours(load_run(run, device), neighbours, k, progress)
+    if out is not None:
+        check_table(out)
     loaded = load_run(run, device)
     _announce_fit(loaded, progress)
     side = None
@@ -331,6 +339,8 @@ def discover_command(
     quiet: Quiet = False,
 ) -> Output:
     """List the most probable new facts of the whole graph, or of some relations or entities."""
+    if out is not None:
+        check_table(out)
     loaded, progress = load_run(run, device), Progress("none" if quiet else "auto")
     _announce_fit(loaded, progress)
     found = loaded.discover(

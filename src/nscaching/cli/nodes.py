@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from nscaching.artefacts.outputs import check_embeddings
 from nscaching.cli.command import (
     ConfigFile,
     ExportFile,
@@ -142,6 +143,7 @@ def neighbours(
 @command()
 def export(run: EmbeddingFolder, to: ExportFile, format: Format = "auto") -> Output:
     """Write the vectors with their names for other programs."""
+    check_embeddings(to)
     files = [str(path) for path in load_nodes(run).export(to, format)]
     return Output({"files": files}, [f"Wrote {' and '.join(files)}"])
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
 
+from nscaching.artefacts.outputs import check_embeddings, check_page
 from nscaching.cli.command import (
     Device,
     ExportFile,
@@ -31,6 +33,9 @@ from nscaching.training import Progress, TrainConfig
 from nscaching.training.benchmarking import describe_machine, time_run
 from nscaching.training.devices import pick_device
 from nscaching.training.opening import open_graph, verified
+
+#: New names that an update lists.
+_NEW_NAMES = 10
 
 
 @command()
@@ -62,6 +67,7 @@ def explore_command(
     if out is not None:
         from nscaching.report.explorer import write_explorer
 
+        check_page(out)
         path = write_explorer(load_run(run, device), out, progress=Progress("auto"))
         say(f"Explorer: {path} ({path.stat().st_size / 1e6:.1f} MB)")
         return
@@ -90,6 +96,7 @@ def export_command(
     format: Format = "auto",
 ) -> Output:
     """Write the embeddings of a run with their names."""
+    check_embeddings(to)
     files = [str(path) for path in load_run(run, "cpu").export(to, what, format)]
     return Output({"files": files}, [f"Wrote {' and '.join(files)}"])
 
@@ -102,6 +109,8 @@ def report_command(
     quiet: Quiet = False,
 ) -> Output:
     """Write a page about a run: curves, metrics, a map, the cache, predictions."""
+    if out is not None:
+        check_page(out)
     started = time.monotonic()
     path = load_run(run, device).report(out, progress=Progress("none" if quiet else "auto"))
     size, seconds = path.stat().st_size, time.monotonic() - started
@@ -145,7 +154,20 @@ def update_command(
         plural(new, "entity", "entities", form="+,"),
         plural(rejected, "rejected fact"),
     )
-    return Output({**updated.summary, "rejected": rejected}, [f"{folder}: {', '.join(said)}."])
+    names = {
+        "entities": updated.graph.entities[loaded.graph.num_entities :],
+        "relations": updated.graph.relations[loaded.graph.num_relations :],
+    }
+    remarks = [_new_names(kind, listed) for kind, listed in names.items() if listed]
+    return Output(
+        {**updated.summary, "rejected": rejected}, [f"{folder}: {', '.join(said)}.", *remarks]
+    )
+
+
+def _new_names(kind: str, names: Sequence[str]) -> str:
+    """List names that an update brought: a misspelt one is new too."""
+    more = f" and {len(names) - _NEW_NAMES:,} more" if len(names) > _NEW_NAMES else ""
+    return f"New {kind}: {', '.join(map(shown, names[:_NEW_NAMES]))}{more}."
 
 
 # This machine ------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from nscaching.errors import (
     resume_command,
     stop_signal,
 )
-from nscaching.evaluation.metrics import SELECTABLE
+from nscaching.evaluation.metrics import SELECTABLE, few_facts_remark
 from nscaching.graph import reading_progress
 from nscaching.report.markup import thinned, try_to_write
 from nscaching.runs.api import make_config, make_trainer, merged_options, recipe_config, train
@@ -215,6 +215,9 @@ def _trained(run: Run) -> Iterator[Part]:
     )
     if rows := {split: summary[split] for split in ("valid", "test") if summary[split]}:
         yield metrics_table("Filtered link prediction", rows)
+        split, last = list(rows.items())[-1]
+        if (remark := few_facts_remark(last["count"] // 2, split)) is not None:
+            yield remark
     else:
         yield f"Nothing was held out, so there is no evaluation. {HOLD_OUT}"
     drawn, whole = run.config.valid_facts, len(run.graph.valid)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nscaching.artefacts.showing import frame, html_table
+from nscaching.errors import plural
 from nscaching.evaluation.ranking import Ranks, rank_triples
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import Floats, Ids, Longs
@@ -40,6 +41,8 @@ SELECTABLE = {
 }
 #: From this gain of the MRR on there is something to say about loops.
 LOOPS_WORTH_SAYING = 0.001
+#: Facts below which metrics are remarked on: bootstrap intervals of so few are too narrow.
+FEW_FACTS = 30
 #: Numbers drawn at once, which bounds the memory.
 _BLOCK = 1 << 22
 
@@ -95,6 +98,17 @@ def within_noise(difference: Interval, by_seed: Sequence[float] = ()) -> bool:
     low, high = difference
     disagree = len(by_seed) > 1 and min(by_seed) <= 0 <= max(by_seed)
     return low <= 0 <= high or disagree
+
+
+def few_facts_remark(facts: int, split: str = "test") -> str | None:
+    """Return a sentence for a person, where metrics rest on few facts of a split."""
+    if not 0 < facts < FEW_FACTS:
+        return None
+    some = plural(facts, "fact")
+    return (
+        f"These metrics rest on {some} of {split}: take them as rough. Their intervals are too "
+        "narrow, and differences may be chance."
+    )
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import numpy as np
 from nscaching.artefacts.files import write_atomically, write_text
 from nscaching.errors import CHOOSE_ANOTHER, UserError, resume_command
 from nscaching.evaluation import find_leakage
+from nscaching.evaluation.metrics import few_facts_remark
 from nscaching.experiments.comparison import (
     GIVEN,
     CompareFolder,
@@ -255,8 +256,10 @@ class CompareSweep(Sweep[PlannedRun, RunResult]):
         done = [run for run in made.runs if run.error is None]
         tested = [run for run in done if run.test is not None]
         made.intervals = intervals_of(made, {run.run: self._ranks(run.run) for run in tested})
-        if tested and (remark := find_leakage(self._folder(tested[0].run).read_graph()).remark):
-            made.remarks = [remark]
+        if tested:
+            leakage = find_leakage(self._folder(tested[0].run).read_graph())
+            facts = min(run.test["count"] // 2 for run in tested if run.test)
+            made.remarks = [*filter(None, (leakage.remark, few_facts_remark(facts)))]
         curves: dict[str, Curve] = {}
         for label in made.samplers:
             folders = [self._folder(run.run) for run in done if run.sampler == label]

@@ -38,7 +38,7 @@ from nscaching.graph.names import (
     parquet_blocks,
 )
 from nscaching.graph.rdf import RDF_KINDS, literals_dropped, ntriples_block, only_literals, read_rdf
-from nscaching.graph.splitting import hold_out, with_remarks
+from nscaching.graph.splitting import first_line_remarks, hold_out, with_remarks
 from nscaching.graph.tables import Delimited, fast_columns
 
 
@@ -128,6 +128,8 @@ def _load(source: str | Path) -> KnowledgeGraph:
         graph = _load_folder(path, path.resolve().name)
     elif there:
         graph = assemble({"train": _read(path)}, {}, stem_of(path))  # all of it is for training
+        if kind_of(path) not in (*RDF_KINDS, ".nt", ".parquet"):
+            graph.notes += first_line_remarks(graph, path.name)
     else:
         names = [known.name for known in list_datasets()]
         listed = "; 'nscaching datasets list' shows those there are."

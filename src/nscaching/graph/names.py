@@ -40,6 +40,9 @@ ROLES = (
     frozenset({"relation", "r", "predicate", "p", "rel", "edge", "label"}),
     frozenset({"tail", "t", "object", "o", "target", "to"}),
 )
+#: Heads and tails, and relations, that tell which columns are meant where a header has several.
+_PAIRS = (("head", "tail"), ("subject", "object"), ("source", "target"), ("from", "to"))
+_RELATIONS = ("relation", "predicate", "rel", "edge", "label")
 
 
 @dataclass(frozen=True)
@@ -241,15 +244,27 @@ def checked_id(index: Any, names: Sequence[str], ids: Mapping[str, int], what: s
 def column_order(names: Sequence[str], *, single_letters: bool = True) -> list[int] | None:
     """Return where head, relation and tail are, or None when the names are not such a header.
 
-    Without ``single_letters``, a row such as ``h r t`` is taken for a triple.
+    Without ``single_letters``, a row such as ``h r t`` is taken for a triple. Where several columns
+    could be one of the three, names that belong together are meant: in ``subject, predicate,
+    object, source`` the source is something else.
     """
     folded = [name.strip().casefold() for name in names]
     if not single_letters and any(len(name) == 1 for name in folded):
         return None
     places = [[at for at, name in enumerate(folded) if name in role] for role in ROLES]
-    if any(len(found) != 1 for found in places):
+    if not all(places):
         return None
-    return [found[0] for found in places]
+    heads, relations, tails = places
+    if len(heads) > 1 or len(tails) > 1:
+        pairs = ([folded.index(name) for name in pair] for pair in _PAIRS if {*pair} <= {*folded})
+        ends = next(pairs, None)
+        if ends is None:
+            return None
+        heads, tails = ends[:1], ends[1:]
+    if len(relations) > 1:
+        relations = [folded.index(name) for name in (*_RELATIONS, "r", "p") if name in folded]
+    chosen = [heads[0], relations[0], tails[0]]
+    return chosen if all(folded.count(folded[at]) == 1 for at in chosen) else None
 
 
 def parquet_blocks(path: Path) -> Iterator[NamedTriples]:

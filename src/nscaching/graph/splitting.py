@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nscaching.errors import UserError, plural
+from nscaching.errors import UserError, plural, shown
 from nscaching.graph.knowledge_graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS, Bools, Ids, Longs
 from nscaching.graph.pairs import contained, pair_keys
@@ -27,6 +27,8 @@ PASSES = 12
 Numbers = npt.NDArray[np.uint64]
 #: Groups are chosen by the first bits of their numbers; so many are told apart.
 _BUCKETS = 1 << 22
+#: Lines from which on names that occur in the first one alone are remarked on.
+_ENOUGH_LINES = 20
 
 
 def hold_out(graph: KnowledgeGraph, share: float | None, seed: int) -> KnowledgeGraph:
@@ -236,7 +238,45 @@ def with_remarks(graph: KnowledgeGraph) -> KnowledgeGraph:
     leaked = contained(held_out, graph.train, *sizes)
     unseen = count_unseen(graph.train, [held_out], *sizes)
     graph.notes += remarks(graph.duplicates, unseen, int(leaked.sum()))
+    graph.notes += space_remarks(graph)
     return graph
+
+
+def space_remarks(graph: KnowledgeGraph) -> list[str]:
+    """Return remarks on names that are another name but for spaces, as after a comma of a CSV."""
+    told = []
+    kinds = (("entity", "entities", graph.entities), ("relation", "relations", graph.relations))
+    for one, many, names in kinds:
+        spaced = [name for name in names if name[0].isspace() or name[-1].isspace()]
+        bare = {name.strip() for name in spaced}
+        twins = bare.intersection(names) if bare else bare
+        found = [name for name in spaced if name.strip() in twins]
+        if found:
+            differ = "differs" if len(found) == 1 else "differ"
+            told.append(
+                f"{plural(len(found), f'{one} name')} {differ} from another only by spaces at the "
+                f"ends: '{shown(found[0])}' and '{shown(found[0].strip())}' are two {many} here. "
+                "Remove the spaces if they should be one."
+            )
+    return told
+
+
+def first_line_remarks(graph: KnowledgeGraph, name: str) -> list[str]:
+    """Return a remark where a file's first line has names of its own: they may be column names."""
+    train = graph.train
+    if len(train) < _ENOUGH_LINES:
+        return []
+    head, relation, tail = train[0].tolist()
+    if (
+        np.count_nonzero(train[:, 1] == relation) > 1
+        or np.isin(train[1:], (head, tail))[:, ::2].any()
+    ):
+        return []
+    names = ", ".join(map(shown, graph.named([head, relation, tail])))
+    return [
+        f"The names in the first line of {name} ({names}) occur nowhere else. If they are column "
+        "names, call the columns head, relation and tail: then the line is skipped."
+    ]
 
 
 def count_unseen(

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from nscaching.errors import UserError, plural, shown
+from nscaching.formulas import GUARDED, GUARDED_COLUMNS, UNGUARDED
 from nscaching.graph.files import Source, kind_of, not_utf8
 from nscaching.graph.names import ColumnBuilder, NamedTriples, Reading, column_order
 
@@ -39,6 +40,7 @@ class Delimited:
         self._delimiter = "," if kind_of(path) == ".csv" else "\t"
         self._width = 4 if labelled else 3  #: columns of a line
         self._chosen: list[int] | None = None  #: those of the names, where a header says so
+        self._guarded = False  #: whether it is a table of predictions, with apostrophes in names
         self._begun = labelled
 
     def read(self, source: Source) -> Reading:
@@ -47,6 +49,8 @@ class Delimited:
         columns = self._columns(source)
         if notes:
             columns = [column.slice(1) for column in columns]
+        if self._guarded:
+            columns = [_unguarded(column) for column in columns]
         return Reading(NamedTriples(*columns[:3]), columns[3] if self.labelled else None, notes)
 
     def _columns(self, source: Source) -> list[Any]:
@@ -81,6 +85,8 @@ class Delimited:
             notes.append(f"Other columns of {name} were ignored: {ignored}.")
             names = [header[at] for at in order]
         self._width, self._chosen = len(header), order
+        first_columns = tuple(header[: len(GUARDED_COLUMNS)])
+        self._guarded = self._delimiter == "," and first_columns == GUARDED_COLUMNS
         notes.append(f"The first line of {name} ({', '.join(names)}) was taken as column names.")
         return notes
 
@@ -129,6 +135,11 @@ def fast_columns(
     if quoted and any(pc.any(pc.match_substring_regex(n, "[\r\n]")).as_py() for n in columns):
         return None
     return columns
+
+
+def _unguarded(column: Any) -> Any:
+    """Return the names of a column without the apostrophes that keep off spreadsheets."""
+    return pc.replace_substring_regex(column, GUARDED, UNGUARDED)
 
 
 def _read_lines(

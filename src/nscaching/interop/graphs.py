@@ -61,6 +61,13 @@ def _read_frame(frame: Any, columns: Sequence[str] | None, what: str) -> Reading
     return Reading(table_triples(table, columns, what))
 
 
+def frame_rows(frame: Any) -> list[tuple[str, str, str]]:
+    """Return the triples of names of a frame, in its order and with its repetitions."""
+    named = _read_frame(frame, None, "the frame").triples
+    columns = (column.to_pylist() for column in (named.head, named.relation, named.tail))
+    return list(zip(*columns, strict=True))
+
+
 def from_rdf(source: str | Path | Any, query: str | None, name: str) -> KnowledgeGraph:
     """Make a graph of a file, or of what a query makes of a file or a pyoxigraph store."""
     path = Path(source).expanduser() if isinstance(source, str | Path) else None

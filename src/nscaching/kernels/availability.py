@@ -23,7 +23,10 @@ HAVE_NUMBA = _ALLOWED and importlib.util.find_spec("numba") is not None
 HAVE_TRITON = _ALLOWED and importlib.util.find_spec("triton") is not None
 
 
-def cpu_kernels_are_compiled(kernel: str = "adam_cpu.move") -> bool:
-    """Tell whether Numba finds a kernel of an earlier run on disk; every run moves its tables."""
+def cpu_kernels_are_compiled(kernel: str = "ada*_cpu.*move") -> bool:
+    """Tell whether Numba finds a kernel of an earlier run on disk; a pattern of its name.
+
+    Every run moves its tables, with Adam or with Adagrad.
+    """
     folder = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent)
     return any(folder.rglob(f"{kernel}*.nbi"))

@@ -15,7 +15,7 @@ from nscaching.graph import read_triples
 from nscaching.graph.names import Longs
 from nscaching.models import Side
 from nscaching.runs.learning import Learning
-from nscaching.runs.predictions import Prediction, Predictions, Reference, triple_of
+from nscaching.runs.predictions import Prediction, Predictions, Reference, rows_of, triple_of
 
 if TYPE_CHECKING:
     from nscaching.runs.explain import Explainer, Explanation
@@ -96,8 +96,8 @@ class Decisions(Learning):
         """Answer many questions: (head, relation, None) or (None, relation, tail).
 
         Args:
-            questions: A list, or a file of such rows. ``"?"`` stands for None, unless it is the
-                name of an entity; a row without a question mark is judged as it is.
+            questions: A list, a data frame or a file of such rows. ``"?"`` stands for None, unless
+                it is the name of an entity; a row without a question mark is judged as it is.
             k: Answers per question.
             known: As in :meth:`predict_tails`.
             contradictions: As in :meth:`predict_tails`.
@@ -115,7 +115,7 @@ class Decisions(Learning):
             questions = read_triples(questions)
         found = Predictions()
         options = {"known": known, "contradictions": contradictions, "unlikely": unlikely}
-        for place, question in enumerate(questions, 1):
+        for place, question in enumerate(rows_of(questions), 1):
             if isinstance(question, str) or len(question) != 3:
                 raise UserError(f"A question is (head, relation, None); {question!r} is none.")
             head, relation, tail = (self._asked(part) for part in question)

@@ -22,7 +22,15 @@ from nscaching.graph import KnowledgeGraph, read_triples
 from nscaching.graph.names import REJECTED, Floats, Longs
 from nscaching.models import EmbeddingModel
 from nscaching.runs.asking import Asker
-from nscaching.runs.predictions import History, Named, Reference, Triples, several, triple_of
+from nscaching.runs.predictions import (
+    History,
+    Named,
+    Reference,
+    Triples,
+    rows_of,
+    several,
+    triple_of,
+)
 from nscaching.training import RunFolder, TrainConfig
 
 
@@ -70,7 +78,7 @@ class Learning:
         test included; :meth:`calibration_report` says how good probabilities are.
 
         Args:
-            triples: A list of (head, relation, tail).
+            triples: A list of (head, relation, tail), or a data frame of names.
             prior: The probability that a claim is true before it is looked at; a false one has
                 either an entity of the right type or any.
 
@@ -149,7 +157,7 @@ class Learning:
         return Asker(self.model, self.graph, self.calibration, self.rejected_ids, memory)
 
     def _triples(self, triples: Triples) -> Longs:
-        ids = [triple_of(self.graph, triple) for triple in triples]
+        ids = [triple_of(self.graph, triple) for triple in rows_of(triples)]
         return np.array(ids, dtype=np.int64).reshape(-1, 3)
 
     def _entities(self, names: Reference | Iterable[Reference]) -> Longs:

@@ -12,12 +12,13 @@ import numpy as np
 from nscaching.artefacts.showing import frame, html_table, write_table
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
+from nscaching.graph.loading import Frame
 
 Named = tuple[str, str, str]
 #: An entity or relation, by name or by id.
 Reference = str | int
-#: Triples of names or ids, or an array of ids.
-Triples = Iterable[tuple[Reference, Reference, Reference]] | np.ndarray
+#: Triples of names or ids, an array of ids, or a data frame of names.
+Triples = Iterable[tuple[Reference, Reference, Reference]] | np.ndarray | Frame
 #: What a flag says of an answer that its relation never had on that side.
 NEVER_SEEN = "never seen with this relation"
 #: Rows that a notebook and a short representation show.
@@ -149,9 +150,18 @@ class History(list[dict[str, Any]]):
         return html_table(self[-_SHOWN:], columns, max(0, len(self) - _SHOWN))
 
 
+def rows_of(given: Any) -> Iterable[Any]:
+    """Return triples one by one: those of a data frame, of predictions, or of a list."""
+    if hasattr(given, "__arrow_c_stream__"):
+        from nscaching.interop.graphs import frame_rows  # it needs more than most questions do
+
+        return frame_rows(given)
+    return (row.triple if isinstance(row, Prediction) else row for row in given)
+
+
 def triple_of(graph: KnowledgeGraph, triple: Sequence[Reference]) -> tuple[int, int, int]:
     """Return the ids of a triple."""
-    if isinstance(triple, str) or len(triple) != 3:
+    if isinstance(triple, str) or not hasattr(triple, "__len__") or len(triple) != 3:
         raise UserError(f"Give a list of (head, relation, tail); {triple!r} is none.")
     head, relation, tail = triple
     return graph.entity_id(head), graph.relation_id(relation), graph.entity_id(tail)

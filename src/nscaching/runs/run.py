@@ -89,6 +89,8 @@ class Run(Decisions, Discovery, Growth):
         folder = RunFolder(path)
         config = folder.read_config()
         if not folder.has_model():
+            if writer := folder.lock.writer():
+                raise UserError(f"{folder.path} holds no model yet: {writer} is training it.")
             raise UserError(
                 f"{folder.path} holds no model yet: its training was stopped early. Resume with: "
                 f"{resume_command('train', folder.path)}"
@@ -124,10 +126,10 @@ class Run(Decisions, Discovery, Growth):
             return None
         epoch = counters.epoch
         place = f"in epoch {epoch + 1}" if counters.steps_into_epoch else f"after epoch {epoch}"
-        return (
-            f"This run is not finished: it stands {place} of {self.config.epochs}. Resume it with: "
-            f"{resume_command('train', self.folder.path)}"
-        )
+        said = f"This run is not finished: it stands {place} of {self.config.epochs}"
+        if writer := self.folder.lock.writer():
+            return f"{said}, and {writer} trains it on."
+        return f"{said}. Resume it with: {resume_command('train', self.folder.path)}"
 
     # Evaluation ----------------------------------------------------------------------------------
 
@@ -222,7 +224,7 @@ class Run(Decisions, Discovery, Growth):
         """Say of triples of names or ids whether each is true, and by what margin.
 
         Args:
-            triples: A list of (head, relation, tail).
+            triples: A list of (head, relation, tail), or a data frame of names.
             seed: As in :meth:`classification`.
             replaced: As in :meth:`classification`.
             any_type: Whether thresholds know negatives of any type too, and not only of the right

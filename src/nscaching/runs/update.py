@@ -30,7 +30,7 @@ from nscaching.graph.names import REJECTED, SPLITS, Ids, Integers
 from nscaching.graph.pairs import contained
 from nscaching.optim import Gradients, Optimizer
 from nscaching.runs.learning import Learning
-from nscaching.runs.predictions import Named, Prediction, triple_of
+from nscaching.runs.predictions import Named, rows_of, triple_of
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer, checkpoint
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Growth(Learning):
         """Learn from new facts and from decisions, and return a new run; this one stays as it is.
 
         Args:
-            facts: New triples, a file or a list of names; new entities and relations may be in it.
+            facts: New triples, a file, a data frame or a list; entities and relations may be new.
             accept: Discovered triples that were found true; they become facts.
             reject: Discovered triples that were found false; they are never offered again.
             out: Folder of the new run.
@@ -146,14 +146,14 @@ def _shorter(run: Run, epochs: int | None) -> TrainConfig:
 
 
 def _named(given: Any) -> list[Named]:
-    """Return triples of names from a file, a list of triples or a list of predictions."""
+    """Return triples of names from a file, a data frame, a list or a list of predictions."""
     if given is None:
         return []
     if isinstance(given, str | Path):
         return read_triples(given)
     rows: list[Named] = []
-    for row in given:
-        names = row.triple if isinstance(row, Prediction) else tuple(row)
+    for row in rows_of(given):
+        names = tuple(row)
         if isinstance(row, str) or len(names) != 3 or not all(isinstance(n, str) for n in names):
             raise UserError(f"Give triples of names (head, relation, tail); {row!r} is none.")
         rows.append(names)

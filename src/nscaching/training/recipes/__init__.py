@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from nscaching.errors import UserError, nearest_names
+from nscaching.errors import UserError, nearest_names, plural
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import SCORING
 from nscaching.models.matches import Dot
@@ -114,7 +114,8 @@ def with_recipe(
 def choose(graph: KnowledgeGraph, device: str) -> tuple[str, str]:
     """Return the recipe for a graph and a device, and a sentence that says why."""
     kind = _kind(device)
-    sizes = f"{graph.num_entities:,} entities and {len(graph.train):,} facts"
+    entities = plural(graph.num_entities, "entity", "entities")
+    sizes = f"{entities} and {plural(len(graph.train), 'fact')}"
     place = "a GPU" if kind == "cuda" else "this processor"
     few = graph.num_entities <= _MANY_ENTITIES
     if few and _epoch_work(graph, _DIM[kind]) <= _MOST_WORK[kind]:

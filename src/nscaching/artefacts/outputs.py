@@ -1,0 +1,75 @@
+"""Files that a command is told to write: refused before the work, where they cannot be written.
+
+A file of the user's own is not written over. One of the kind that would be written is: an older
+table of answers, an older page.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+
+from nscaching.artefacts.showing import table_kind
+from nscaching.errors import UserError
+from nscaching.formulas import GUARDED_COLUMNS
+
+_EMBEDDINGS = "a file of embeddings"
+#: How files of ours begin, by what they hold and their suffix; of Parquet the first columns.
+_BEGINNINGS = {
+    ".csv": ",".join(GUARDED_COLUMNS).encode(),
+    ".tsv": "\t".join(GUARDED_COLUMNS).encode(),
+    ".json": rb'\[(\{"head": |\]\s*$)',
+}
+_LENGTH = 64  #: bytes that are looked at
+
+
+def check_table(path: Path) -> None:
+    """Refuse a path that a table of answers cannot be written to."""
+    kind = table_kind(path)
+    if kind == ".parquet":
+        _refuse_other_parquet(path, GUARDED_COLUMNS, "a table of answers")
+    else:
+        _refuse_other(path, _BEGINNINGS[kind], "a table of answers")
+
+
+def check_page(path: Path) -> None:
+    """Refuse to write a page over a file that is no page."""
+    _refuse_other(path, rb"(?i)<!doctype html", "a page")
+
+
+def check_embeddings(path: Path) -> None:
+    """Refuse to write embeddings over a file that holds something else."""
+    if path.suffix.lower() == ".parquet":
+        _refuse_other_parquet(path, ("name", "vector"), _EMBEDDINGS)
+    else:
+        _refuse_other(path, rb"\x93NUMPY|\d+ \d+\n|PAR1", _EMBEDDINGS)
+
+
+def _refuse_other(path: Path, beginning: bytes, what: str) -> None:
+    """Refuse a file with content that does not begin as given, a regular expression."""
+    if not path.is_file():
+        return
+    try:
+        with path.open("rb") as file:
+            start = file.read(_LENGTH)
+    except OSError:  # writing says why
+        return
+    if start and not re.match(beginning, start):
+        raise UserError(f"{path} exists and is not {what}; choose another file, or remove it.")
+
+
+def _refuse_other_parquet(path: Path, columns: tuple[str, ...], what: str) -> None:
+    """Refuse a file that is no Parquet file with these columns in front."""
+    _refuse_other(path, b"PAR1", what)
+    if not path.is_file() or path.stat().st_size == 0:
+        return
+    from pyarrow import parquet  # some 30 ms that most commands can do without
+
+    try:
+        names = parquet.read_schema(path).names
+    except (pa.ArrowException, OSError):
+        names = []
+    if tuple(names[: len(columns)]) != columns:
+        raise UserError(f"{path} exists and is not {what}; choose another file, or remove it.")

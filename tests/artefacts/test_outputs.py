@@ -1,0 +1,63 @@
+"""A file of the user's own is not written over; an older one of ours is."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from nscaching import Prediction, Predictions, UserError
+from nscaching.artefacts.outputs import check_embeddings, check_page, check_table
+from nscaching.artefacts.showing import export_embeddings
+
+SUFFIXES = (".csv", ".tsv", ".json", ".parquet")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("rows", [[], [Prediction("a", "r", "b", 0.5)]], ids=["none", "one"])
+def test_an_older_table_is_replaced(tmp_path, suffix, rows):
+    path = tmp_path / f"facts{suffix}"
+    check_table(path)
+    Predictions(rows).write(path)
+    check_table(path)
+    path.write_bytes(b"")
+    check_table(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_graph_is_no_table_of_answers(tmp_path, suffix):
+    path = tmp_path / f"graph{suffix}"
+    path.write_text("head,relation,tail\na,r,b\n")
+    with pytest.raises(UserError, match="exists and is not a table of answers; choose another"):
+        check_table(path)
+    if suffix == ".parquet":
+        pq.write_table(pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"]}), path)
+        with pytest.raises(UserError, match="is not a table of answers"):
+            check_table(path)
+
+
+def test_a_table_that_cannot_be_written_is_refused_before_the_work(tmp_path):
+    with pytest.raises(UserError, match="Cannot tell the format"):
+        check_table(tmp_path / "facts.xls")
+    with pytest.raises(UserError, match="There is no folder"):
+        check_table(tmp_path / "nowhere" / "facts.csv")
+
+
+@pytest.mark.parametrize("name", ["e.npy", "e.txt", "e.vec", "e.parquet"])
+def test_embeddings_replace_embeddings_alone(tmp_path, name):
+    path = tmp_path / name
+    check_embeddings(path)
+    export_embeddings(path, ["a", "b"], torch.ones(2, 3))
+    check_embeddings(path)
+    path.write_text("a\tr\tb\n")
+    with pytest.raises(UserError, match="exists and is not a file of embeddings"):
+        check_embeddings(path)
+
+
+def test_a_page_replaces_a_page_alone(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("<!doctype html>\n<html>")
+    check_page(path)
+    path.write_text("my notes")
+    with pytest.raises(UserError, match="exists and is not a page"):
+        check_page(path)
+    check_page(tmp_path)  # a folder: writing says so
