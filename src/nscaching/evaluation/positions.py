@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS, Bools, Floats, Ids, Integers, Longs
-from nscaching.graph.pairs import ranges
+from nscaching.graph.pairs import pair_keys, ranges
 from nscaching.models import Side
 
 #: A relation has one answer where at least this share of its questions has (see ``single``).
@@ -56,27 +56,20 @@ class Positions:
     """The positions of a graph's entities: from its training triples, or from all it knows."""
 
     def __init__(self, graph: KnowledgeGraph, *, whole: bool = False) -> None:
-        from scipy import sparse  # takes a while to import, which training can do without
-
         self.num_entities, self.num_relations = graph.num_entities, graph.num_relations
-        pairs, relations = (graph.rows.tail, graph.rows.head), np.arange(self.num_relations + 1)
-        tail, head = (np.searchsorted(side.relation, relations.astype(np.int32)) for side in pairs)
-        facts = np.concatenate([np.diff(side.offsets) for side in pairs]).astype(np.float32)
-        entities = np.concatenate([side.anchor for side in pairs])
-        shape = 2 * self.num_relations, self.num_entities
-        lines = sparse.csr_array((facts, entities, np.append(tail, head[1:] + tail[-1])), shape)
-        if whole:
-            heads, kinds, tails = np.concatenate([graph.split(each) for each in SPLITS[1:]]).T
-            places = np.concatenate([kinds, kinds + np.int32(self.num_relations)])
-            ones = np.ones(len(places), dtype=np.float32)
-            lines += sparse.csr_array((ones, (places, np.concatenate([heads, tails]))), shape)
         # By position: entities, ascending in each; facts of each line; where a position begins.
-        self._counts = lines.data
-        self._entity: Ids = lines.indices
-        self._ends = lines.indptr.astype(np.int64)
+        pairs, relations = (graph.rows.tail, graph.rows.head), np.arange(self.num_relations + 1)
+        ends = [np.searchsorted(side.relation, relations.astype(np.int32)) for side in pairs]
+        self._ends = np.concatenate([ends[0][:-1], ends[1] + ends[0][-1]])
+        self._entity = np.concatenate([side.anchor for side in pairs])
+        self._counts = np.concatenate([np.diff(side.offsets) for side in pairs]).astype(np.float32)
+        if whole:
+            self._add(np.concatenate([graph.split(split) for split in SPLITS[1:]]))
         # By entity: positions, ascending in each; where an entity begins.
-        of_entity = lines.tocsc()
-        self._place, self._from = of_entity.indices, of_entity.indptr.astype(np.int64)
+        order = np.argsort(self._entity, kind="stable")
+        self._place = self._places()[order]
+        count = np.bincount(self._entity, minlength=self.num_entities)
+        self._from = np.concatenate([[0], np.cumsum(count)])
         self._entities_at = np.diff(self._ends)
         self._positions_of = np.diff(self._from)  #: distinct positions of each entity
         #: Share of the questions (?, r, t), and of (h, r, ?), with one answer, drawn towards one
@@ -85,6 +78,28 @@ class Positions:
         single = np.diff(ones_before[self._ends]) + 1
         self.single = (single / (self._entities_at + 2)).reshape(2, -1)[::-1]
         self._columns: dict[int, Column] = {}
+
+    def _places(self) -> Ids:
+        """Return the position of each line."""
+        positions = np.arange(2 * self.num_relations, dtype=np.int32)
+        return np.repeat(positions, np.diff(self._ends))
+
+    def _add(self, triples: Ids) -> None:
+        """Add the lines of other triples; (n, 3)."""
+        heads, relations, tails = triples.astype(np.int64).T
+        places = np.concatenate([relations, relations + self.num_relations])
+        asked = pair_keys(places, np.concatenate([heads, tails]), self.num_entities)
+        keys, counts = np.unique(asked, return_counts=True)
+        lines = pair_keys(self._places(), self._entity, self.num_entities)
+        at = np.searchsorted(lines, keys)
+        there = at < len(lines)
+        there[there] = lines[at[there]] == keys[there]
+        self._counts[at[there]] += counts[there]
+        new, at = keys[~there], at[~there]
+        self._counts = np.insert(self._counts, at, counts[~there])
+        place, entity = np.divmod(new, self.num_entities)
+        self._entity = np.insert(self._entity, at, entity)
+        self._ends = self._ends + np.searchsorted(place, np.arange(len(self._ends)))
 
     @classmethod
     def of(cls, graph: KnowledgeGraph, *, whole: bool = False) -> Positions:
