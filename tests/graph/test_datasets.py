@@ -101,6 +101,17 @@ def test_when_all_mirrors_fail_each_is_named_with_the_way_out(server, cache):
     assert load_graph("tiny-1").num_entities == 2
 
 
+def test_a_graph_of_the_users_own_is_found_by_name(tmp_path, monkeypatch):
+    (tmp_path / "My-Graph").mkdir()
+    (tmp_path / "My-Graph" / "train.txt").write_text("own\tr\ttriples\n")
+    (tmp_path / "notes").mkdir()
+    monkeypatch.setenv("NSCACHING_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path.parent)
+    assert load_graph("My-Graph").name == "My-Graph"
+    with pytest.raises(UserError, match="no data set so named"):
+        load_graph("notes")
+
+
 def test_the_users_folders_come_first(server, cache, tmp_path, monkeypatch):
     lacking, full = tmp_path / "one", tmp_path / "two"
     (lacking / "tiny-1").mkdir(parents=True)

@@ -36,7 +36,7 @@ from nscaching.experiments.runner import (
     this_process,
 )
 from nscaching.graph import GraphSource, KnowledgeGraph, load_graph
-from nscaching.graph.datasets import known_dataset
+from nscaching.graph.datasets import known_dataset, named_folder
 from nscaching.report.experiment_pages import (
     Curve,
     comparison_charts,
@@ -168,6 +168,8 @@ def _training_triples(source: Source) -> float:
     if (info := known_dataset(str(source))) is not None:  # a name wins over a path
         return info.train
     path = Path(str(source))
+    if not path.exists():
+        path = named_folder(str(source)) or path
     files = path.iterdir() if path.is_dir() else [path]
     if sum(file.stat().st_size for file in files if file.is_file()) > _LARGE_FILE:
         return math.inf

@@ -229,9 +229,8 @@ def find_dataset(name: str) -> Path | None:
     if info.bundled:
         path = Path(str(resources.files("nscaching.graph") / "data" / f"{info.name}.tsv.gz"))
         return path if path.is_file() else None
-    for folder in data_folders():
-        if (found := _inside(folder, info)) is not None:
-            return found
+    if (found := named_folder(info.name)) is not None:
+        return found
     cached = cache_folder() / info.name
     return cached if all((cached / file).is_file() for file in info.files) else None
 
@@ -303,15 +302,21 @@ def cache_folder() -> Path:
     return cache / "datasets"
 
 
-def _inside(folder: Path, info: DatasetInfo) -> Path | None:
-    """Return the data set's folder in one of the user's folders, if it has training triples."""
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError:
-        return None
-    wanted = _folded(info.name)
-    fitting = (entry for entry in entries if _folded(entry.name) == wanted)
-    return next((entry for entry in fitting if (entry / "train.txt").is_file()), None)
+def named_folder(name: str) -> Path | None:
+    """Return the folder of that name with training triples, in the first of the user's folders.
+
+    It may hold a data set of ours or any graph of the user's own.
+    """
+    wanted = _folded(name)
+    for folder in data_folders():
+        try:
+            entries = sorted(folder.iterdir())
+        except OSError:
+            continue
+        for entry in entries:
+            if _folded(entry.name) == wanted and (entry / "train.txt").is_file():
+                return entry
+    return None
 
 
 def _folded(name: str) -> str:

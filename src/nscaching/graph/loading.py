@@ -12,7 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nscaching.errors import NSCachingError, UserError, nearest_names, shown
-from nscaching.graph.datasets import fetch_dataset, known_dataset, list_datasets
+from nscaching.graph.datasets import (
+    fetch_dataset,
+    known_dataset,
+    list_datasets,
+    named_folder,
+)
 from nscaching.graph.files import (
     Progress,
     Source,
@@ -110,7 +115,7 @@ def as_graph(source: Any) -> KnowledgeGraph:
 
 
 def _load(source: str | Path) -> KnowledgeGraph:
-    """Load the data set of that name, else the file or folder."""
+    """Load the data set of that name, else the file or folder, else a folder in NSCACHING_DATA."""
     path = Path(source).expanduser()
     there = _exists(path)
     info = known_dataset(str(source))
@@ -130,6 +135,8 @@ def _load(source: str | Path) -> KnowledgeGraph:
         graph = assemble({"train": _read(path)}, {}, stem_of(path))  # all of it is for training
         if kind_of(path) not in (*RDF_KINDS, ".nt", ".parquet"):
             graph.notes += first_line_remarks(graph, path.name)
+    elif (own := named_folder(str(source))) is not None:
+        graph = _load_folder(own, own.name)
     else:
         names = [known.name for known in list_datasets()]
         listed = "; 'nscaching datasets list' shows those there are."

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from nscaching.artefacts.files import write_text
 from nscaching.errors import HOLD_OUT, UserError, plural
 from nscaching.evaluation.metrics import SELECTABLE
-from nscaching.graph.datasets import known_dataset
+from nscaching.graph.datasets import known_dataset, named_folder
 from nscaching.models import SCORING
 from nscaching.report import markup as html
 from nscaching.report.charts import Chart, Series, row
@@ -240,7 +240,7 @@ def _repeat(run: Run) -> list[Html]:
         stored = {"config": str(run.folder.path / "config.yaml"), **own}
         lines.append(html.command_line("train", {}, [], stored))
     said = "Either command trains the same run again." if run.folder is not None else ""
-    if known_dataset(data) is None and not _is_there(data):
+    if known_dataset(data) is None and named_folder(data) is None and not _is_there(data):
         said = (
             f"There is no file or data set '{data}' where this page was written: the graph was "
             "made in Python, or it has moved. These commands need it under that name; in Python, "
