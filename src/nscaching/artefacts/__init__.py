@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from nscaching.artefacts.folder import MARKER, ArtefactFolder, FolderLock, artefact_id
+from nscaching.artefacts.folder import MARKER, ArtefactFolder, artefact_id
+from nscaching.artefacts.lock import FolderLock
 
 __all__ = ["MARKER", "ArtefactFolder", "FolderLock", "artefact_id"]
