@@ -116,6 +116,15 @@ def test_a_processor_takes_the_widest_vectors_that_it_affords(monkeypatch):
         assert recipes.with_recipe(given, graph)[0]["dim"] == dim
 
 
+@pytest.mark.parametrize(
+    ("entities", "train", "dim"),
+    [(2900, 9_000, 256), (4800, 21_000, 256), (7900, 24_000, 128), (5400, 150_000, 64)],
+)
+def test_the_width_of_a_run_over_all_entities_follows_its_size(entities, train, dim):
+    graph = random_graph(entities, relations=9, train=train)
+    assert recipes.with_recipe({"device": "cpu"}, graph)[0]["dim"] == dim
+
+
 def test_a_processor_with_a_cache_takes_the_widest_vectors_that_it_affords(monkeypatch):
     given, graph = {"recipe": "cached", "device": "cpu", "epochs": 1}, random_graph(train=400)
     for most, dim, penalty in (

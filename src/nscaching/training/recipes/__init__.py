@@ -3,7 +3,8 @@
 ``nscaching train graph`` without a word on the method takes the recipe that fits the graph's size
 and density and the device; whatever is asked for besides wins. Chosen by validation on ``world``,
 WN18, WN18RR, FB15K-237, DEBIAN and, for small graphs, UMLS, Kinships, Nations and the dishes of the
-examples; ``docs/recipes.md`` has the numbers.
+examples; the width on a processor also on six graphs that no recipe had seen. ``docs/recipes.md``
+has the numbers.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ _MANY_ENTITIES = 100_000
 #: Dimension of an entity vector (ComplEx has two numbers for each), by device.
 _DIM = {"cpu": 64, "cuda": 1000}
 #: Dimensions that a processor takes instead where the whole run stays within so much work, about a
-#: minute and a half of two cores.
-_WIDER, _RUN_WORK = (256, 128), 1e13
+#: minute of two cores that multiply bfloat16, and two of others.
+_WIDER, _RUN_WORK = (256, 128), 2e13
 #: Facts per entity up to which a graph is sparse, and from which on it is dense, or very dense.
 _SPARSE, _DENSE, _VERY_DENSE = 3, 10, 30
 #: N3 penalty on a dense graph, and where vectors are wide, of 256 dimensions or more.
