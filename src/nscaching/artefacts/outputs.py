@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from nscaching.artefacts.formulas import GUARDED_COLUMNS
 from nscaching.artefacts.showing import table_kind
 from nscaching.errors import UserError
+from nscaching.formulas import GUARDED_COLUMNS
 
 _EMBEDDINGS = "a file of embeddings"
 #: How files of ours begin, by what they hold and their suffix; of Parquet the first columns.

@@ -17,8 +17,8 @@ from numpy.lib.format import write_array_header_1_0
 from torch import Tensor
 
 from nscaching.artefacts.files import write_atomically, write_text
-from nscaching.artefacts.formulas import guard
 from nscaching.errors import UserError, shown
+from nscaching.formulas import guard
 
 
 def frame(rows: Sequence[Mapping[str, Any]]) -> Any:

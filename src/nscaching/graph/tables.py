@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from nscaching.artefacts.formulas import GUARDED, GUARDED_COLUMNS, UNGUARDED
 from nscaching.errors import UserError, plural, shown
+from nscaching.formulas import GUARDED, GUARDED_COLUMNS, UNGUARDED
 from nscaching.graph.files import Source, kind_of, not_utf8
 from nscaching.graph.names import ColumnBuilder, NamedTriples, Reading, column_order
 
