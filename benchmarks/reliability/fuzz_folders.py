@@ -134,7 +134,7 @@ def read_search(folder: Path) -> Any:
     search = SearchFolder(folder)
     search.holds_one()
     search.read()
-    return search.log.events()
+    return search.log.events()[0]
 
 
 def read_reproduction(folder: Path) -> Any:
