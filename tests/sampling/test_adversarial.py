@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from nscaching.errors import UserError
-from nscaching.sampling.adversarial import FullGenerator, Pairs, TransEGenerator
+from nscaching.sampling import generators
+from nscaching.sampling.generators import FullGenerator, Pairs, TransEGenerator
 from tests.conftest import assert_follows, graph_of, random_graph, random_model, seeded
 from tests.sampling.helpers import CPU, TableScorer, batch_of, learn, sampler_of
 
@@ -81,8 +82,8 @@ def pairs_of(count, relations=3, seed=0):
     )
 
 
-def full_generator(chunk):
-    made = FullGenerator((7, 3), 4, 0.01, chunk, CPU)
+def full_generator(chunk, entities=7):
+    made = FullGenerator((entities, 3), 4, 0.01, chunk, CPU)
     made.initialise(seeded(1))
     for table in made.tables.values():
         table.mul_(3)
@@ -104,6 +105,44 @@ def test_igan_draws_from_its_whole_distribution():
     uniform = torch.rand(1, 20000, generator=seeded(0))
     chances = slow_logits(made, pairs)[0].softmax(0)
     assert_follows(made.draw(pairs, uniform), chances.double().numpy())
+
+
+@pytest.mark.parametrize("entities", [8, 16, 27, 40])
+def test_igan_draws_a_block_of_entities_and_then_one_of_them(entities, monkeypatch):
+    monkeypatch.setattr(generators, "_BLOCK", 16)
+    made = full_generator(100, entities)
+    pairs = Pairs(torch.tensor([2, 5]), torch.tensor([1, 0]), torch.tensor([True, False]))
+    uniform = torch.rand(2, 20000, generator=seeded(0))
+    uniform[:, :2] = torch.tensor([0.0, 1 - 2**-24])  # the ends of what may be drawn
+    chances = slow_logits(made, pairs).softmax(1).double().numpy()
+    for drawn, wanted in zip(made.draw(pairs, uniform), chances, strict=True):
+        assert_follows(drawn, wanted)
+
+
+def test_igan_draws_nothing_whose_chance_is_zero(monkeypatch):
+    monkeypatch.setattr(generators, "_BLOCK", 8)
+    made = full_generator(100, 24)
+    made.tables["entity"][:, 4:] = 0
+    made.tables["entity"][10, 4:] = 1e4  # one entity has all of it, or none
+    hidden = made._hidden(pairs_of(50), *made._rows(pairs_of(50))).sum(1)
+    drawn = made.draw(pairs_of(50), torch.rand(50, 6, generator=seeded(0)))
+    assert ((drawn == 10).all(1) == (hidden > 0)).all()
+    assert ((drawn == 10).any(1) == (hidden > 0)).all()
+
+
+@pytest.mark.parametrize("chunk", [2, 50])
+def test_igan_learns_the_same_from_what_it_drew_from_as_from_anew(chunk):
+    seen = []
+    for draws in (False, True):
+        made, pairs = full_generator(chunk, 20), pairs_of(11)
+        if draws:
+            made.draw(pairs_of(11, seed=1), torch.rand(11, 2, generator=seeded(1)))
+            made.draw(pairs, torch.rand(11, 2, generator=seeded(1)))
+        picked = torch.randint(20, (11, 2), generator=seeded(4))
+        made.reinforce(pairs, picked, torch.randn(11, 2, generator=seeded(5)))
+        seen.append(made.state())
+    for name, tensor in seen[0].items():
+        torch.testing.assert_close(tensor, seen[1][name])
 
 
 def assert_gradients(made, seen, expected):

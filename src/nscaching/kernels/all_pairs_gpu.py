@@ -176,6 +176,11 @@ def _launch_sums(query: Tensor, views: Tensor, d_scores: Tensor, dim: int, modul
 _LOGITS = 4096
 
 
+def _warps(block: int) -> int:
+    """Return how many warps share so many logits: sixteen a thread."""
+    return max(1, min(8, block // 512))
+
+
 @triton.jit
 def _logsumexp(logits, total, count, stride, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64)
@@ -210,7 +215,7 @@ def logsumexp(logits: Tensor) -> Tensor:
     block = min(_LOGITS, triton.next_power_of_2(max(1, logits.shape[1])))
     if len(logits):
         _logsumexp[(len(logits),)](
-            logits, total, logits.shape[1], logits.stride(0), block, num_warps=8
+            logits, total, logits.shape[1], logits.stride(0), block, num_warps=_warps(block)
         )
     return total
 
