@@ -114,6 +114,15 @@ class Case:
         chances = (self.below(2, self.b), torch.tensor([0.2, 0.7]))
         return (self.ids(), self.ids()), pair, ids, chances, uniform
 
+    def answers(self):
+        """Return rows and entities, and where the answers of each row stand, with the longest."""
+        given = self.below(2, 4, self.n).bool()
+        counts = given.sum(1)
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        entities = self.below(self.n, self.b, self.k, low=-1)
+        listed = given.nonzero()[:, 1].int()
+        return self.below(4, self.b), entities, offsets, listed, int(counts.max())
+
     def kept(self):
         """Return candidates of rows, each of which its own place in the batch updates."""
         rows, cache = self.rows(), self.cache()
@@ -202,6 +211,7 @@ CASES = {
     ),
     "sample_rows": lambda c: c.sampled(),
     "draw_uniform": lambda c: (c.seed(), c.below(2, c.b).bool(), c.rows()[: c.b], None, c.n, c.k),
+    "is_answer": lambda c: c.answers(),
 }
 #: Which arguments a kernel writes into.
 WRITES = {
@@ -221,6 +231,7 @@ EXACT = {
     "hardest",
     "sample_rows",
     "draw_uniform",
+    "is_answer",
 }
 
 

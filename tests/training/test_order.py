@@ -1,6 +1,7 @@
 """The order within a step: sample, update the caches, then learn (paper, alg-cache)."""
 
 import contextlib
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -78,7 +79,7 @@ def test_in_a_cuda_graph_parameters_move_when_all_updates_are_done(trainer, even
     graph = object.__new__(GraphExecutor)  # as on a GPU, but for the streams
     vars(graph).update(vars(trainer.executor))
     main, *graph._streams = (Stream(name, events) for name in ("main", "first", "second"))
-    graph._next_batch = lambda: Executor._batch_at(graph, 0)
+    graph._next_batch = lambda size: Executor._batch_at(graph, 0)
 
     @contextlib.contextmanager
     def on(stream):
@@ -87,7 +88,7 @@ def test_in_a_cuda_graph_parameters_move_when_all_updates_are_done(trainer, even
 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
     monkeypatch.setattr(torch.cuda, "stream", on)
-    graph._captured_step()
+    graph._captured_step(8)
     assert events == [
         "sample",
         *("first waits for main", "on first", "update heads"),
@@ -96,3 +97,18 @@ def test_in_a_cuda_graph_parameters_move_when_all_updates_are_done(trainer, even
         "apply",
         "learn, moved",
     ]
+
+
+def test_whole_batches_and_the_last_one_have_a_graph_each(trainer):
+    replayed, executed = [], trainer.executor
+    graph = object.__new__(GraphExecutor)
+    vars(graph).update(vars(executed))
+    graph._executed, graph._graphs, graph._start = {}, {}, torch.zeros(())
+    graph._capture = lambda size: SimpleNamespace(replay=lambda: replayed.append(size))
+    for epoch in range(2):
+        graph.start, count = 0, len(replayed)
+        while graph.start < 70:
+            graph.step()
+        # Whole batches are executed three times, and the last one in the first epoch.
+        assert replayed[count:] == ([8] * 5 if epoch == 0 else [8] * 8 + [6])
+    assert len(graph._graphs) == 2

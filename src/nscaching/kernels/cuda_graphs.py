@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -12,9 +13,9 @@ import torch
 CAPTURE_LOCK = threading.Lock()
 
 
-def capture(work: Callable[[], None], graph: torch.cuda.CUDAGraph) -> None:
-    """Record what work does to its tensors, without doing it."""
+def capture(work: Callable[[], None], graph: torch.cuda.CUDAGraph, pool: Any = None) -> None:
+    """Record what work does to its tensors, without doing it; ``pool`` is memory that it shares."""
     with CAPTURE_LOCK:
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool, capture_error_mode="thread_local"):
             work()

@@ -1,4 +1,7 @@
-"""Uniform candidates on the CPU in one loop: draw, look up, draw again where it is known."""
+"""Uniform candidates on the CPU in one loop: draw, look up, draw again where it is known.
+
+And the look-up alone, of entities that came from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -59,3 +62,21 @@ def draw_uniform(
     with as_many_threads_as_pay(_WORK * entities.numel()):
         _draw(unsigned(seed), sides, asked, *lists, entities.numpy(), num_entities)
     return entities
+
+
+@exact_parallel
+def _is_answer(rows: Array, entities: Array, offsets: Array, answers: Array, found: Array) -> None:
+    for i in prange(entities.shape[0]):
+        start, stop = offsets[rows[i]], offsets[rows[i] + 1]
+        for j in range(entities.shape[1]):
+            found[i, j] = holds(answers, start, stop, entities[i, j])
+
+
+def is_answer(
+    rows: Tensor, entities: Tensor, offsets: Tensor, answers: Tensor, longest: int
+) -> Tensor:
+    """Do what :func:`nscaching.sampling.known.is_answer` says."""
+    found = torch.empty(entities.shape, dtype=torch.bool)
+    with as_many_threads_as_pay(_WORK * entities.numel()):
+        _is_answer(*arrays(rows, entities, offsets, answers, found))
+    return found

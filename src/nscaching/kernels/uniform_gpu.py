@@ -100,3 +100,35 @@ def draw_uniform(
             _BLOCK,
         )
     return entities
+
+
+@triton.jit
+def _is_answer(
+    rows, entities, offsets, answers, found, count, k, STEPS: tl.constexpr, BLOCK: tl.constexpr
+):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < count
+    entity = tl.load(entities + place, mask=inside, other=-1)
+    row = tl.load(rows + place // k, mask=inside, other=0).to(tl.int64)
+    tl.store(found + place, _is_known(entity, offsets, answers, row, inside, STEPS), mask=inside)
+
+
+def is_answer(
+    rows: Tensor, entities: Tensor, offsets: Tensor, answers: Tensor, longest: int
+) -> Tensor:
+    """Do what :func:`nscaching.sampling.known.is_answer` says."""
+    found = torch.empty(entities.shape, dtype=torch.bool, device=entities.device)
+    count = entities.numel()
+    if count:
+        _is_answer[(triton.cdiv(count, _BLOCK),)](
+            rows.contiguous(),
+            entities.contiguous(),
+            offsets,
+            answers,
+            found,
+            count,
+            entities.shape[1],
+            longest.bit_length(),
+            _BLOCK,
+        )
+    return found

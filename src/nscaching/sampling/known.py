@@ -41,16 +41,27 @@ class KnownPositives:
 
     def contains(self, rows: Tensor, entities: Tensor) -> Tensor:
         """Tell which entities are known positives of their row. Shapes: (b,), (b, k) -> (b, k)."""
-        low, stop = self.offsets[rows].unsqueeze(1), self.offsets[rows + 1].unsqueeze(1)
-        low, high = low.expand_as(entities), stop.expand_as(entities)
-        if not len(self.answers):
-            return torch.zeros_like(entities, dtype=torch.bool)
-        last = len(self.answers) - 1
-        for _ in range(self.longest.bit_length()):  # a binary search in each row
-            middle = (low + high) // 2
-            smaller = (self.answers[middle.clamp_max(last)] < entities) & (low < high)
-            low, high = torch.where(smaller, middle + 1, low), torch.where(smaller, high, middle)
-        return (low < stop) & (self.answers[low.clamp_max(last)] == entities)
+        return is_answer(rows, entities, self.offsets, self.answers, self.longest)
+
+
+@kernel(cpu="uniform_cpu", gpu="uniform_gpu")
+def is_answer(
+    rows: Tensor, entities: Tensor, offsets: Tensor, answers: Tensor, longest: int
+) -> Tensor:
+    """Tell which entities are among the ascending answers of their row, at most ``longest``.
+
+    Shapes: (b,), (b, k), (rows + 1,), (m,) -> (b, k).
+    """
+    low, stop = offsets[rows].unsqueeze(1), offsets[rows + 1].unsqueeze(1)
+    low, high = low.expand_as(entities), stop.expand_as(entities)
+    if not len(answers):
+        return torch.zeros_like(entities, dtype=torch.bool)
+    last = len(answers) - 1
+    for _ in range(longest.bit_length()):  # a binary search in each row
+        middle = (low + high) // 2
+        smaller = (answers[middle.clamp_max(last)] < entities) & (low < high)
+        low, high = torch.where(smaller, middle + 1, low), torch.where(smaller, high, middle)
+    return (low < stop) & (answers[low.clamp_max(last)] == entities)
 
 
 def exclude_known(known: KnownPositives, rows: Tensor, ids: Tensor) -> Tensor:

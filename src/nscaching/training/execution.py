@@ -84,15 +84,16 @@ class Executor:
 
 
 class GraphExecutor(Executor):
-    """Replays whole batches as a CUDA graph; the last, smaller batch is executed as it comes."""
+    """Replays batches as CUDA graphs: one for whole batches, one for the last, smaller one."""
 
     def __init__(
         self, step: TrainingStep, columns: Tensor, batch_size: int, tracer: Tracer | None = None
     ) -> None:
         super().__init__(step, columns, batch_size, tracer)
         device = columns.device
-        self._steps_taken = 0
-        self._graphs: dict[tuple[bool, bool], torch.cuda.CUDAGraph] = {}
+        #: Steps of each batch size that were executed one by one, and what was captured then.
+        self._executed: dict[int, int] = {}
+        self._graphs: dict[tuple[int, bool, bool], torch.cuda.CUDAGraph] = {}
         self._order = torch.zeros(columns.shape[1], dtype=torch.int64, device=device)
         self._start = torch.zeros((), dtype=torch.int64, device=device)
         self._streams = [torch.cuda.Stream(device) for _ in range(2)]  # type: ignore[no-untyped-call]
@@ -105,33 +106,37 @@ class GraphExecutor(Executor):
 
     def step(self) -> None:
         """Replay the graph where there is one; else execute, and capture once warm."""
-        whole = self.start + self.batch_size <= len(self.order)
-        if not whole or self._steps_taken < _WARM_UP_STEPS:
+        size = min(self.batch_size, len(self.order) - self.start)
+        executed = self._executed.get(size, 0)
+        # A smaller batch comes once an epoch; the kernels of the others are warm by then.
+        if executed < (_WARM_UP_STEPS if size == self.batch_size else 1):
             super().step()
             self._start += self.batch_size
-        else:
-            norm = self.tracer is not None and self.tracer.takes_norm()
-            phase = self.training_step.sampler.phase(), norm
-            if phase not in self._graphs:
-                self._graphs[phase] = self._capture()
-            self._graphs[phase].replay()
-            self.start += self.batch_size
-            if self.tracer is not None:
-                self.tracer.after_step()
-        self._steps_taken += 1
+            self._executed[size] = executed + 1
+            return
+        norm = self.tracer is not None and self.tracer.takes_norm()
+        captured = size, self.training_step.sampler.phase(), norm
+        if captured not in self._graphs:
+            self._graphs[captured] = self._capture(size)
+        self._graphs[captured].replay()
+        self.start += self.batch_size
+        if self.tracer is not None:
+            self.tracer.after_step()
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
+    def _capture(self, size: int) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         for generator in self.training_step.generators:
             graph.register_generator_state(generator)
         here = self._start.clone()
-        self._next_batch()  # compiles the one kernel that the steps so far have not used
+        self._next_batch(size)  # compiles the one kernel that the steps so far have not used
         self._start.copy_(here)
-        capture(self._captured_step, graph)
+        # Graphs that are replayed in turn share their memory: no step needs that of another.
+        pool = next((each.pool() for each in self._graphs.values()), None)
+        capture(lambda: self._captured_step(size), graph, pool)
         return graph
 
-    def _captured_step(self) -> None:
-        self.total += self.training_step(self._next_batch(), self._beside)
+    def _captured_step(self, size: int) -> None:
+        self.total += self.training_step(self._next_batch(size), self._beside)
 
     @contextmanager
     def _beside(self, jobs: list[Callable[[], None]]) -> Iterator[None]:
@@ -146,11 +151,11 @@ class GraphExecutor(Executor):
         for stream in self._streams[: len(jobs)]:
             main.wait_stream(stream)
 
-    def _next_batch(self) -> Batch:
+    def _next_batch(self, size: int) -> Batch:
         """Gather the batch at the place the device has reached, and move that place on."""
         from nscaching.kernels.batch_gpu import gather_batch
 
-        parts = gather_batch(self._order, self._start, self.columns, self.batch_size)
+        parts = gather_batch(self._order, self._start, self.columns, size)
         self._start += self.batch_size
         return Batch(*parts.unbind(0))
 
