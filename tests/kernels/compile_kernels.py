@@ -1,5 +1,7 @@
 """Compile the Triton kernels for a GPU that need not be there; run by test_compilation.py."""
 
+import itertools
+
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -77,8 +79,9 @@ def compile_matches():
         compile_kernel(match_gpu._distance_backward, half, **settings, BLOCK_D=8)
     tile = {"BLOCK_Q": 16, "BLOCK_E": 16}
     pairs = {"queries": "i32", "entities": "i32"}
-    for norm in (0, 1, 2):
-        code = compile_kernel(all_pairs_gpu._all_distances, pairs, NORM=norm, **tile)
+    for norm, unrolled in itertools.product((0, 1, 2), (1, 8)):
+        settings = {**tile, "NORM": norm, "UNROLLED": unrolled}
+        code = compile_kernel(all_pairs_gpu._all_distances, pairs, **settings)
         assert_places_are_wide(code)
     sums = {"stride_q": "i32", "stride_e": "i32", "share": "i32", **pairs}
     for modulus in (False, True):
@@ -109,6 +112,7 @@ def compile_sampling():
         usual = {"TRIES": 17, "KNOWN": known, "BLOCK": 128, **depth}
         compile_kernel(uniform_gpu._draw, counts, **usual)
         compile_kernel(uniform_gpu._draw, counts, **usual, num_entities=1)  # as Triton takes a 1
+    compile_kernel(uniform_gpu._is_answer, {**counts, "found": "*i1"}, STEPS=3, BLOCK=128)
     compile_kernel(cache_gpu._sample_rows, counts, BLOCK=64)
     compile_kernel(cache_gpu._claim, counts, BLOCK=256)
     compile_kernel(cache_gpu._hashed_entities, counts, BLOCK=64)

@@ -17,7 +17,8 @@ from torch import Tensor
 #: Programs that keep a large GPU busy.
 _PROGRAMS = 2048
 #: Warps that share a tile of pairs; its sides are 64, or shorter where that leaves programs few.
-_WARPS = 4
+#: Numbers of so many dimensions are loaded together there, as few programs wait for memory.
+_WARPS, _UNROLLED = 4, 8
 
 
 @triton.jit
@@ -31,25 +32,30 @@ def _all_distances(
     NORM: tl.constexpr,
     BLOCK_Q: tl.constexpr,
     BLOCK_E: tl.constexpr,
+    UNROLLED: tl.constexpr,
 ):
     """Write negative distances; those of ``NORM`` 0 are sums of moduli of [re, im]."""
     i = tl.program_id(1) * BLOCK_Q + tl.arange(0, BLOCK_Q)
     j = tl.program_id(0) * BLOCK_E + tl.arange(0, BLOCK_E)
     wide, long = tl.cast(queries, tl.int64), tl.cast(entities, tl.int64)  # times d: past 31 bits
     total = tl.zeros([BLOCK_Q, BLOCK_E], dtype=tl.float32)
-    for d in range(dim):
-        q = tl.load(query + d * wide + i, mask=i < queries, other=0.0)
-        x = tl.load(views + d * long + j, mask=j < entities, other=0.0)
-        gap = q[:, None] - x[None, :]
-        if NORM == 0:
-            q_im = tl.load(query + (dim + d) * wide + i, mask=i < queries, other=0.0)
-            x_im = tl.load(views + (dim + d) * long + j, mask=j < entities, other=0.0)
-            im = q_im[:, None] - x_im[None, :]
-            total += tl.sqrt(gap * gap + im * im)
-        elif NORM == 1:
-            total += tl.abs(gap)
-        else:
-            total += gap * gap
+    for start in range(0, dim, UNROLLED):
+        for step in tl.static_range(UNROLLED):
+            d = start + step
+            there = d < dim
+            q = tl.load(query + d * wide + i, mask=(i < queries) & there, other=0.0)
+            x = tl.load(views + d * long + j, mask=(j < entities) & there, other=0.0)
+            gap = q[:, None] - x[None, :]
+            if NORM == 0:
+                other = dim + d
+                q_im = tl.load(query + other * wide + i, mask=(i < queries) & there, other=0.0)
+                x_im = tl.load(views + other * long + j, mask=(j < entities) & there, other=0.0)
+                im = q_im[:, None] - x_im[None, :]
+                total += tl.sqrt(gap * gap + im * im)
+            elif NORM == 1:
+                total += tl.abs(gap)
+            else:
+                total += gap * gap
     if NORM == 2:
         total = tl.sqrt(total)
     place = i[:, None] * long + j[None, :]
@@ -82,6 +88,7 @@ def _launch(query: Tensor, views: Tensor, dim: int, norm: int) -> Tensor:
             norm,
             side,
             side,
+            1 if side == 64 else _UNROLLED,
             num_warps=_WARPS,
         )
     return scores
