@@ -139,6 +139,8 @@ def compile_steps():
         compile_kernel(adagrad_gpu._adagrad_large, {**kinds, "count": "i32"}, **usual)
     compile_kernel(all_pairs_gpu._logsumexp, {"count": "i32"}, BLOCK=1024)
     compile_kernel(all_pairs_gpu._gradient, {"count": "i32"}, BLOCK=1024)
+    counted = {"count": "i32", "row": "*i64", "better": "*i64", "equal": "*i64"}
+    compile_kernel(all_pairs_gpu._count_above, counted, BLOCK=1024)
 
 
 def assert_none_is_left_out():

@@ -191,7 +191,7 @@ def counted_rows(rows: int, entities: int) -> int:
     return max(1, min(COUNTED // max(1, entities), rows // 2))
 
 
-@kernel(cpu="all_pairs_cpu")
+@kernel(cpu="all_pairs_cpu", gpu="all_pairs_gpu")
 def count_above(
     scores: Tensor, row: Tensor, true: Tensor, question: Tensor, entity: Tensor
 ) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,8 @@ Ranking needs the distances, softmax over many entities both. A program has a ti
 gradients a tile of queries and dimensions that passes over all entities. For distances, both are
 transposed first, so that neighbouring threads read neighbouring numbers of one dimension.
 
-The softmax over all entities: its normaliser and its gradient, one pass each.
+The softmax over all entities: its normaliser and its gradient, one pass each. Ranks: a count of the
+scores above the true one, in one pass.
 """
 
 from __future__ import annotations
@@ -247,3 +248,41 @@ def softmax_gradient(
             num_warps=8,
         )
     return logits
+
+
+@triton.jit
+def _count_above(scores, row, true, better, equal, count, stride, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64)
+    of_question = scores + tl.load(row + i) * stride
+    limit = tl.load(true + i)
+    above = tl.zeros([BLOCK], tl.int32)
+    same = tl.zeros([BLOCK], tl.int32)
+    for start in range(0, count, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        score = tl.load(of_question + j, mask=j < count, other=float("nan"))
+        above += (score > limit).to(tl.int32)
+        same += (score == limit).to(tl.int32)
+    tl.store(better + i, tl.sum(above, axis=0).to(tl.int64))
+    tl.store(equal + i, tl.sum(same, axis=0).to(tl.int64))
+
+
+def count_above(
+    scores: Tensor, row: Tensor, true: Tensor, question: Tensor, entity: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Do what :func:`nscaching.evaluation.ranking.count_above` says, in one pass."""
+    scores[question, entity] = torch.nan
+    better, equal = torch.empty(2, len(row), dtype=torch.int64, device=scores.device)
+    block = min(_LOGITS, triton.next_power_of_2(max(1, scores.shape[1])))
+    if len(row):
+        _count_above[(len(row),)](
+            scores,
+            row.contiguous(),
+            true.contiguous(),
+            better,
+            equal,
+            scores.shape[1],
+            scores.stride(0),
+            block,
+            num_warps=_warps(block),
+        )
+    return better, equal
