@@ -3,8 +3,9 @@
 ``offer`` lets one place of the batch own each row, so that a row that stands twice is updated once,
 and puts together what a row holds and what it is offered; ``keep`` leaves out repeats, rescales,
 adds the hashed noise and keeps the N1 largest in the order in which they stood. One program per
-row. Every value of a row is compared with every other in registers: a thread counts for
-its own places, a chunk of the row at a time, so that threads need not add up among themselves.
+row, whose values are in registers. Repeats are found by comparing all pairs, a chunk of the row at
+a time. The N1-th largest and the quantiles are found bit by bit, by counting what is below: 32
+passes over a row however long it is, where comparing all pairs would take as many as it has values.
 """
 
 from __future__ import annotations
@@ -163,17 +164,35 @@ def _offer(
 
 
 @triton.jit
-def _order_statistic(values, order, place):
-    return tl.sum(tl.where(order == place, values, 0.0), axis=0)
+def _in_order(values):
+    """Return whole numbers from 1 on that are ordered as the values are."""
+    bits = tl.where(values == 0, 0.0, values).to(tl.int32, bitcast=True)  # one zero
+    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.uint32, bitcast=True) ^ 0x80000000
 
 
 @triton.jit
-def _quantile(values, order, last, q):
-    """Return a quantile between which eq:sigma rescales; ``order`` has the place of each value."""
+def _at_place(numbers, place):
+    """Return the number that stands at a place when they ascend, the first at 0."""
+    found = tl.full([], 0, tl.uint32)
+    for step in range(32):
+        higher = found | (tl.full([], 1, tl.uint32) << (31 - step))
+        below = tl.sum((numbers < higher).to(tl.int32), axis=0)
+        found = tl.where(below <= place, higher, found)
+    return found
+
+
+@triton.jit
+def _quantile(values, last, q):
+    """Return a quantile between which eq:sigma rescales, of all values up to place ``last``."""
+    numbers = _in_order(values)
     place = last.to(tl.float32) * q
     below = tl.floor(place)
-    low = _order_statistic(values, order, below.to(tl.int32))
-    high = _order_statistic(values, order, tl.minimum(below.to(tl.int32) + 1, last))
+    number = _at_place(numbers, below.to(tl.int32))
+    low = tl.max(tl.where(numbers == number, values, float("-inf")), axis=0)
+    next_above = tl.min(tl.where(numbers > number, values, float("inf")), axis=0)
+    up_to_low = tl.sum((numbers <= number).to(tl.int32), axis=0)
+    wanted = tl.minimum(below.to(tl.int32) + 1, last)
+    high = tl.where(up_to_low > wanted, low, next_above)
     return low + (high - low) * (place - below)
 
 
@@ -185,7 +204,6 @@ def _keep(
     rows,
     candidates,
     scores,
-    work,
     seed,
     alpha,
     n1,
@@ -219,17 +237,19 @@ def _keep(
             key += alpha * score
         if WEIGHTING == 2:
             last = tl.maximum(tl.sum(valid.to(tl.int32), axis=0) - 1, 0)
-            falling = tl.where(valid, -score, float("-inf"))
-            order = _rank(falling, work + i * BLOCK, j, k, BLOCK, CHUNK)  # 0 is the smallest score
-            low = _quantile(score, order, last, _LOW)
-            high = _quantile(score, order, last, _HIGH)
+            rising = tl.where(valid, score, float("inf"))
+            low = _quantile(rising, last, _LOW)
+            high = _quantile(rising, last, _HIGH)
             spread = high - low
             inside = (score - low) / tl.where(spread > 0, spread, 1.0)
             inside = tl.minimum(tl.maximum(inside, 0.0), 1.0)
             key += alpha * tl.where(spread > 0, inside, (score > high).to(tl.float32))
-    valid = valid & (key == key)
-    key = tl.where(valid, key, float("-inf"))
-    keep = valid & (_rank(key, work + i * BLOCK, j, k, BLOCK, CHUNK) < n1)
+    valid = valid & (key > float("-inf"))
+    number = tl.where(valid, _in_order(key), 0)
+    least = _at_place(number, BLOCK - n1)
+    more, as_least = number > least, number == least
+    room = n1 - tl.sum(more.to(tl.int32), axis=0)
+    keep = valid & (more | (as_least & (tl.cumsum(as_least.to(tl.int32), axis=0) <= room)))
     place = tl.cumsum(keep.to(tl.int32), axis=0) - 1
     kept = tl.sum(keep.to(tl.int32), axis=0)
     tl.store(cache + row * n1 + place, entity, mask=keep)
@@ -238,23 +258,6 @@ def _keep(
     empty = (j >= kept) & (j < n1)
     tl.store(cache + row * n1 + j, tl.full([BLOCK], -1, tl.int32), mask=empty)
     tl.store(stored + row * n1 + j, tl.zeros([BLOCK], tl.float16), mask=empty)
-
-
-@triton.jit
-def _rank(values, work, j, k, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
-    """Return how many of k values are larger, or equal and earlier; ``work`` is a row's memory."""
-    tl.debug_barrier()
-    tl.store(work + j, values)
-    tl.debug_barrier()
-    rank = tl.zeros([BLOCK], tl.int32)
-    for start in range(0, k, CHUNK):
-        c = start + tl.arange(0, CHUNK)
-        other = tl.load(work + c)
-        ahead = (other[:, None] > values[None, :]) | (
-            (other[:, None] == values[None, :]) & (c[:, None] < j[None, :])
-        )
-        rank += tl.sum(ahead.to(tl.int32), axis=0)
-    return rank
 
 
 # The forms that the registry names ---------------------------------------------------------------
@@ -353,7 +356,6 @@ def keep(
         rows.contiguous(),
         candidates.contiguous(),
         scores.contiguous(),
-        torch.empty(len(rows), block, device=rows.device),
         seed,
         temperature,
         cache.size,
