@@ -9,6 +9,8 @@ import torch
 import nscaching as ns
 from nscaching import UserError
 from nscaching.models import Side
+from nscaching.optim import Adam
+from nscaching.runs import update
 from nscaching.runs.update import (
     OnlyNewRows,
     _relation_weights,
@@ -16,11 +18,12 @@ from nscaching.runs.update import (
     grown_tables,
     train_new_rows,
 )
-from nscaching.training import Trainer
+from nscaching.training import Trainer, checkpoint
 
 from ..training.helpers import bits
 from .towns import towns_run
 
+WAITING = ("since", "moved")
 NEW = [
     ("newtown", "in country", "land1"),
     ("newtown", "near", "town1.1"),
@@ -92,6 +95,34 @@ def test_an_update_in_memory_is_that_of_a_folder(towns, tmp_path):
         towns.update(NEW, out=o, epochs=2, progress="none") for o in (None, tmp_path / "R")
     )
     assert bits(one) == bits(other)
+
+
+@pytest.mark.parametrize("left_out", ["by the old run", "by the new one"])
+def test_adam_goes_on_with_its_state_on_another_kind_of_device(towns, monkeypatch, left_out):
+    def without_waiting(state):
+        return {name: part for name, part in state.items() if name.split(".")[-1] not in WAITING}
+
+    load, state, keep = checkpoint.load, Adam.state, update._keep_optimiser
+    if left_out == "by the old run":  # it was trained on a GPU, where no row waits
+        parts = load(towns.folder.checkpoint)
+        assert "entity.since" in parts[1]["adam"]
+        parts[1]["adam"] = without_waiting(parts[1]["adam"])
+        monkeypatch.setattr(checkpoint, "load", lambda file: parts)
+    else:
+        monkeypatch.setattr(Adam, "state", lambda self: without_waiting(state(self)))
+    counts = []
+
+    def noted(trainer, *given):
+        keep(trainer, *given)
+        counts.append(float(trainer.optimizer.count))
+
+    monkeypatch.setattr(update, "_keep_optimiser", noted)
+    updated = towns.update(NEW, epochs=2, progress="none")
+    assert counts == [float(load(towns.folder.checkpoint)[1]["adam"]["count"])]
+    assert counts[0] > 100
+    assert updated.model.entity.isfinite().all()
+    moved = (updated.model.entity[:-1] - towns.model.entity).norm() / towns.model.entity.norm()
+    assert moved < 0.3
 
 
 @pytest.fixture(scope="module")

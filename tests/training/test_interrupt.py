@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 
 import pytest
@@ -11,7 +12,7 @@ import nscaching as ns
 from nscaching import TrainingInterrupted
 from nscaching.cli.main import app
 from nscaching.sampling import SAMPLERS
-from nscaching.training import checkpoint
+from nscaching.training import Trainer, checkpoint, loop
 from nscaching.training.step import TrainingStep
 from nscaching.training.validation import Validation
 
@@ -251,3 +252,42 @@ def test_nohup_is_respected(tmp_path, monkeypatch, whole):
     finally:
         signal.signal(signal.SIGHUP, before)
     assert_same(tmp_path, tmp_path / "R")
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_a_run_from_another_kind_of_device_goes_on_and_says_so(
+    tmp_path, monkeypatch, capsys, within
+):
+    folder = tmp_path / "R"
+    moment = (TrainingStep, "__call__", 2 * STEPS + 3) if within else (Trainer, "_report_epoch", 2)
+    signal_at(monkeypatch, *moment)
+    stopped(monkeypatch, folder)
+    state = folder / "checkpoint" / "state.safetensors"
+    counters, parts = checkpoint.load(state)
+    assert ("epoch" in parts) == within
+    parts["random"]["state"] = parts["random"]["state"][:16]  # as long as a GPU's
+    checkpoint.save(state, counters, parts)
+    again = shutil.copytree(folder, tmp_path / "again")
+    first, second = (ns.train(out=f, resume=True, progress="lines") for f in (folder, again))
+    assert "another kind of device" in capsys.readouterr().err
+    assert bits(first) == bits(second)
+    assert first.summary["epochs"] == SETTINGS["epochs"]
+
+
+def test_seconds_of_an_epoch_that_was_interrupted_count(tmp_path, monkeypatch):
+    signal_at(monkeypatch, TrainingStep, "__call__", 2 * STEPS + 3)
+    with monkeypatch.context() as patch:
+        now = [0.0]
+        step = TrainingStep.__call__
+        patch.setattr(loop.time, "monotonic", lambda: now[0])
+
+        def slow(self, batch, *given):
+            now[0] += 1
+            return step(self, batch, *given)
+
+        patch.setattr(TrainingStep, "__call__", slow)
+        stopped(patch, tmp_path / "R", max_seconds=100)
+    counters = checkpoint.load(tmp_path / "R" / "checkpoint" / "state.safetensors")[0]
+    assert counters.epoch_seconds == 2 * STEPS + 3
+    resumed = ns.train(out=tmp_path / "R", resume=True, max_seconds=20, progress="none")
+    assert resumed.summary["epochs"] == 3  # the one that had begun is ended

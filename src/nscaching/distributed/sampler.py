@@ -21,6 +21,7 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.models import BatchQueries, EmbeddingModel
 from nscaching.sampling import SAMPLERS, Batch, Candidates, Queries, Sampler, SamplerOptions, Scorer
 from nscaching.sampling.nscaching import NSCachingSampler
+from nscaching.sampling.random_state import restore
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ class StrataSampler(Sampler):
                 return
             names, number = part.sampler.state(), part.numbers[0]
             part.sampler.load_state({name: state[f"{number}.{name}"] for name in names})
-            part.generator.set_state(state[f"{number}.random"].cpu())
+            restore(part.generator, state[f"{number}.random"])
 
 
 def _shared(

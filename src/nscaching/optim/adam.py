@@ -345,6 +345,7 @@ class Adam(Optimizer):
             if self._on_cpu:
                 self._since[name].copy_(self.count if since is None else since)
                 self._moved[name].copy_(self.count if moved is None else moved)
+                self._check_waiting(name)
             elif since is not None:  # rows do not wait here
                 moved = torch.full_like(since, int(self.count)) if moved is None else moved
                 for block in blocks(len(table)):
@@ -354,6 +355,18 @@ class Adam(Optimizer):
         if self._torch is not None:
             for parameter in self._parameters.values():
                 self._torch.state[parameter]["step"].copy_(self.count)
+
+
+    def _check_waiting(self, name: str) -> None:
+        """Refuse what the kernels would read beside their tables for."""
+        from nscaching.kernels.adam_cpu import MOST_DEFERRED
+
+        since, moved = self._since[name], self._moved[name]
+        waited = self.count - moved
+        if not len(moved) or self.lazy:
+            return
+        if waited.min() < 0 or waited.max() > MOST_DEFERRED or bool((since > moved).any()):
+            raise RuntimeError(f"rows of the table {name} have waited for impossible steps")
 
 
 def _fading(compiled: bool) -> np.ndarray:

@@ -363,18 +363,30 @@ def _keep_optimiser(trainer: Trainer, run: Run, trained: Trainer | None) -> None
     """Give the optimiser what it knew of the rows that stay, where the old run has it."""
     if run.folder is None or not run.folder.checkpoint.exists():
         return
-    parts = checkpoint.load(run.folder.checkpoint)[1]
+    stored = checkpoint.load(run.folder.checkpoint)[1].get("adam", {})
     optimiser = trainer.optimizer
-    state = {name: tensor.clone() for name, tensor in optimiser.state().items()}
+    # Which steps rows have waited in stands in the state of a processor's Adam and not of a GPU's.
+    # All have been moved: the tables are as of the last step.
+    present = optimiser.state().items()
+    state = {name: tensor.cpu().clone() for name, tensor in present if not _waited(name)}
+    if any(name not in state for name in stored if not _waited(name)):
+        return  # another optimiser
     old = run.graph.num_entities, run.graph.num_relations
     new = trainer.graph.num_entities, trainer.graph.num_relations
-    for name, tensor in parts.get("adam", {}).items():
-        if name not in state:
-            return  # another optimiser
-        learnt = trained.optimizer.state()[name].cpu() if trained is not None else None
+    learnt = {} if trained is None else trained.optimizer.state()
+    for name, tensor in stored.items():
+        if name.endswith(".moved"):
+            continue
         kept = tensor * _KEPT_SQUARES if optimiser.name == "adagrad" else tensor
-        state[name] = _grown_state(kept, state[name].cpu(), learnt, name, old, new)
+        like = state[name.replace(".since", ".mean")]
+        fresh = like[:, 0].to(tensor.dtype) if _waited(name) else like
+        of_new = learnt[name].cpu() if name in learnt else None
+        state[name] = _grown_state(kept, fresh, of_new, name, old, new)
     optimiser.load_state(state)
+
+
+def _waited(name: str) -> bool:
+    return name.endswith((".since", ".moved"))
 
 
 def _grown_state(

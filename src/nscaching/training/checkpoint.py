@@ -35,7 +35,7 @@ class Counters:
     best_epoch: int = 0
     validations_without_gain: int = 0
     seconds: float = 0.0  #: spent training and validating, over all parts of the run
-    epoch_seconds: float = 0.0  #: spent in whole epochs, validations not counted
+    epoch_seconds: float = 0.0  #: spent in epochs, validations not counted
     finished: bool = False
     pretraining: bool = False  #: whether the sampler is still Bernoulli's: a warm start may follow
 

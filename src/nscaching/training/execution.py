@@ -91,8 +91,8 @@ class GraphExecutor(Executor):
     ) -> None:
         super().__init__(step, columns, batch_size, tracer)
         device = columns.device
-        #: Steps of each batch size that were executed one by one, and what was captured then.
-        self._executed: dict[int, int] = {}
+        #: Steps of each kind that were executed one by one, and what was captured then.
+        self._executed: dict[tuple[int, bool, bool], int] = {}
         self._graphs: dict[tuple[int, bool, bool], torch.cuda.CUDAGraph] = {}
         self._order = torch.zeros(columns.shape[1], dtype=torch.int64, device=device)
         self._start = torch.zeros((), dtype=torch.int64, device=device)
@@ -107,18 +107,18 @@ class GraphExecutor(Executor):
     def step(self) -> None:
         """Replay the graph where there is one; else execute, and capture once warm."""
         size = min(self.batch_size, len(self.order) - self.start)
-        executed = self._executed.get(size, 0)
+        norm = self.tracer is not None and self.tracer.takes_norm()
+        kind = size, self.training_step.sampler.phase(), norm
+        executed = self._executed.get(kind, 0)
         # A smaller batch comes once an epoch; the kernels of the others are warm by then.
         if executed < (_WARM_UP_STEPS if size == self.batch_size else 1):
             super().step()
             self._start += self.batch_size
-            self._executed[size] = executed + 1
+            self._executed[kind] = executed + 1
             return
-        norm = self.tracer is not None and self.tracer.takes_norm()
-        captured = size, self.training_step.sampler.phase(), norm
-        if captured not in self._graphs:
-            self._graphs[captured] = self._capture(size)
-        self._graphs[captured].replay()
+        if kind not in self._graphs:
+            self._graphs[kind] = self._capture(size)
+        self._graphs[kind].replay()
         self.start += self.batch_size
         if self.tracer is not None:
             self.tracer.after_step()

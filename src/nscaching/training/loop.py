@@ -33,6 +33,7 @@ from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.models import EmbeddingModel, HalfTable, Int8Table
 from nscaching.optim import Adagrad, Adam, Copy, Optimizer
 from nscaching.sampling import BernoulliSampler, Sampler
+from nscaching.sampling.random_state import restore
 from nscaching.training.checkpoint import Counters
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import pick_device
@@ -90,8 +91,7 @@ class Trainer:
         self.order: Tensor | None = None
         #: Called with the number of each finished epoch; for studies that look at the model.
         self.after_epoch: Callable[[int], None] | None = None
-        self._clock = time.monotonic()
-        self._last_checkpoint = time.monotonic()
+        self._clock = self._epoch_began = self._last_checkpoint = time.monotonic()
 
     def _make_sampler(self) -> Sampler:
         """Return Bernoulli's until pretraining and warm start are over, then the chosen one."""
@@ -139,14 +139,14 @@ class Trainer:
         asked = StopRequest() if stop is None else contextlib.nullcontext(stop)
         with asked as stop, self.progress.training(*limits) as bar:
             bar.advance(self.counters.epoch, self.counters.epoch_seconds)
-            while self._within_budget() and not self._out_of_patience():
+            while self.order is not None or self._goes_on():  # an epoch that has begun is ended
                 pretrained = self.counters.epoch >= self.config.pretrain_epochs
                 if self.counters.pretraining and pretrained and self.order is None:
                     self._end_pretraining(stop)
-                started = time.monotonic()
+                self._epoch_began = time.monotonic()
                 loss = self._train_epoch(stop, bar)
                 self.counters.epoch += 1
-                self.counters.epoch_seconds += self.placement.agree(time.monotonic() - started)
+                self._count_epoch_seconds()
                 self._report_epoch(loss, bar)
                 self._trace()
                 if self.after_epoch is not None:
@@ -225,10 +225,15 @@ class Trainer:
             agreeing = counters.steps_into_epoch % self.placement.steps_between_agreements == 0
             if agreeing and (number := self._stop_signal(stop)) is not None:
                 counters.loss_sum = self.placement.total(self.executor.loss())
+                self._count_epoch_seconds()
                 self._stop_here(number)
         mean = self.placement.total(self.executor.loss()) / len(self.order)
         self.order, counters.steps_into_epoch, counters.loss_sum = None, 0, 0.0
         return mean
+
+    def _count_epoch_seconds(self) -> None:
+        took = self.placement.agree(time.monotonic() - self._epoch_began)
+        self.counters.epoch_seconds += took
 
     def _report_epoch(self, loss: float, bar: Progress.Bar) -> None:
         epoch = self.counters.epoch
@@ -259,6 +264,10 @@ class Trainer:
             f"{what} after epoch {self.counters.epoch}: training diverged. {kept} "
             "Try a smaller lr, or a larger l2."
         )
+
+    def _goes_on(self) -> bool:
+        """Tell whether another epoch is to begin."""
+        return self._within_budget() and not self._out_of_patience()
 
     def _within_budget(self) -> bool:
         """Tell whether epochs and seconds are left."""
@@ -350,7 +359,11 @@ class Trainer:
             self.optimizer.load_state(parts["adam"])  # may bring deferred rows up to date
             self.model.refresh_copies()
             self.sampler.load_state(parts.get("sampler", {}))
-            self.generator.set_state(parts["random"]["state"])
+            if not restore(self.generator, parts["random"]["state"]):
+                self.progress.say(
+                    "The run was trained on another kind of device; from here on its random "
+                    "numbers, and so its results, differ from those of a run that was not stopped."
+                )
             if self.tracer is not None:
                 self.tracer.load_state(parts["trace"])
         except (KeyError, RuntimeError) as error:
