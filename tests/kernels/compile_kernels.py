@@ -12,6 +12,7 @@ from nscaching.kernels import (
     all_pairs_gpu,
     batch_gpu,
     cache_gpu,
+    draw_gpu,
     match_gpu,
     query_gpu,
     uniform_gpu,
@@ -76,7 +77,9 @@ def compile_matches():
     for view, norm in ((0, 1), (1, 2), (2, 1), (3, 2)):
         settings = {**halves, "NORM": norm, "VIEW": view}
         compile_kernel(match_gpu._distance_forward, **settings, **blocks)
-        compile_kernel(match_gpu._distance_backward, half, **settings, BLOCK_D=8)
+        for summed in (0, 1):
+            backward = {**settings, "SUMMED": summed, "BLOCK_D": 8}
+            compile_kernel(match_gpu._distance_backward, half, **backward)
     tile = {"BLOCK_Q": 16, "BLOCK_E": 16}
     pairs = {"queries": "i32", "entities": "i32"}
     for norm, unrolled in itertools.product((0, 1, 2), (1, 8)):
@@ -123,6 +126,11 @@ def compile_sampling():
     for weighting in range(4):
         kept = {"WEIGHTING": weighting, "BLOCK": 256, "CHUNK": 16}
         compile_kernel(cache_gpu._keep, counts, **kept)
+    picks = {"draws": "i32", "picked": "*i64"}
+    compile_kernel(draw_gpu._draw_softmax, picks, BLOCK=64)
+    rewards = {"count": "i32", "row": "i32", "column": "i32", "keep": "fp32"}
+    compile_kernel(draw_gpu._above_baseline, rewards, BLOCK=256)
+    compile_kernel(draw_gpu._above_baseline, rewards, BLOCK=256, k=1, column=1)  # as Triton does
     compile_kernel(batch_gpu._gather_batch, counts, COLUMNS=5, BLOCK=128)
 
 
@@ -150,6 +158,7 @@ def assert_none_is_left_out():
     parts = {"_mix", "stream_of", "hashed", "_in_order", "_at_place", "_quantile", "_is_known"}
     parts |= {
         "_view_of",
+        "_give",
         "find",
         "_sum_products",
         "_bilinear_query",

@@ -84,6 +84,18 @@ class Case:
     def logits(self):
         return self.floats(self.b, self.n) * 20
 
+    def padded_logits(self):
+        """Return logits of candidates, those of the first question all padding."""
+        padding = self.below(3, self.b, self.n) == 0
+        padding[:1] = True
+        return self.floats(self.b, self.n).masked_fill(padding, -torch.inf)
+
+    def rewards(self):
+        """Return rewards, -inf for padding, as a part of scores, and their weights."""
+        weights = self.below(2, self.b, self.k) / 2
+        scores = self.floats(self.b, 1 + self.k)
+        return scores[:, 1:].masked_fill_(weights == 0, -torch.inf), weights
+
     def adagrad(self):
         return self.floats(self.n, self.d), self.floats(self.n, self.d).square()
 
@@ -146,6 +158,10 @@ CASES = {
     "dot_backward_summed": lambda c: (*vectors(*c.match(c.d)), c.slopes(), torch.zeros(c.n, c.d)),
     "distance_forward": lambda c: (*c.match(c.d), 1, UNIT),
     "distance_backward": lambda c: (*c.match(c.d, True, 2 * c.d), c.slopes(), 2, PROJECTION),
+    "distance_backward_summed": lambda c: (
+        *(*c.match(c.d, True, 2 * c.d), c.slopes(), 2, PROJECTION),
+        torch.zeros(c.n, 2 * c.d),
+    ),
     "modulus_forward": lambda c: c.match(2 * c.d),
     "modulus_backward": lambda c: (*c.match(2 * c.d), c.slopes()),
     "all_distances": lambda c: (c.floats(c.b, c.d), c.floats(c.n, c.d), 2),
@@ -212,9 +228,13 @@ CASES = {
     "sample_rows": lambda c: c.sampled(),
     "draw_uniform": lambda c: (c.seed(), c.below(2, c.b).bool(), c.rows()[: c.b], None, c.n, c.k),
     "is_answer": lambda c: c.answers(),
+    "draw_softmax": lambda c: (c.padded_logits(), torch.rand(c.b, 1 + c.k, generator=c.random)),
+    "above_baseline": lambda c: (*c.rewards(), torch.tensor(0.3), torch.tensor(c.b % 2.0), 0.95),
 }
 #: Which arguments a kernel writes into.
 WRITES = {
+    "distance_backward_summed": (6,),
+    "above_baseline": (2, 3),
     "int8_write": (1, 2),
     "adagrad_rows": (0, 1),
     "adagrad_large": (0, 1),

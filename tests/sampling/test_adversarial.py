@@ -7,9 +7,20 @@ import pytest
 import torch
 
 from nscaching.errors import UserError
+from nscaching.kernels.registry import PLAIN, forced
 from nscaching.sampling import generators
 from nscaching.sampling.generators import FullGenerator, Pairs, TransEGenerator
-from tests.conftest import assert_follows, graph_of, random_graph, random_model, seeded
+from nscaching.sampling.softmax import draw_softmax
+from tests.conftest import (
+    assert_follows,
+    device_of,
+    graph_of,
+    kernel_forms,
+    quick_forms,
+    random_graph,
+    random_model,
+    seeded,
+)
 from tests.sampling.helpers import CPU, TableScorer, batch_of, learn, sampler_of
 
 NAMES = ("kbgan", "igan")
@@ -192,6 +203,61 @@ def test_kbgan_learns_by_the_gradient_of_the_expected_advantage():
     made.adam.step = lambda gradients: seen.update(gradients)
     made.reinforce(pairs, candidates, chances, picked, advantage)
     assert_gradients(made, seen, expected)
+
+
+def gradients_of_kbgan(form):
+    """Return the means of Adam and the baseline after KBGAN has learned once."""
+    with forced(form):
+        device = torch.device(device_of(form))
+        made = TransEGenerator((7, 3), 5, 0.01, device)
+        made.initialise(seeded(1))
+        pairs = Pairs(*(part.to(device) for part in pairs_of(11)))
+        candidates = torch.randint(-1, 7, (11, 6), generator=seeded(2))
+        candidates[3] = -1
+        uniform = torch.rand(11, 2, generator=seeded(3))
+        scores = torch.randn(11, 3, generator=seeded(4))
+        candidates, uniform, scores = (x.to(device) for x in (candidates, uniform, scores))
+        picked, chances = draw_softmax(made.logits(pairs, candidates), uniform)
+        weights = (candidates.gather(1, picked) >= 0) / 2
+        advantage = made.advantage(scores[:, 1:], weights)
+        made.reinforce(pairs, candidates, chances, picked, advantage)
+        state = made.state()
+    return {name: state[name].cpu() for name in state if "mean" in name or name == "baseline"}
+
+
+@pytest.mark.parametrize("form", quick_forms())
+def test_kbgan_learns_the_same_by_every_form_of_its_kernels(form):
+    expected, found = gradients_of_kbgan(PLAIN), gradients_of_kbgan(form)
+    assert len(found) == 3
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, expected[name], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", kernel_forms())
+def test_picks_follow_the_softmax_of_their_row(form):
+    logits = torch.tensor([[-torch.inf, 0.3, -2.0, -torch.inf, 1.0, 0.0], [-torch.inf] * 6])
+    uniform = torch.rand(2, 2000, generator=seeded(0))
+    uniform[:, :2] = torch.tensor([0.0, 1 - 2**-24])  # the ends of what may be drawn
+    with forced(form):
+        given = (x.to(device_of(form)) for x in (logits, uniform))
+        picked, chances = (found.cpu() for found in draw_softmax(*given))
+    assert_follows(picked[0], logits[0].softmax(0).double().numpy())
+    assert not picked[1].any()
+    assert not chances[1].any()
+
+
+@pytest.mark.parametrize("form", quick_forms())
+def test_the_baseline_is_a_moving_average_of_the_rewards_that_count(form):
+    device = torch.device(device_of(form))
+    with forced(form):
+        made = TransEGenerator((7, 3), 4, 0.01, device)
+        scores = torch.tensor([[9.0, 1.0, 3.0], [9.0, -torch.inf, 5.0]], device=device)
+        weights = torch.tensor([[0.5, 0.5], [0.0, 1.0]], device=device)
+        first = made.advantage(scores[:, 1:], weights).cpu()
+        torch.testing.assert_close(first, torch.tensor([[-2.0, 0.0], [0.0, 2.0]]))
+        second = made.advantage(scores[:, 1:] + 1, weights).cpu()
+        torch.testing.assert_close(second, torch.tensor([[-1.0, 1.0], [0.0, 3.0]]))
+    torch.testing.assert_close(made.baseline.cpu(), torch.tensor(3 + (1 - 0.95)))
 
 
 def test_kbgan_rows_without_a_proper_candidate_teach_nothing():

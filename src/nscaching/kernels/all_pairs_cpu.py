@@ -157,14 +157,14 @@ def count_above(
 # Softmax -----------------------------------------------------------------------------------------
 
 #: Sums may be taken in any order, so that loops vectorise; infinities count.
-_ARITHMETIC = {"contract", "reassoc"}
-_compiled: Any = {"fastmath": _ARITHMETIC, "cache": True, "nogil": True, "error_model": "numpy"}
+ARITHMETIC = {"contract", "reassoc"}
+_compiled: Any = {"fastmath": ARITHMETIC, "cache": True, "nogil": True, "error_model": "numpy"}
 #: Below this exp is zero for all that follows, and above that it would be infinite.
 _LEAST, _MOST = np.float32(-87.0), np.float32(88.0)
 
 
 @njit(forceinline=True, **_compiled)
-def _exp(x: Any) -> Any:
+def exp(x: Any) -> Any:
     """Take the exponential: a polynomial (Cephes' expf) that vectorises, within 2 ulp."""
     x = min(max(x, _LEAST), _MOST)
     n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
@@ -190,7 +190,7 @@ def _logsumexp(logits: Array, total: Array) -> None:
             continue
         added = np.float32(0)
         for j in range(logits.shape[1]):
-            added += _exp(logits[i, j] - highest)
+            added += exp(logits[i, j] - highest)
         total[i, 0] = highest + np.float32(math.log(added))
 
 
@@ -201,7 +201,7 @@ def _gradient(
     for i in prange(logits.shape[0]):
         whole = total[i, 0]
         for j in range(logits.shape[1]):
-            logits[i, j] = _exp(logits[i, j] - whole) - spread
+            logits[i, j] = exp(logits[i, j] - whole) - spread
         place = targets[i] - first
         if 0 <= place < logits.shape[1]:
             logits[i, place] -= sharp

@@ -154,11 +154,21 @@ def _distance_forward(
 
 
 @triton.jit
+def _give(place, value, there, SUMMED: tl.constexpr):
+    """Write a gradient, or add it to what is there."""
+    if SUMMED:
+        tl.atomic_add(place, value, mask=there, sem="relaxed")
+    else:
+        tl.store(place, value, mask=there)
+
+
+@triton.jit
 def _distance_backward(
     query, context, table, ids, d_scores, d_query, d_context, rows, k,
     dim: tl.constexpr, stride: tl.constexpr, NORM: tl.constexpr, VIEW: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    SUMMED: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
+    """Write gradients of candidates into ``rows``; ``SUMMED``: add them to those of a table."""
     i = tl.program_id(0).to(tl.int64)
     d = tl.arange(0, BLOCK_D)
     there = d < dim
@@ -195,6 +205,10 @@ def _distance_backward(
         of_query -= g
         of_unit = g
         out = rows + (i * k + j) * stride
+        given = there
+        if SUMMED:
+            out = rows + tl.maximum(entity, 0) * stride
+            given = there & (entity >= 0)
         if VIEW == 2:
             across = tl.sum(w * g, axis=0)
             of_unit = g - across * w
@@ -203,10 +217,10 @@ def _distance_backward(
             across = tl.sum(w * g, axis=0)
             of_unit = g + across * own
             of_context += along * g
-            tl.store(out + dim + d, across * unit, mask=there)
+            _give(out + dim + d, across * unit, given, SUMMED)
         if VIEW != 0:
             of_unit = scale * (of_unit - bends * tl.sum(of_unit * unit, axis=0) * unit)
-        tl.store(out + d, of_unit, mask=there)
+        _give(out + d, of_unit, given, SUMMED)
     tl.store(d_query + i * dim + d, of_query, mask=there)
     tl.store(d_context + i * dim + d, of_context, mask=there)
 
@@ -319,18 +333,33 @@ def distance_backward(
     query: Any, table: Tensor, ids: Tensor, d_scores: Tensor, norm: int, view: int
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return the gradients of queries and contexts (b, q) and of the candidates' rows (b k, w)."""
+    rows = torch.empty(ids.numel(), table.shape[1], device=table.device)
+    return *_distance_gradients(query, table, ids, d_scores, norm, view, rows), rows
+
+
+def distance_backward_summed(
+    query: Any, table: Tensor, ids: Tensor, d_scores: Tensor, norm: int, view: int, into: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of queries and contexts; add those of the rows by atomic adds."""
+    return _distance_gradients(query, table, ids, d_scores, norm, view, into, True)
+
+
+def _distance_gradients(
+    query: Any, table: Tensor, ids: Tensor, d_scores: Tensor, norm: int, view: int, rows: Tensor,
+    summed: bool = False,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Return the gradients of queries and contexts; write or add up those of candidates."""
     vectors, context, _ = query
     (count, k), dim = ids.shape, vectors.shape[1]
     d_query, d_context = torch.empty_like(vectors), torch.empty_like(vectors)
-    rows = torch.empty(count * k, table.shape[1], device=table.device)
     block = triton.next_power_of_2(dim)
     if count:
         _distance_backward[(count,)](
             vectors.contiguous(), (vectors if context is None else context).contiguous(), table,
             ids.contiguous(), d_scores.contiguous(), d_query, d_context, rows, k,
-            dim, table.shape[1], norm, view, block, num_warps=warps_for(block),
+            dim, table.shape[1], norm, view, int(summed), block, num_warps=warps_for(block),
         )  # fmt: skip
-    return d_query, None if context is None else d_context, rows
+    return d_query, None if context is None else d_context
 
 
 def modulus_forward(query: Any, table: Tensor, ids: Tensor) -> Tensor:

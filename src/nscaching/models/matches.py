@@ -95,6 +95,16 @@ class Distance(Match):
         found = distance_backward(query, table, ids, d_scores, self.norm, self.view_kind)
         return MatchGradients(*found)
 
+    def backward_summed(
+        self, query: Query, table: Tensor, ids: Tensor, d_scores: Tensor, into: Tensor | None
+    ) -> tuple[MatchGradients, Tensor | None] | None:
+        """Signs or directions, taken through the view and added up in a table, if there is one."""
+        if into is None:
+            return None
+        settings = self.norm, self.view_kind
+        found = distance_backward_summed(query, table, ids, d_scores, *settings, into)
+        return MatchGradients(*found, into), None
+
     def compare_all(self, query: Tensor, views: Tensor) -> Tensor:
         """All pairs without their differences in memory."""
         return all_distances(query, views, self.norm)
@@ -206,6 +216,16 @@ def distance_backward(
 ) -> Found:
     """Return the gradients of queries, of their contexts and of the candidates' rows."""
     return plain_backward(Distance(norm, view), query, table, ids, d_scores)
+
+
+@kernel(gpu="match_gpu")
+def distance_backward_summed(
+    query: Query, table: Tensor, ids: Tensor, d_scores: Tensor, norm: int, view: int, into: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of queries and of their contexts; add those of the rows to a table."""
+    d_query, d_context, rows = distance_backward(query, table, ids, d_scores, norm, view)
+    into.index_add_(0, ids.clamp_min(0).reshape(-1), rows)
+    return d_query, d_context
 
 
 @kernel(cpu="match_cpu", gpu="match_gpu")

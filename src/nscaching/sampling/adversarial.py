@@ -24,7 +24,7 @@ from nscaching.sampling.generators import (
     full_generator_bytes,
 )
 from nscaching.sampling.options import SamplerOptions
-from nscaching.sampling.softmax import draw_at
+from nscaching.sampling.softmax import draw_softmax
 
 #: Entities that IGAN draws per negative: the first that is not a known positive is taken.
 _DRAWS = 4
@@ -93,19 +93,18 @@ class KBGANSampler(AdversarialSampler):
         pairs, targets, rows = self.draw_pairs(batch, generator)
         size = self.options.cache_size
         candidates = self.uniform_candidates(pairs.replaces_head, rows, size, generator)
-        scores = self.generator.logits(pairs, candidates)
+        logits = self.generator.logits(pairs, candidates)
         uniform = torch.rand((len(batch), self.negatives), generator=generator, device=self.device)
-        picked = draw_at(uniform, scores, candidates >= 0, 1.0, "none")
-        self._drawn = pairs, candidates, scores, picked
+        picked, self._chances = draw_softmax(logits, uniform)
+        self._drawn = pairs, candidates, logits, picked
         return answered(pairs.replaces_head, targets, candidates.gather(1, picked))
 
     def learn(self, batch: Batch, candidates: Candidates, scores: Tensor, queries: Queries) -> None:
         """Reward the picks with the scores the model gave them."""
-        pairs, offered, logits, picked = self._drawn
-        advantage = self.generator.advantage(scores[:, 1:], candidates.weights > 0)
-        # A row without a proper candidate has no advantage either.
-        chances = logits.softmax(1).nan_to_num(0.0)
-        self.generator.reinforce(pairs, offered, chances, picked, advantage)
+        pairs, offered, _, picked = self._drawn
+        advantage = self.generator.advantage(scores[:, 1:], candidates.weights)
+        # A row without a proper candidate has no advantage, and no chances either.
+        self.generator.reinforce(pairs, offered, self._chances, picked, advantage)
 
 
 class IGANSampler(AdversarialSampler):
@@ -134,7 +133,7 @@ class IGANSampler(AdversarialSampler):
 
     def learn(self, batch: Batch, candidates: Candidates, scores: Tensor, queries: Queries) -> None:
         """Reward the picks with the scores the model gave them."""
-        advantage = self.generator.advantage(scores[:, 1:], candidates.weights > 0)
+        advantage = self.generator.advantage(scores[:, 1:], candidates.weights)
         self.generator.reinforce(self._pairs, candidates.negatives.clamp_min(0), advantage)
 
 

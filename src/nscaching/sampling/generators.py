@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 
 from nscaching.kernels.hashing import new_seed
+from nscaching.kernels.registry import kernel
 from nscaching.losses import logsumexp, softmax_gradient
-from nscaching.models import SCORING, EmbeddingModel, ScoringFunction
+from nscaching.models import SCORING, BatchQueries, EmbeddingModel, ScoringFunction
 from nscaching.models.match import Query, fast_products
 from nscaching.optim import Adam, RowGradients
 
@@ -56,19 +57,12 @@ class Generator(ABC):
     def warm_start(self, model: EmbeddingModel) -> None:
         """Take over what a TransE has learned."""
 
-    def advantage(self, reward: Tensor, counts: Tensor) -> Tensor:
-        """Return reward minus baseline where it counts, else 0, and move the baseline on.
+    def advantage(self, reward: Tensor, weights: Tensor) -> Tensor:
+        """Return reward minus baseline, 0 for what has no weight, and move the baseline on.
 
         Shapes: (b, k), (b, k) -> (b, k). The first mean reward is the first baseline.
         """
-        counts = counts.to(reward.dtype)
-        reward = torch.where(counts > 0, reward, 0)  # padding has none
-        mean = (reward * counts).sum() / counts.sum().clamp_min(1)
-        self.baseline.copy_(torch.where(self._rewarded > 0, self.baseline, mean))
-        advantage = (reward - self.baseline) * counts
-        self.baseline.lerp_(mean, 1 - _BASELINE_DECAY)
-        self._rewarded.fill_(1)
-        return advantage
+        return above_baseline(reward, weights, self.baseline, self._rewarded, _BASELINE_DECAY)
 
     def state(self) -> dict[str, Tensor]:
         """Return everything a checkpoint must hold."""
@@ -87,12 +81,35 @@ class Generator(ABC):
         )
 
 
+@kernel(gpu="draw_gpu")
+def above_baseline(
+    reward: Tensor, weights: Tensor, baseline: Tensor, rewarded: Tensor, keep: float
+) -> Tensor:
+    """Return reward minus baseline where there is a weight, else 0; move the baseline on.
+
+    It becomes ``keep`` of what it was and the rest of the mean reward; before a first reward, where
+    ``rewarded`` is 0, it is that mean. Shapes: (b, k), (b, k), (), () -> (b, k).
+    """
+    counts = weights > 0  # padding has no reward
+    mean = torch.where(counts, reward, 0).sum() / counts.sum().clamp_min(1)
+    torch.lerp(mean, baseline, rewarded, out=baseline)
+    advantage = torch.where(counts, reward - baseline, 0)
+    baseline.lerp_(mean, 1 - keep)
+    rewarded.fill_(1)
+    return advantage
+
+
 class TransEGenerator(Generator):
-    """KBGAN's: a softmax of TransE scores over a few candidates."""
+    """KBGAN's: a softmax of TransE scores over a few candidates.
+
+    :meth:`reinforce` has the queries that :meth:`logits` made, where those were of the same pairs.
+    """
 
     def __init__(self, sizes: tuple[int, int], dim: int, lr: float, device: torch.device) -> None:
         self.scoring: ScoringFunction = SCORING["transe"](dim)
+        self._last: tuple[Pairs, BatchQueries, Query] | None = None
         super().__init__(sizes, dim, lr, device)
+        self._model = EmbeddingModel(self.scoring, *self.tables.values())
 
     def initialise(self, generator: torch.Generator) -> None:
         """Fill the tables as those of a model are."""
@@ -109,17 +126,13 @@ class TransEGenerator(Generator):
 
     def logits(self, pairs: Pairs, candidates: Tensor) -> Tensor:
         """Score candidates, -1 as -inf. Shapes: (b,) each, (b, k) -> (b, k)."""
-        e, r = self._rows(pairs)
-        return self.scoring.match.forward(
-            self._query(pairs, e, r), self.tables["entity"], candidates
-        )
+        self._last = self._asked(pairs)
+        return self.scoring.match.forward(self._last[2], self.tables["entity"], candidates)
 
-    def _rows(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        return self.tables["entity"][pairs.anchor], self.tables["relation"][pairs.relation]
-
-    def _query(self, pairs: Pairs, e: Tensor, r: Tensor) -> Query:
-        heads, tails = self.scoring.head_query(r, e), self.scoring.tail_query(e, r)
-        return Query(torch.where(pairs.replaces_head.unsqueeze(1), heads, tails))
+    def _asked(self, pairs: Pairs) -> tuple[Pairs, BatchQueries, Query]:
+        """Return the queries of pairs: what stays is the head and the tail of both questions."""
+        queries = self._model.queries(pairs.anchor, pairs.relation, pairs.anchor)
+        return pairs, queries, queries.ask(pairs.replaces_head)
 
     def reinforce(
         self, pairs: Pairs, candidates: Tensor, chances: Tensor, picked: Tensor, advantage: Tensor
@@ -128,19 +141,18 @@ class TransEGenerator(Generator):
 
         ``chances`` are those the picks were drawn with. Shapes: (b, n) twice, (b, k) twice.
         """
-        d_scores = chances * advantage.sum(1, keepdim=True)
+        last, self._last = self._last, None
+        _, queries, query = last if last is not None and last[0] is pairs else self._asked(pairs)
+        total = advantage if advantage.shape[1] == 1 else advantage.sum(1, keepdim=True)
+        d_scores = chances * total
         d_scores.scatter_add_(1, picked, -advantage)  # sum of A (p - onehot): Adam goes downhill
-        e, r = (rows.requires_grad_() for rows in self._rows(pairs))
-        with torch.enable_grad():
-            query = self._query(pairs, e, r)
-        found = self.scoring.match.backward(
-            query.detach(), self.tables["entity"], candidates, d_scores
-        )
-        d_e, d_r = torch.autograd.grad(query.vectors, [e, r], found.query)
-        ids = torch.cat([candidates.clamp_min(0).reshape(-1), pairs.anchor])
-        rows = torch.cat([found.rows, d_e])
-        relation = RowGradients(pairs.relation, d_r)
-        self.adam.step({"entity": [RowGradients(ids, rows)], "relation": [relation]})
+        match, given = self.scoring.match, (query, self.tables["entity"], candidates, d_scores)
+        summed = match.backward_summed(*given, self.adam.gradient_table("entity"))
+        if summed is None:  # a padded place has a row of zeros, for any entity
+            summed = match.backward(*given), candidates.clamp_min(0).reshape(-1)
+        found, ids = summed
+        entity, relation = (RowGradients(*part) for part in queries.backward(found))
+        self.adam.step({"entity": [RowGradients(ids, found.rows), entity], "relation": [relation]})
 
 
 class FullGenerator(Generator):

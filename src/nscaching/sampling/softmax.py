@@ -11,8 +11,16 @@ import torch
 from torch import Tensor
 
 from nscaching.kernels.constants import HIGH_QUANTILE, LARGEST_SCORE, LOW_QUANTILE
+from nscaching.kernels.registry import kernel
 
-__all__ = ["LARGEST_SCORE", "draw_at", "keep_without_replacement", "log_weights", "rescale"]
+__all__ = [
+    "LARGEST_SCORE",
+    "draw_at",
+    "draw_softmax",
+    "keep_without_replacement",
+    "log_weights",
+    "rescale",
+]
 
 
 def rescale(scores: Tensor, valid: Tensor) -> Tensor:
@@ -69,6 +77,17 @@ def draw_at(uniform: Tensor, scores: Tensor, valid: Tensor, alpha: float, rescal
     place = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
     last_valid = (valid * torch.arange(1, valid.shape[1] + 1, device=valid.device)).amax(1) - 1
     return place.minimum(last_valid.clamp_min(0).unsqueeze(1))
+
+
+@kernel(cpu="draw_cpu", gpu="draw_gpu")
+def draw_softmax(logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw positions of each row by the softmax of its logits, with replacement.
+
+    Logits of -inf are invalid. Returns the positions and the chances of all; a row without a valid
+    entry gives position 0 and no chances. Shapes: (b, k), (b, count) -> (b, count), (b, k).
+    """
+    picked = draw_at(uniform, logits, logits > -math.inf, 1.0, "none")
+    return picked, logits.softmax(1).nan_to_num(0.0)
 
 
 def keep_without_replacement(
