@@ -31,6 +31,8 @@ class StopRequest:
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> StopRequest:
+        if _asked_of_worker:
+            self.signal = _asked_of_worker[0]
         if _in_main_thread():
             for number in (signal.SIGINT, *_TERMINATIONS):
                 if not _is_ignored_hangup(number):
@@ -47,6 +49,8 @@ class StopRequest:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
+        if self._previous.get(signal.SIGTERM) is _keep_for_worker:
+            _keep_for_worker(number, frame)
         if "TORCHELASTIC_RUN_ID" not in os.environ:  # an agent of processes passes signals on twice
             self._restore()
         if number == _HANGUP:
@@ -56,6 +60,29 @@ class StopRequest:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._previous.clear()
+
+
+#: The stop signals that this process was sent, where it is a worker.
+_asked_of_worker: list[int] = []
+
+
+def become_worker() -> None:
+    """Let the process that gave the work decide: Ctrl-C is for that one, and its SIGTERM is kept.
+
+    A training ends after its step, whether the signal came during it or before, and no other one
+    begins: see :func:`worker_is_stopped`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _keep_for_worker)
+
+
+def worker_is_stopped() -> bool:
+    """Tell whether this process is a worker that was asked to stop."""
+    return bool(_asked_of_worker)
+
+
+def _keep_for_worker(number: int, frame: FrameType | None) -> None:
+    _asked_of_worker.append(number)
 
 
 @contextlib.contextmanager

@@ -12,9 +12,11 @@ import torch
 from dask.distributed import LocalCluster
 
 import nscaching as ns
-from nscaching import UserError
+from nscaching import TrainingInterrupted, UserError
 from nscaching.experiments import workers
+from nscaching.experiments.runner import Failed
 from nscaching.experiments.workers import _threads
+from nscaching.interrupt import StopRequest
 
 from ..training.helpers import flags, start
 from .tune.helpers import SMALL, search, untimed_result
@@ -109,3 +111,29 @@ def test_threads_are_as_before_after_a_trial(count):
     finally:
         torch.set_num_threads(before[0])
         numba.set_num_threads(before[1])
+
+
+def load_then_train(folder):
+    """Do what a cell does: load, which no signal ends, and then train, which one does."""
+    (folder / f"loading{os.getpid()}").touch()
+    time.sleep(1.0)
+    with StopRequest() as stop:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if stop.signal is not None:
+                raise TrainingInterrupted("stopped", stop.signal)
+            time.sleep(0.05)
+    return "trained to its end"
+
+
+def test_a_stop_reaches_a_training_that_has_not_begun(tmp_path):
+    with pytest.raises(KeyboardInterrupt), workers.processes(load_then_train, 2) as pool:
+        given = [pool.submit(tmp_path) for _ in range(4)]  # some wait for a worker
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.05)
+        stopped = time.monotonic()
+        raise KeyboardInterrupt
+    assert time.monotonic() - stopped < 30
+    told = [future.result() for future in given if not future.cancelled()]
+    assert len(told) >= 2
+    assert all(each == Failed("it was stopped") for each in told)

@@ -48,6 +48,20 @@ def test_every_pair_has_a_row_that_knows_its_positives(side, block, monkeypatch)
     assert sum(len(each) > 1 for each in relations) <= 3  # at the ends of relations only
 
 
+def test_what_is_joined_at_once_is_bounded_however_few_rows_there_are(monkeypatch):
+    monkeypatch.setattr(shared_rows, "_BLOCK", 100)
+    rng = np.random.default_rng(1)
+    counts = rng.integers(1, 8, 1000)
+    first = np.concatenate([[0], np.sort(rng.choice(np.arange(1, 1000), 60, replace=False))])
+    bounds = shared_rows._bounds(first, counts)
+    assert (bounds[0], bounds[-1]) == (0, 1000)
+    assert set(bounds[:-1]) <= set(first.tolist())
+    blocks = [counts[a:b].sum() for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    rows = [counts[a:b].sum() for a, b in zip(first, [*first[1:], 1000], strict=True)]
+    assert all(0 < block < 100 + 2 * max(rows) for block in blocks)
+    assert len(blocks) > counts.sum() / (100 + 2 * max(rows))
+
+
 def test_rows_fit_the_bound_and_the_graph_stays_as_it_is():
     options = SamplerOptions(**SMALL)
     head, tail = row_counts(GRAPH, options)

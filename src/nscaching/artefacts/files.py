@@ -22,6 +22,9 @@ from torch import Tensor
 
 from nscaching.errors import CHOOSE_ANOTHER, CannotWrite, UserError
 
+#: What new files are not allowed; reading it sets it, for the threads beside this one too.
+_UMASK = os.umask(0)
+os.umask(_UMASK)
 _REMEDIES = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
@@ -83,9 +86,7 @@ def write_atomically(path: Path, write: Callable[[Path], object], size: int | No
             write(temporary)
             with temporary.open("rb+") as written:
                 os.fsync(written.fileno())
-            mask = os.umask(0)
-            os.umask(mask)
-            temporary.chmod(0o666 & ~mask)
+            temporary.chmod(0o666 & ~_UMASK)
             temporary.replace(path)
         finally:
             shutil.rmtree(workshop, ignore_errors=True)

@@ -212,6 +212,11 @@ class Sweep(Experiment[C, R]):
     def _keep(self, configuration: C, record: R) -> None:
         """Write a record down."""
 
+    def _keep_known(self, known: Sequence[tuple[C, R]]) -> None:
+        """Write the records of earlier sessions down."""
+        for configuration, record in known:
+            self._keep(configuration, record)
+
     def _ready(self, configuration: C) -> bool:
         """Tell whether a configuration can start before another one has its record."""
         return True
@@ -225,9 +230,9 @@ class Sweep(Experiment[C, R]):
         """Return the next one without a record; say which it is and how long the rest takes."""
         if self._ahead is None:
             found = [(each, self._known(each)) for each in self.configurations]
-            for each, record in found:
-                if record is not None:
-                    self.take_in(each, record)
+            known = [(each, record) for each, record in found if record is not None]
+            self.records |= {each.identity: record for each, record in known}
+            self._keep_known(known)
             self._ahead = [each for each, record in found if record is None]
         ready = next((each for each in self._ahead if self._ready(each)), None)
         if ready is not None:

@@ -18,7 +18,7 @@ import torch
 
 from nscaching.errors import TrainingInterrupted, UserError
 from nscaching.experiments.runner import Failed, Pool, attempt, this_process
-from nscaching.interrupt import interrupts_ignored
+from nscaching.interrupt import become_worker, interrupts_ignored, worker_is_stopped
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.cuda_graphs import CAPTURE_LOCK
 from nscaching.options import OptionGroup, Options
@@ -89,6 +89,8 @@ def _pool(
 
 
 def _answer(share: Share, run: Callable[[Any], Any], configuration: Any) -> Any:
+    if worker_is_stopped():
+        return Failed("it was stopped")
     try:
         return attempt(functools.partial(_within, share, run), configuration)
     except TrainingInterrupted:
@@ -203,7 +205,7 @@ def processes(run: Callable[[Any], Any], count: int) -> Iterator[Pool]:
         return
     others = multiprocessing.active_children()  # of the script that called
     spawn = multiprocessing.get_context("spawn")
-    with futures.ProcessPoolExecutor(count, spawn, initializer=_ignore_signals) as executor:
+    with futures.ProcessPoolExecutor(count, spawn, initializer=become_worker) as executor:
         try:
             yield _pool(executor, run, even_share(count), lambda: count)
         except BaseException:
@@ -213,9 +215,3 @@ def processes(run: Callable[[Any], Any], count: int) -> Iterator[Pool]:
                         os.kill(child.pid or 0, signal.SIGTERM)
                 executor.shutdown(wait=True, cancel_futures=True)
             raise
-
-
-def _ignore_signals() -> None:
-    """Let a training answer a signal, and nothing else: the first process decides."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)

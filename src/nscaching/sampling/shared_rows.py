@@ -14,13 +14,13 @@ import numpy as np
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, PairRows, TrainingRows
-from nscaching.graph.names import REJECTED
+from nscaching.graph.names import REJECTED, Integers
 from nscaching.graph.pairs import ranges, sorted_distinct
 from nscaching.sampling.options import SamplerOptions
 
 #: Bytes of an entry: id and score; count, mean and deviation where they are followed; and of a row.
 _ENTRY, _FOLLOWED, _ROW = 4 + 2, 3 * 4, 8
-#: Pairs whose answers are joined at once.
+#: Answers that are joined at once, and those of one more row.
 _BLOCK = 1 << 20
 
 
@@ -88,7 +88,7 @@ def share(pairs: PairRows, most: int, known: bool = True) -> PairRows:
     order = np.concatenate([frequent, rare])  # by row
     first = np.flatnonzero(np.diff(row[order], prepend=-1))
     sizes, answers = [], []
-    bounds = [*first[::_BLOCK].tolist(), len(order)] if known else []
+    bounds = _bounds(first, counts[order]) if known else []
     if not known:
         sizes, answers = [np.zeros(len(first), dtype=np.int64)], [pairs.answers[:0]]
     for start, stop in pairwise(bounds):
@@ -104,3 +104,14 @@ def share(pairs: PairRows, most: int, known: bool = True) -> PairRows:
         offsets=np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(np.int64),
         answers=np.concatenate(answers),
     )
+
+
+def _bounds(first: Integers, counts: Integers) -> list[int]:
+    """Return where blocks of whole rows begin and end; each has about ``_BLOCK`` answers.
+
+    Rows begin at ``first`` among the pairs, which have so many answers each.
+    """
+    before = np.cumsum(counts) - counts
+    begins = np.searchsorted(before[first], np.arange(0, int(counts.sum()), _BLOCK))
+    begins = np.unique(begins[begins < len(first)])
+    return [*first[begins].tolist(), len(counts)]

@@ -56,3 +56,15 @@ def test_a_row_that_was_changed_is_refused_and_earlier_versions_had_no_digest(tm
         with pytest.raises(UserError, match=r"table-7\.json is not a list of results") as said:
             Results(tmp_path)
         assert len(str(said.value)) < 400 + len(str(tmp_path))
+
+
+def test_a_failure_does_not_take_the_place_of_a_result(tmp_path):
+    results = Results(tmp_path)
+    results.keep("table-7", [row(0.4478)])
+    failed = {**row(0.0, error="no data"), "settings": {"epochs": 60}}
+    results.keep("table-7", [failed, row(0.0, seed=1, error="no data")])
+    first, second = Results(tmp_path).rows
+    assert first == row(0.4478)
+    assert second["error"] == "no data"
+    results.keep("table-7", [row(0.45, seed=1)])
+    assert [each["error"] for each in Results(tmp_path).rows] == [None, None]

@@ -26,7 +26,7 @@ from nscaching.experiments.paper.plan import (
     run_folder,
     slowness,
 )
-from nscaching.experiments.paper.results import Results, Row, blank_row
+from nscaching.experiments.paper.results import Results, Row, blank_row, without_lengths
 from nscaching.experiments.paper.tries import (
     chosen_settings,
     expanded,
@@ -182,19 +182,20 @@ def _found(request: Request, planned: Planned, progress: Progress) -> Row:
             return node_try_row(cell, settings, nodes)
         settings = {name: value for name, value in settings.items() if name != "seed"}
         return best | making.node_row(cell, settings, nodes, progress)
+    lasting = without_lengths(settings)  # a run may be prolonged; with other settings it is another
     # Whatever the recipe, all of valid is ranked, as in the paper.
     settings = {**settings, "device": request.device, "valid_facts": None}
     graph, folder = making.graph_of(cell.dataset, on), run_folder(request, cell)
+    if cell.kind == "search":
+        return making.search_row(cell, settings, graph, folder, progress)
+    folder = folder / f"of-{settings_name(settings if cell.kind == TUNED else lasting)}"
     if cell.is_try:
         kept_in = folder if planned.seconds > LONG else None
         return best | try_row(settings, graph, kept_in, progress)
     if cell.kind == "variance":
         return making.variance_row(settings, graph, progress)
-    if cell.kind == "search":
-        return making.search_row(cell, settings, graph, folder, progress)
     ranks = None
     if cell.kind == TUNED:
-        folder = folder / f"of-{settings_name(settings)}"
         smoke = on is not None or request.budget is not None
         ranks = None if smoke else rank_file(request.out, cell)
     options = making.named_traces(settings, graph, on is not None)
@@ -290,12 +291,19 @@ class CellSweep(Sweep[Planned, Row]):
             planned = replace(planned, slower=slower or 1.0)
         return planned.seconds / self.request.workers
 
+    def _keep_known(self, known: Sequence[tuple[Planned, Row]]) -> None:
+        if any(not planned.cell.is_try for planned, _ in known):  # another table may have had them
+            self._write()
+
+    def _write(self) -> None:
+        self.made.file = self.results.keep(self.made.definition.name, self.rows())
+
     def _keep(self, planned: Planned, record: Row) -> None:
         tuning = planned.cell.is_try or planned.cell.is_chosen
         if tuning and planned.state != DONE and not record["error"]:
             self.progress.say(f"  {planned.title}: {_told(record)}")
         if not planned.cell.is_try:
-            self.made.file = self.results.keep(self.made.definition.name, self.rows())
+            self._write()
         elif not record["error"]:
             self.results.keep_try(record)
 

@@ -76,7 +76,7 @@ class Results:
             if row.get("on") != on:
                 continue
             longer = row["settings"].get("epochs", 0) > settings.get("epochs", 0)
-            if _without_lengths(row["settings"], longer) == _without_lengths(settings, longer):
+            if without_lengths(row["settings"], longer) == without_lengths(settings, longer):
                 if not row.get("error"):
                     return row
                 failed = row
@@ -98,9 +98,10 @@ class Results:
     def keep(self, name: str, found: Iterable[Row]) -> Path:
         """Put rows into a file; earlier rows of the same cells go, the others stay.
 
-        A smoke run never takes the place of a whole one.
+        A smoke run never takes the place of a whole one, nor a failure that of a result.
         """
-        new = list(found)
+        good = {_slot(row) for row in self.files.get(name, []) if not row.get("error")}
+        new = [row for row in found if not (row.get("error") and _slot(row) in good)]
         fresh = {_slot(row) for row in new}
         kept = [row for row in self.files.get(name, []) if _slot(row) not in fresh]
         self.files[name] = kept + new
@@ -115,9 +116,10 @@ def _slot(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return cell_of(row).identity, row.get("on"), row.get("budget")
 
 
-def _without_lengths(settings: Mapping[str, Any], longer: bool) -> dict[str, Any]:
+def without_lengths(settings: Mapping[str, Any], longer: bool = True) -> dict[str, Any]:
+    """Return settings without those that a longer run may differ in, if it is ``longer``."""
     return {
-        name: _without_lengths(value, longer) if isinstance(value, Mapping) else value
+        name: without_lengths(value, longer) if isinstance(value, Mapping) else value
         for name, value in settings.items()
         if not (longer and name in LENGTHS)
     }
