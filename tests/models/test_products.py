@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from nscaching.losses import SoftmaxCrossEntropy
-from nscaching.models.match import Query, fast_products, multiplies_bfloat16, rounded
+from nscaching.models.match import (
+    Query,
+    exact_products,
+    fast_products,
+    multiplies_bfloat16,
+    rounded,
+)
 from nscaching.models.matches import Dot
 from tests.conftest import seeded
 from tests.training.helpers import SOFTMAX_STATE, bits, go_on, kept_bits, ring, train
@@ -61,3 +67,21 @@ def test_a_variable_keeps_float32(monkeypatch):
     before = query.vectors @ table.T
     with fast_products(CPU):
         assert torch.equal(query.vectors @ table.T, before)
+
+
+def test_products_are_exact_again_when_the_last_thread_has_left(monkeypatch):
+    class Setting:
+        allow_tf32 = False
+
+    monkeypatch.setattr(torch.backends.cuda, "matmul", Setting)
+    cuda = torch.device("cuda")
+    first, second = fast_products(cuda), fast_products(cuda)  # as two trials are interleaved
+    first.__enter__()
+    second.__enter__()
+    with exact_products(cuda):
+        assert not Setting.allow_tf32
+    assert Setting.allow_tf32
+    first.__exit__(None, None, None)
+    assert Setting.allow_tf32
+    second.__exit__(None, None, None)
+    assert not Setting.allow_tf32

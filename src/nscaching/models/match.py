@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -224,12 +225,19 @@ def plain_backward(
     return MatchGradients(found[0], d_context, found[1].flatten(0, 1))
 
 
+#: Held while it is changed how products are rounded, which is one setting for all threads.
+_ROUNDING_LOCK = threading.RLock()
+#: By the kind of device, how many threads have fast products, and what was set before the first.
+_rounding: dict[str, tuple[int, bool | str]] = {}
+
+
 @contextmanager
 def fast_products(device: torch.device) -> Iterator[None]:
     """Let matrix products round their inputs; they add up in float32.
 
     A GPU rounds to TF32. A processor that multiplies bfloat16 may round to that, and takes the
-    products of oneDNN, on some twice as fast. Not for evaluation.
+    products of oneDNN, on some twice as fast. Not for evaluation. It ends when the last of the
+    threads that are in it leaves: trials of a search may be threads.
     """
     if device.type == "cpu" and not multiplies_bfloat16():
         yield
@@ -239,12 +247,38 @@ def fast_products(device: torch.device) -> Iterator[None]:
     fast: bool | str = True
     if device.type == "cpu":
         products, name, fast = _MKLDNN.matmul, "fp32_precision", "bf16"
-    before = getattr(products, name)
-    setattr(products, name, fast)
+    with _ROUNDING_LOCK:
+        threads, before = _rounding.get(device.type) or (0, getattr(products, name))
+        setattr(products, name, fast)
+        _rounding[device.type] = threads + 1, before
     try:
         yield
     finally:
-        setattr(products, name, before)
+        with _ROUNDING_LOCK:
+            threads, before = _rounding.pop(device.type)
+            if threads > 1:
+                _rounding[device.type] = threads - 1, before
+            else:
+                setattr(products, name, before)
+
+
+@contextmanager
+def exact_products(device: torch.device) -> Iterator[None]:
+    """Let products on a GPU be those of before, while another thread has fast ones; it waits.
+
+    On a CPU no two trials share a process.
+    """
+    if device.type == "cpu":
+        yield
+        return
+    products = torch.backends.cuda.matmul
+    with _ROUNDING_LOCK:
+        now = products.allow_tf32
+        products.allow_tf32 = _rounding.get(device.type, (0, now))[1]
+        try:
+            yield
+        finally:
+            products.allow_tf32 = now
 
 
 @functools.cache

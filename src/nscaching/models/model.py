@@ -11,7 +11,14 @@ from torch import Tensor
 from nscaching.graph.pairs import SideName
 from nscaching.models.base import ScoringFunction
 from nscaching.models.int8 import HalfTable, Int8Table
-from nscaching.models.match import Match, Query, block_floats, fast_products, rows_of
+from nscaching.models.match import (
+    Match,
+    Query,
+    block_floats,
+    exact_products,
+    fast_products,
+    rows_of,
+)
 from nscaching.models.matches import Dot
 from nscaching.models.queries import BatchQueries, make_queries
 
@@ -197,11 +204,12 @@ class EmbeddingModel:
     def score_all(self, side: Side, anchor: Tensor, relation: Tensor) -> Tensor:
         """Score all entities for each question. Shapes: (b,), (b,) -> (b, n)."""
         query = self.query(side, anchor, relation)
-        if self.entity.dtype != torch.bfloat16:
-            return self.match.forward_all(query, self.entity)
-        scores = query.vectors.new_empty(len(anchor), self.num_entities)
-        size = max(1, block_floats(self.device.type) // self.entity.shape[1])
-        for start in range(0, self.num_entities, size):  # in float32, some at a time
-            rows = self.entity[start : start + size].float()
-            scores[:, start : start + size] = self.match.forward_all(query, rows)
+        with exact_products(self.device):
+            if self.entity.dtype != torch.bfloat16:
+                return self.match.forward_all(query, self.entity)
+            scores = query.vectors.new_empty(len(anchor), self.num_entities)
+            size = max(1, block_floats(self.device.type) // self.entity.shape[1])
+            for start in range(0, self.num_entities, size):  # in float32, some at a time
+                rows = self.entity[start : start + size].float()
+                scores[:, start : start + size] = self.match.forward_all(query, rows)
         return scores

@@ -356,7 +356,6 @@ class Adam(Optimizer):
             for parameter in self._parameters.values():
                 self._torch.state[parameter]["step"].copy_(self.count)
 
-
     def _check_waiting(self, name: str) -> None:
         """Refuse what the kernels would read beside their tables for."""
         from nscaching.kernels.adam_cpu import MOST_DEFERRED
