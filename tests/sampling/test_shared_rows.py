@@ -1,5 +1,7 @@
 """Under a bound on memory frequent pairs keep their row and rare ones share some."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -56,8 +58,8 @@ def test_what_is_joined_at_once_is_bounded_however_few_rows_there_are(monkeypatc
     bounds = shared_rows._bounds(first, counts)
     assert (bounds[0], bounds[-1]) == (0, 1000)
     assert set(bounds[:-1]) <= set(first.tolist())
-    blocks = [counts[a:b].sum() for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
-    rows = [counts[a:b].sum() for a, b in zip(first, [*first[1:], 1000], strict=True)]
+    blocks = [counts[a:b].sum() for a, b in pairwise(bounds)]
+    rows = [counts[a:b].sum() for a, b in pairwise([*first, 1000])]
     assert all(0 < block < 100 + 2 * max(rows) for block in blocks)
     assert len(blocks) > counts.sum() / (100 + 2 * max(rows))
 

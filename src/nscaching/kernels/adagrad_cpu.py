@@ -6,16 +6,16 @@ import math
 from typing import Any
 
 import numpy as np
-import torch
 from numba import prange
 from torch import Tensor
 
 from nscaching.kernels.adam_cpu import write_copy
+from nscaching.kernels.constants import ADAGRAD_EPSILON
 from nscaching.kernels.numba_tools import Array, arrays, inline, parallel
-from nscaching.kernels.row_sums_cpu import as_gradient, listed_rows, sum_chain
+from nscaching.kernels.row_sums_cpu import as_gradient, chained, sum_chain
 from nscaching.kernels.threads import as_many_threads_as_pay
 
-_EPSILON = np.float32(1e-10)
+_EPSILON = np.float32(ADAGRAD_EPSILON)
 
 
 @inline
@@ -65,10 +65,11 @@ def adagrad_rows(
     weight_decay: float,
 ) -> None:
     """Move rows of a table in place; ids may repeat, and an int8 copy follows if there is one."""
-    slot = torch.full((len(table),), -1, dtype=torch.int32).numpy()
-    following, listed = listed_rows(ids, slot)
     gradient = as_gradient(rows, rows[:0], rows[:0], rows[:0], None)
-    with as_many_threads_as_pay(listed.shape[0] * table.shape[1]):
+    with (
+        chained(ids, len(table)) as (slot, following, listed),
+        as_many_threads_as_pay(listed.shape[0] * table.shape[1]),
+    ):
         _rows(
             *arrays(table, square), listed, slot, following, gradient, *arrays(values, scale), lr,
             weight_decay,

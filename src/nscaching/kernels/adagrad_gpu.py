@@ -8,8 +8,10 @@ import triton.language as tl
 from torch import Tensor
 
 from nscaching.kernels.cache_gpu import hashed, stream_of
+from nscaching.kernels.constants import ADAGRAD_EPSILON
 from nscaching.kernels.match_gpu import warps_for
 
+_EPSILON = tl.constexpr(ADAGRAD_EPSILON)
 _BLOCK = 1024
 #: Gradients of a row that are read at once.
 _GRADIENTS = 8
@@ -25,7 +27,7 @@ def _adagrad(table, square, gradient, rate, lr, size, CLEAR: tl.constexpr, BLOCK
     total = tl.load(square + place, mask=inside, other=0.0) + g * g
     x = tl.load(table + place, mask=inside, other=0.0)
     tl.store(square + place, total, mask=inside)
-    tl.store(table + place, x - lr * tl.load(rate) * g / (tl.sqrt(total) + 1e-10), mask=inside)
+    tl.store(table + place, x - lr * tl.load(rate) * g / (tl.sqrt(total) + _EPSILON), mask=inside)
     if CLEAR:
         tl.store(gradient + place, tl.zeros([BLOCK], tl.float32), mask=inside)
 
@@ -88,7 +90,7 @@ def _adagrad_large(
     if tl.max(tl.abs(g), axis=0) > 0:
         g += decay * x
         total = tl.load(square + own, mask=there, other=0.0).to(tl.float32) + g * g
-        x -= lr * tl.load(rate) * g / (tl.sqrt(total) + 1e-10)
+        x -= lr * tl.load(rate) * g / (tl.sqrt(total) + _EPSILON)
         if ROUND:
             bits = hashed(stream_of(seed, entity), d)
             x = _rounded(x, bits)

@@ -12,3 +12,5 @@ LOW_QUANTILE, HIGH_QUANTILE = 0.2, 0.8
 LARGEST_SCORE = 65504.0
 #: Draws for a uniform candidate before it is given up.
 TRIES = 17
+#: What keeps Adagrad from dividing by zero.
+ADAGRAD_EPSILON = 1e-10

@@ -17,12 +17,12 @@ from nscaching.kernels.match_cpu import QUERIES_AHEAD, fetch_later, scores_of
 from nscaching.kernels.numba_tools import (
     Array,
     arrays,
-    exact_inline,
     fetch_row,
     inline,
     parallel,
     unless_padding,
 )
+from nscaching.kernels.row_sums_cpu import chained
 
 #: Places of queries that are all there are.
 _ALL = torch.empty(0, dtype=torch.int64)
@@ -81,37 +81,20 @@ def _query_sums(table: Array, ids: Array, d_scores: Array, d_query: Array) -> No
                     d_query[i, d] += slope * table[entity, d]
 
 
-@exact_inline
-def _by_entity(ids: Array, starts: Array, order: Array) -> None:
-    """Sort places by their entity; those of padding are left out.
-
-    ``starts`` (n + 1,) becomes where each entity's places begin in ``order`` (q k,).
-    """
-    for i in range(ids.shape[0]):
-        if ids[i] >= 0:
-            starts[ids[i] + 1] += 1
-    for e in range(starts.shape[0] - 1):
-        starts[e + 1] += starts[e]
-    for i in range(ids.shape[0]):
-        if ids[i] >= 0:
-            order[starts[ids[i]]] = i
-            starts[ids[i]] += 1
-    for e in range(starts.shape[0] - 1, 0, -1):
-        starts[e] = starts[e - 1]
-    starts[0] = 0
-
-
 @parallel
 def _entity_sums(
-    query: Array, d_scores: Array, k: int, touched: Array, starts: Array, order: Array, rows: Array
-) -> None:
+    query: Array, d_scores: Array, k: int, touched: Array, slot: Array, following: Array,
+    rows: Array,
+) -> None:  # fmt: skip
     width = query.shape[1]
     for u in prange(touched.shape[0]):
         rows[u] = 0
-        for place in range(starts[touched[u]], starts[touched[u] + 1]):
-            question, slope = order[place] // k, d_scores[order[place]]
+        place = slot[touched[u]]
+        while place >= 0:
+            question, slope = place // k, d_scores[place]
             for d in range(width):
                 rows[u, d] += slope * query[question, d]
+            place = following[place]
 
 
 # The forms that the registry names ---------------------------------------------------------------
@@ -146,14 +129,11 @@ def dot_backward_summed(
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return the gradient of queries, the distinct ids, and the gradients of their rows."""
     d_query = dot_query_sums(table, ids, d_scores)
-    flat = ids.reshape(-1).contiguous().numpy()
-    starts = np.zeros(len(table) + 1, dtype=np.int64)
-    order = np.empty(flat.size, dtype=np.int64)
-    _by_entity(flat, starts, order)
-    touched = np.flatnonzero(np.diff(starts))
-    rows = torch.empty(len(touched), table.shape[1])
     slopes = d_scores.contiguous().numpy().reshape(-1)
-    _entity_sums(vectors.numpy(), slopes, ids.shape[1], touched, starts, order, rows.numpy())
+    with chained(ids.reshape(-1), len(table)) as (slot, following, touched):
+        touched.sort()  # those with long chains are listed together
+        rows = torch.empty(len(touched), table.shape[1])
+        _entity_sums(vectors.numpy(), slopes, ids.shape[1], touched, slot, following, rows.numpy())
     distinct = torch.from_numpy(touched)
     if into is not None:
         into.index_add_(0, distinct, rows)

@@ -12,6 +12,9 @@ Any of them may be empty.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -125,3 +128,27 @@ def listed_rows(ids: Tensor, slot: Array) -> tuple[Array, Array]:
     following = np.empty(len(ids), dtype=np.int32)
     rows = np.empty(len(ids), dtype=np.int64)
     return following, rows[: chain_places(ids.numpy(), slot, following, rows)]
+
+
+class _Kept(threading.local):
+    slots = np.empty(0, dtype=np.int32)
+
+
+_kept = _Kept()
+
+
+@contextmanager
+def chained(ids: Tensor, table_rows: int) -> Iterator[tuple[Array, Array, Array]]:
+    """Chain the places of ids; yield the first place of each row, what follows, the distinct ids.
+
+    The array of first places has the length of the table, is -1 between two uses and is kept: to
+    fill it would take longer than a step on few of many rows. One in use is out of reach, so that
+    what is left of an error is not used again.
+    """
+    slot, _kept.slots = _kept.slots, _kept.slots[:0]
+    if len(slot) < table_rows:
+        slot = np.full(table_rows, -1, dtype=np.int32)
+    following, rows = listed_rows(ids, slot)
+    yield slot, following, rows
+    slot[rows] = -1
+    _kept.slots = slot

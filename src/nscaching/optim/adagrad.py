@@ -13,12 +13,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from nscaching.kernels.constants import ADAGRAD_EPSILON
 from nscaching.kernels.hashing import hashed_bits
 from nscaching.kernels.registry import GPU, compiled_for, kernel
 from nscaching.models import HalfTable, Int8Table
 from nscaching.optim.base import Copy, Gradients, Optimizer, RowGradients, joined
 
-EPSILON = 1e-10
 #: Numbers of a table from which on a GPU keeps no gradients of its size.
 LARGE = 1 << 30
 
@@ -130,7 +130,7 @@ def adagrad_dense(
         has_one = (gradient != 0).any(1, keepdim=True)
         gradient = gradient + weight_decay * table * has_one
     square.addcmul_(gradient, gradient)
-    table.sub_(lr * rate * gradient / (square.sqrt() + EPSILON))
+    table.sub_(lr * rate * gradient / (square.sqrt() + ADAGRAD_EPSILON))
     if clear:
         given.zero_()
 
@@ -152,7 +152,7 @@ def adagrad_rows(
     gradient += weight_decay * table[touched] * (gradient != 0).any(1, keepdim=True)
     summed = square[touched] + gradient**2
     square[touched] = summed
-    table[touched] -= lr * gradient / (summed.sqrt() + EPSILON)
+    table[touched] -= lr * gradient / (summed.sqrt() + ADAGRAD_EPSILON)
     if len(values):
         copy = Int8Table(table[touched])
         values[touched], scale[touched] = copy.values, copy.scale
@@ -178,7 +178,7 @@ def adagrad_large(
     before, summed = (part[touched].to(rows.dtype) for part in (table, square))
     gradient += weight_decay * before * (gradient != 0).any(1, keepdim=True)
     summed += gradient**2
-    moved = before - lr * rate * gradient / (summed.sqrt() + EPSILON)
+    moved = before - lr * rate * gradient / (summed.sqrt() + ADAGRAD_EPSILON)
     bits = hashed_bits(count, touched, 0, rows.shape[1])
     table[touched] = rounded_at_random(moved, table.dtype, bits)
     square[touched] = rounded_at_random(summed, square.dtype, bits >> 16)

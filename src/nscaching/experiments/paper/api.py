@@ -6,6 +6,7 @@ import contextlib
 import functools
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
