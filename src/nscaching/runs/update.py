@@ -14,6 +14,7 @@ resumed like any run.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -240,43 +241,42 @@ def grown_tables(run: Run, graph: KnowledgeGraph) -> tuple[Tensor, Tensor]:
     weights = _relation_weights(old, graph)
     more = [torch.einsum("ij,hjw->hiw", weights, halves)] if len(weights) else []
     relation = torch.cat([halves, *more], dim=1).reshape(-1, relation.shape[1])
-    rows = _new_rows(graph, old.num_entities, entity)
-    entity = torch.cat([entity, *rows])
+    entity = torch.cat([entity, _new_rows(graph, old.num_entities, entity)])
     return entity.contiguous(), relation.contiguous()
 
 
-def _new_rows(graph: KnowledgeGraph, known: int, table: Tensor) -> list[Tensor]:
-    """Return for each new entity the mean row of those that stand where it stands; (1, w) each."""
-    train = graph.train
-    sides = ((graph.rows.head, 0, 2), (graph.rows.tail, 2, 0))
-    orders = {place: np.argsort(train[:, place], kind="stable") for _, place, _ in sides}
-    ordered = {place: train[order, place] for place, order in orders.items()}
-    of_position: dict[tuple[int, int], Tensor | None] = {}
+def _new_rows(graph: KnowledgeGraph, known: int, table: Tensor) -> Tensor:
+    """Return for each new entity the mean row of those that stand where it stands. Shape: (e, w).
+
+    Every fact counts the same. Where no known entity answers its question, it has the mean of those
+    that stand in this place of its relation; without any, an entity has the mean of all.
+    """
+    train, mean_row = graph.train, table.mean(dim=0)
+    total = torch.zeros(graph.num_entities - known, table.shape[1])
+    count = torch.zeros(len(total), 1)
 
     def mean(alike: Integers) -> Tensor | None:
         alike = alike[alike < known].astype(np.int64)
         return table[torch.from_numpy(alike)].mean(dim=0) if len(alike) else None
 
+    @functools.cache
     def in_position(place: int, relation: int) -> Tensor | None:
-        if (place, relation) not in of_position:
-            there = np.unique(train[train[:, 1] == relation, place])
-            of_position[place, relation] = mean(there)
-        return of_position[place, relation]
+        return mean(np.unique(train[train[:, 1] == relation, place]))
 
-    rows = []
-    for entity in range(known, graph.num_entities):
-        found = []
-        for pairs, place, other in sides:
-            first, last = np.searchsorted(ordered[place], [entity, entity + 1])
-            for fact in train[orders[place][first:last]]:
-                row = mean(pairs.completions(fact[[other]], fact[[1]])[1])
-                if row is None:  # the position is all they have in common
-                    row = in_position(place, int(fact[1]))
-                if row is not None:
-                    found.append(row)
-        made = torch.stack(found).mean(dim=0) if found else table.mean(dim=0)
-        rows.append(made.unsqueeze(0))
-    return rows
+    for pairs, place, other in ((graph.rows.head, 0, 2), (graph.rows.tail, 2, 0)):
+        facts = train[train[:, place] >= known]
+        asked, question = np.unique(facts[:, [other, 1]], axis=0, return_inverse=True)
+        means, found = torch.zeros(len(asked), table.shape[1]), torch.zeros(len(asked), 1)
+        for number, (anchor, relation) in enumerate(asked):
+            row = mean(pairs.completions(anchor[None], relation[None])[1])
+            row = in_position(place, int(relation)) if row is None else row
+            if row is not None:
+                means[number], found[number] = row, 1
+        entity = torch.from_numpy(facts[:, place] - known).long()
+        of_fact = torch.from_numpy(question).reshape(-1)
+        total.index_add_(0, entity, means[of_fact])
+        count.index_add_(0, entity, found[of_fact])
+    return torch.where(count > 0, total / count.clamp_min(1), mean_row)
 
 
 def _relation_weights(old: KnowledgeGraph, graph: KnowledgeGraph) -> Tensor:
