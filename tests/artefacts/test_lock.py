@@ -12,6 +12,7 @@ import pytest
 import nscaching as ns
 from nscaching import UserError
 from nscaching.artefacts import FolderLock
+from nscaching.artefacts import lock as lock_module
 from nscaching.training import RunFolder
 
 from ..training.helpers import ring, train
@@ -124,3 +125,17 @@ def test_another_that_ends_badly_gives_the_lock_back(tmp_path):
         train(tmp_path / "nothing.tsv", out=tmp_path / "R", epochs=1)
     assert not (tmp_path / "R").exists()
     train(ring(), out=tmp_path / "R", epochs=1, dim=4)
+
+
+def test_who_looks_whether_a_folder_is_free_is_no_writer(tmp_path, monkeypatch):
+    lock, tried = FolderLock(tmp_path), []
+
+    def refused_once(handle):
+        tried.append(handle)
+        return len(tried) > 1 and try_lock(handle)  # the first time another process looks
+
+    try_lock = lock_module._try_lock
+    monkeypatch.setattr(lock_module, "_try_lock", refused_once)
+    lock.acquire()
+    assert len(tried) == 2
+    lock.release()

@@ -16,6 +16,8 @@ from nscaching.artefacts.files import explained_writes
 from nscaching.errors import CHOOSE_ANOTHER, UserError, shown
 
 LOCK_FILE = ".nscaching.lock"
+#: How long another process may hold a lock to see whether it is free.
+_PROBE_SECONDS = 0.1
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
 
 
@@ -39,6 +41,9 @@ class FolderLock:
             self._made = [folder for folder in above if not folder.exists()]
             self.folder.mkdir(parents=True, exist_ok=True)
             handle = self._locked_handle()
+            if handle is None:  # perhaps it was only looked whether it is free
+                time.sleep(_PROBE_SECONDS)
+                handle = self._locked_handle()
         if handle is None:
             raise UserError(
                 f"{self.folder} is being written by {describe(self.holder())}. Wait until it has "

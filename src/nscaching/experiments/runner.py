@@ -229,6 +229,7 @@ class Sweep(Experiment[C, R]):
     def next(self) -> C | None:
         """Return the next one without a record; say which it is and how long the rest takes."""
         if self._ahead is None:
+            found: list[tuple[Any, R | None]]
             found = [(each, self._known(each)) for each in self.configurations]
             known = [(each, record) for each, record in found if record is not None]
             self.records |= {each.identity: record for each, record in known}
