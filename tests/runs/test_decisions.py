@@ -11,7 +11,9 @@ import torch
 
 import nscaching as ns
 from nscaching import KnowledgeGraph, UserError
+from nscaching.evaluation.calibration import claim_logits
 from nscaching.graph import read_triples
+from nscaching.graph.names import REJECTED
 from nscaching.models import Side
 from nscaching.training import Progress
 
@@ -165,6 +167,51 @@ def test_claims_are_calibrated_and_follow_their_prior(towns):
     assert half / (1 - half) == pytest.approx(99 * low / (1 - low), rel=1e-6)
     with pytest.raises(UserError, match="prior"):
         towns.probabilities([], prior=1.0)
+
+
+def test_a_claim_that_contradicts_the_graph_is_no_more_probable_than_as_an_answer(towns):
+    graph, asker = towns.graph, towns._asker
+    of_country = graph.train[graph.train[:, 1] == graph.relation_id("in country")]
+    lies = [(h, r, t) for h, r, _ in of_country.tolist() for t in (0, 1)]
+    judged = [towns.judge(*lie) for lie in lies]
+    against = np.array([j.contradicts is not None and j.split is None for j in judged])
+    assert against.any()
+    as_answers = logit_of(np.array([each.probability for each in judged]))
+    alone = claim_logits(asker.evidence, asker.calibration, np.array(lies), asker.whole)
+    assert (alone > as_answers + 0.1)[against].any()
+    told = logit_of(towns.probabilities(lies))[against]
+    assert np.allclose(told, np.minimum(alone, as_answers)[against], atol=1e-3)
+
+
+def logit_of(chances):
+    return np.log(chances / (1 - chances))
+
+
+def test_verdicts_say_what_judge_says_and_have_a_frame(towns):
+    graph = towns.graph
+    triples = [graph.named(row) for row in (*graph.train[:3], *graph.test[:3])]
+    triples.append(("town1.1", "near", "land1"))
+    verdicts = towns.classify(triples)
+    labels, margins = verdicts
+    frame = verdicts.to_frame()
+    assert frame["tail"].tolist() == [triple[2] for triple in triples]
+    assert frame["label"].tolist() == labels.tolist()
+    assert frame["margin"].tolist() == margins.tolist()
+    assert np.allclose(frame["probability"], towns.probabilities(triples))
+    assert frame["undecided"].tolist() == (labels != (frame["probability"] >= 0.5)).tolist()
+    judged = [towns.judge(*triple) for triple in triples]
+    assert [claim.flags for claim in verdicts.claims] == [each.flags for each in judged]
+    assert [claim.split for claim in verdicts.claims] == [each.split for each in judged]
+    assert verdicts.as_dicts()[0]["undecided"] is bool(verdicts.undecided[0])
+    assert len(towns.classify([]).to_frame()) == 0
+
+
+def test_a_rejected_fact_is_flagged():
+    graph = KnowledgeGraph(["a", "b", "c"], ["r"], [[0, 0, 1], [1, 0, 2]])
+    graph.labelled[REJECTED] = np.array([[2, 0, 0, -1]])
+    run = run_of(graph)
+    assert "rejected" in run.judge("c", "r", "a").flags
+    assert run.judge("a", "r", "b").flags == []
 
 
 def test_the_calibration_is_kept_in_the_folder(towns):

@@ -161,7 +161,8 @@ def test_an_entity_answers_itself_only_where_the_relation_has_such_a_fact():
 def test_predictions_as_plain_values(run):
     (answer,) = run.predict_tails("e1", "r1", k=1)
     old = {"head", "relation", "tail", "score", "split", "known"}
-    assert set(answer.as_dict()) == old | {"probability", "seen", "recurs", "contradicts", "flags"}
+    new = {"probability", "seen", "recurs", "contradicts", "rejected", "flags"}
+    assert set(answer.as_dict()) == old | new
     json.dumps(answer.as_dict())
 
 

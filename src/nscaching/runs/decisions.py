@@ -140,7 +140,7 @@ class Decisions(Learning):
             ['never seen with this relation']
 
         """
-        return self._judged(self._triples([(head, relation, tail)]))
+        return self._judged(self._triples([(head, relation, tail)]))[0]
 
     def split_of(self, head: Reference, relation: Reference, tail: Reference) -> str | None:
         """Return the split that holds a triple, or None for one that the graph does not hold."""
@@ -166,7 +166,7 @@ class Decisions(Learning):
 
         """
         ids = self._triples([(head, relation, tail)])
-        return self._explainer.explain(self._judged(ids), ids[0].tolist(), k)
+        return self._explainer.explain(self._judged(ids)[0], ids[0].tolist(), k)
 
     def remark(self, side: Side, anchor: Reference, relation: Reference) -> str | None:
         """Return a sentence on a question for one side that can hardly have a new answer."""
@@ -191,12 +191,13 @@ class Decisions(Learning):
 
         return Explainer(self.graph)
 
-    def _judged(self, ids: Longs) -> Prediction:
-        """Return a triple of ids, (1, 3), with what is known of it."""
+    def _judged(self, ids: Longs, as_claims: bool = False) -> Predictions:
+        """Return triples of ids, (n, 3), with what is known of them: as answers or as claims."""
         asker = self._asker
-        logits = asker.logits(ids) if asker.calibration is not None else None
+        log_odds = asker.claims if as_claims else asker.logits
+        logits = log_odds(ids) if asker.calibration is not None else None
         scores = score_triples(self.model, ids).tolist()
-        return asker.predictions(ids, scores, logits, Side.TAIL)[0]
+        return Predictions(asker.predictions(ids, scores, logits, Side.TAIL))
 
     def _predict(
         self,

@@ -18,6 +18,7 @@ from nscaching.evaluation.calibration import (
     calibration_report,
     fit_calibration,
 )
+from nscaching.evaluation.regression import expit, logit
 from nscaching.graph import KnowledgeGraph, read_triples
 from nscaching.graph.names import REJECTED, Floats, Longs
 from nscaching.models import EmbeddingModel
@@ -75,7 +76,8 @@ class Learning:
         A claim is a triple that somebody states. This is not the probability of an answer
         (:meth:`predict_tails`, :meth:`discover`): those are picked from thousands of candidates,
         nearly all of which are false. Claims are judged by all facts that the run knows, those of
-        test included; :meth:`calibration_report` says how good probabilities are.
+        test included; with the default prior, one that contradicts a fact is at most as probable
+        as :meth:`judge` says. :meth:`calibration_report` says how good probabilities are.
 
         Args:
             triples: A list of (head, relation, tail), or a data frame of names.
@@ -96,7 +98,7 @@ class Learning:
                 f"The graph '{self.graph.name}' has no valid triples, and probabilities come from "
                 "them; train on data with a valid split."
             )
-        return self._asker.claims(self._triples(triples), prior)
+        return expit(self._asker.claims(self._triples(triples)) + logit(prior))
 
     def calibration_report(self, split: str = "test", *, seed: int = 0) -> CalibrationReport:
         """Compare the probabilities of a split's facts and negatives with how many are true.

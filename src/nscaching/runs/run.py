@@ -19,7 +19,6 @@ from nscaching.evaluation import (
     Drawing,
     RankingReport,
     Thresholds,
-    Verdicts,
     classification_report,
     classify_triples,
     learn_thresholds,
@@ -38,6 +37,7 @@ from nscaching.runs.predictions import (
     triple_of,
 )
 from nscaching.runs.update import Growth
+from nscaching.runs.verdicts import Verdicts
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 from nscaching.training.folder import evaluation_line
 from nscaching.training.tracing import GradientNorms, norms_of_negatives
@@ -232,7 +232,9 @@ class Run(Decisions, Discovery, Growth):
 
         Returns:
             Labels and margins; shapes: (n,), (n,). The margin is the score less the threshold of
-            the relation; a triple is true from 0 on.
+            the relation; a triple is true from 0 on. ``as_dicts()`` and ``to_frame()`` add the
+            probability of each, what the graph says of it, and whether label and probability
+            disagree.
 
         Examples:
             >>> labels, margins = run.classify([("France", "speaks", "French")])
@@ -240,7 +242,8 @@ class Run(Decisions, Discovery, Growth):
         """
         ids = self._triples(triples)
         thresholds = self.thresholds(seed=seed, replaced=replaced, any_type=any_type)
-        return classify_triples(self.model, thresholds, ids)
+        decided = classify_triples(self.model, thresholds, ids)
+        return Verdicts.of(decided, lambda: self._judged(ids, as_claims=True))
 
     def neighbours(self, entity: Reference, k: int = 10) -> list[Neighbour]:
         """Return the k entities whose embeddings are most similar, by cosine.
