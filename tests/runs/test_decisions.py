@@ -485,6 +485,12 @@ def test_reports_as_text_html_and_frames(towns):
     assert frame["of"].tolist()[:3] == ["both sides", "heads", "tails"]
     assert frame["mrr"][0] == ranking.mrr
     assert classes.to_frame()["relation"].tolist() == list(classes.per_relation)
+    bins = towns.calibration_report("test")
+    frame = bins.to_frame()
+    assert frame["of"].tolist() == ["after"] * len(bins.bins) + ["before"] * len(bins.bins)
+    assert frame["count"][: len(bins.bins)].tolist() == [each.count for each in bins.bins]
+    near = towns.neighbours("town1.1", k=3)
+    assert near.to_frame()["similarity"].tolist() == [each.similarity for each in near]
     for report in (ranking, classes):
         assert "<table>" in report._repr_html_()
 

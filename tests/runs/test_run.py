@@ -101,6 +101,13 @@ def test_k_is_at_least_one_and_at_most_everything(run):
             run.predict_tails("e1", "r1", k=k)
         with pytest.raises(UserError, match="k must be at least 1"):
             run.neighbours("e1", k=k)
+    for wrong in ("3", 1.0, None, True):
+        said = f"k must be a whole number, at least 1, not {wrong!r}"
+        with pytest.raises(UserError, match=said):
+            run.predict_tails("e1", "r1", k=wrong)
+        with pytest.raises(UserError, match=said):
+            run.neighbours("e1", k=wrong)
+    assert run.neighbours("e1", k=np.int64(3)) == run.neighbours("e1", k=3)
     assert len(run.neighbours("e1", k=10**6)) == run.graph.num_entities - 1
 
 

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from nscaching.artefacts.showing import frame
 from nscaching.errors import HOLD_OUT, UserError, plural
 from nscaching.evaluation.classification import score_triples
 from nscaching.evaluation.evidence import Evidence, Features
@@ -273,6 +274,11 @@ class CalibrationReport:
         for part in (*plain["bins"], *plain["bins_before"]):
             part.update({key: None for key, value in part.items() if value != value})
         return {**plain, "bins": list(plain["bins"]), "bins_before": list(plain["bins_before"])}
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame, one row per bin, after calibration and before."""
+        both = {"after": self.bins, "before": self.bins_before}
+        return frame([{"of": of, **asdict(part)} for of, bins in both.items() for part in bins])
 
     def __repr__(self) -> str:
         return (

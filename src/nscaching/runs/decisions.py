@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -234,7 +234,9 @@ class Decisions(Learning):
         return None if part == "?" and "?" not in self.graph.entity_ids else part
 
 
-def check_count(k: int, name: str = "k") -> None:
-    """Refuse to give fewer answers than one."""
+def check_count(k: Any, name: str = "k") -> None:
+    """Refuse what is no number of answers: a positive whole number."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise UserError(f"{name} must be a whole number, at least 1, not {k!r}.")
     if k < 1:
         raise UserError(f"{name} must be at least 1, not {k}.")

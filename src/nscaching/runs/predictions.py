@@ -93,6 +93,14 @@ class Neighbour:
         return asdict(self)
 
 
+class Neighbours(list[Neighbour]):
+    """A list of neighbours, the most similar first."""
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame, one row per neighbour."""
+        return frame([neighbour.as_dict() for neighbour in self])
+
+
 class Predictions(list[Prediction]):
     """A list of predictions, best first, that shows and writes itself."""
 

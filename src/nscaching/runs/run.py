@@ -30,6 +30,7 @@ from nscaching.runs.decisions import Decisions, check_count
 from nscaching.runs.discover import Discovery
 from nscaching.runs.predictions import (
     Neighbour,
+    Neighbours,
     Prediction,
     Predictions,
     Reference,
@@ -245,7 +246,7 @@ class Run(Decisions, Discovery, Growth):
         decided = classify_triples(self.model, thresholds, ids)
         return Verdicts.of(decided, lambda: self._judged(ids, as_claims=True))
 
-    def neighbours(self, entity: Reference, k: int = 10) -> list[Neighbour]:
+    def neighbours(self, entity: Reference, k: int = 10) -> Neighbours:
         """Return the k entities whose embeddings are most similar, by cosine.
 
         Args:
@@ -253,7 +254,7 @@ class Run(Decisions, Discovery, Growth):
             k: How many.
 
         Returns:
-            Entities with their similarity, the most similar first.
+            Entities with their similarity, the most similar first; a list with ``to_frame()``.
 
         Examples:
             >>> [neighbour.entity for neighbour in run.neighbours("Uruguay", k=3)]  # doctest: +SKIP
@@ -268,10 +269,10 @@ class Run(Decisions, Discovery, Growth):
             similarity[ids] = normalize(rows, dim=1) @ mine
         similarity[this] = -torch.inf
         best = similarity.topk(min(k, len(similarity) - 1))
-        return [
+        return Neighbours(
             Neighbour(self.graph.entities[other], value)
             for other, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
+        )
 
     def report(self, path: str | Path | None = None, *, progress: Progress | None = None) -> Path:
         """Write one page of HTML about the run, by default ``report.html`` in its folder."""
