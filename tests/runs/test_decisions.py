@@ -64,6 +64,10 @@ def test_many_questions_at_once(towns, tmp_path):
     file = tmp_path / "questions.tsv"
     file.write_text("town1.1\tnear\t?\n?\tin country\tland2\ntown1.1\tnear\tland1\n")
     assert towns.ask(file, k=2, unlikely=True) == found
+    asked = [("town1.1", "near", None), ("x", "near", None), ("town1.2", "nearr", "y")]
+    every = "Question 2: no entity 'x'.* Question 3: no relation .*'near'. Question 3: .*'y'"
+    with pytest.raises(UserError, match=every):
+        towns.ask(asked)
     for wrong, said in (
         ([("?", "near", "?")], "Question 1: a question names"),
         ([("x", "near", None)], "Question 1: .*no entity 'x'"),

@@ -16,6 +16,7 @@ from nscaching.graph.names import Longs
 from nscaching.models import Side
 from nscaching.runs.learning import Learning
 from nscaching.runs.predictions import Prediction, Predictions, Reference, rows_of, triple_of
+from nscaching.runs.unknown import refuse_unknown
 
 if TYPE_CHECKING:
     from nscaching.runs.explain import Explainer, Explanation
@@ -98,6 +99,7 @@ class Decisions(Learning):
         Args:
             questions: A list, a data frame or a file of such rows. ``"?"`` stands for None, unless
                 it is the name of an entity; a row without a question mark is judged as it is.
+                Names that the graph does not have are refused, all in one error.
             k: Answers per question.
             known: As in :meth:`predict_tails`.
             contradictions: As in :meth:`predict_tails`.
@@ -105,20 +107,21 @@ class Decisions(Learning):
             by: As in :meth:`predict_tails`.
 
         Returns:
-            The answers, question after question.
+            The answers, question after question; ``unanswered`` lists the questions that have none.
 
         Examples:
             >>> answers = run.ask([("Uruguay", "speaks", None), (None, "speaks", "French")], k=2)
 
         """
-        if isinstance(questions, str | Path):
-            questions = read_triples(questions)
+        file = Path(questions).expanduser() if isinstance(questions, str | Path) else None
+        asked = [
+            self._asked(row) for row in rows_of(questions if file is None else read_triples(file))
+        ]
+        refuse_unknown(self.graph, asked, file)
         found = Predictions()
         options = {"known": known, "contradictions": contradictions, "unlikely": unlikely}
-        for place, question in enumerate(rows_of(questions), 1):
-            if isinstance(question, str) or len(question) != 3:
-                raise UserError(f"A question is (head, relation, None); {question!r} is none.")
-            head, relation, tail = (self._asked(part) for part in question)
+        for place, (head, relation, tail) in enumerate(asked, 1):
+            before = len(found)
             try:
                 if relation is None or (head is None and tail is None):
                     raise UserError("a question names the relation and one of head and tail.")
@@ -130,6 +133,8 @@ class Decisions(Learning):
                     found += self.predict_heads(relation, tail, k, by=by, **options)
             except UserError as error:
                 raise UserError(f"Question {place}: {error}") from error
+            if len(found) == before:
+                found.unanswered.append((head, relation, tail))
         return found
 
     def judge(self, head: Reference, relation: Reference, tail: Reference) -> Prediction:
@@ -230,8 +235,12 @@ class Decisions(Learning):
             found += asker.predictions(ranked.triples, scores, ranked.logit, side)
         return found
 
-    def _asked(self, part: Reference | None) -> Reference | None:
-        return None if part == "?" and "?" not in self.graph.entity_ids else part
+    def _asked(self, question: Question) -> Question:
+        """Return a question with None for what is asked for."""
+        if isinstance(question, str) or len(question) != 3:
+            raise UserError(f"A question is (head, relation, None); {question!r} is none.")
+        named = "?" in self.graph.entity_ids
+        return [None if part == "?" and not named else part for part in question]
 
 
 def check_count(k: Any, name: str = "k") -> None:

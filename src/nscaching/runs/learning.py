@@ -20,7 +20,7 @@ from nscaching.evaluation.calibration import (
 )
 from nscaching.evaluation.regression import expit, logit
 from nscaching.graph import KnowledgeGraph, read_triples
-from nscaching.graph.names import REJECTED, Floats, Longs
+from nscaching.graph.names import REJECTED, SPLITS, Floats, Longs
 from nscaching.models import EmbeddingModel
 from nscaching.runs.asking import Asker
 from nscaching.runs.predictions import (
@@ -33,6 +33,9 @@ from nscaching.runs.predictions import (
     triple_of,
 )
 from nscaching.training import RunFolder, TrainConfig
+
+#: Valid facts of a relation below which its probabilities are remarked on, and relations named.
+_FEW_FACTS, _LISTED = 10, 5
 
 
 class Learning:
@@ -120,6 +123,29 @@ class Learning:
                 f"'{self.graph.name}' lacks them."
             )
         return calibration_report(self._asker.evidence, self.calibration, split=split, seed=seed)
+
+    @property
+    def assumption(self) -> str | None:
+        """A sentence on what probabilities of answers assume; None where there are none."""
+        facts = len(self.graph.valid)
+        if facts == 0:
+            return None
+        share = facts / sum(len(self.graph.split(split)) for split in SPLITS)
+        return (
+            f"Probabilities assume that the graph lacks as many facts as valid holds: {facts:,}, "
+            f"{share:.1%} of those it has."
+        )
+
+    def few_facts(self, relations: Iterable[str]) -> str | None:
+        """Return a sentence on which of these relations have few valid facts of their own."""
+        counts = np.bincount(self.graph.valid[:, 1], minlength=self.graph.num_relations)
+        numbers = {name: int(counts[self.graph.relation_ids[name]]) for name in relations}
+        few = [f"'{name}' ({count})" for name, count in numbers.items() if count < _FEW_FACTS]
+        if not few:
+            return None
+        listed = ", ".join(few[:_LISTED]) + (", ..." if len(few) > _LISTED else "")
+        whose = "its" if len(few) == 1 else "their"
+        return f"Few valid facts of {listed}: {whose} probabilities lean on other relations."
 
     @property
     def fits_when_asked(self) -> bool:

@@ -104,6 +104,11 @@ class Neighbours(list[Neighbour]):
 class Predictions(list[Prediction]):
     """A list of predictions, best first, that shows and writes itself."""
 
+    def __init__(self, given: Iterable[Prediction] = ()) -> None:
+        super().__init__(given)
+        #: Questions of :meth:`Run.ask` that have no answer; None stands for what they ask for.
+        self.unanswered: list[Sequence[Reference | None]] = []
+
     @overload
     def __getitem__(self, key: SupportsIndex) -> Prediction: ...
 
@@ -123,9 +128,16 @@ class Predictions(list[Prediction]):
         """Return a pandas data frame, one row per prediction."""
         return frame(self.rows())
 
-    def write(self, path: str | Path) -> Path:
-        """Write a table; the suffix decides: .csv, .tsv, .parquet or .json."""
-        return write_table(Path(path), self.rows(), _COLUMNS)
+    def write(self, path: str | Path, evidence: Sequence[str] | None = None) -> Path:
+        """Write a table; the suffix decides: .csv, .tsv, .parquet or .json.
+
+        ``evidence`` is one more column, a text for each prediction.
+        """
+        rows, columns = self.rows(), [*_COLUMNS]
+        if evidence is not None:
+            columns.append("evidence")
+            rows = [{**row, "evidence": text} for row, text in zip(rows, evidence, strict=True)]
+        return write_table(Path(path), rows, columns)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return what a table shows of each; flags are one text."""
