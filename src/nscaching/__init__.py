@@ -17,7 +17,7 @@ from nscaching.errors import NSCachingError, TrainingDiverged, TrainingInterrupt
 from nscaching.kernels import availability  # noqa: F401  (first: it sets up threads before torch loads)
 
 if TYPE_CHECKING:
-    from nscaching.evaluation import ClassificationReport, RankingMetrics, RankingReport, Verdicts
+    from nscaching.evaluation import ClassificationReport, RankingMetrics, RankingReport
     from nscaching.evaluation.calibration import CalibrationReport
     from nscaching.experiments.compare import compare
     from nscaching.experiments.comparison import Comparison
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from nscaching.runs.explain import Explanation
     from nscaching.runs.predictions import Predictions
     from nscaching.runs.run import Neighbour, Prediction, Run
+    from nscaching.runs.verdicts import Verdicts
     from nscaching.training import Progress, TrainConfig
 
 #: Where each public name is defined: it is loaded when it is first used, torch with it.
 _DEFINED_IN = {
-    "evaluation": ("ClassificationReport", "RankingMetrics", "RankingReport", "Verdicts"),
+    "evaluation": ("ClassificationReport", "RankingMetrics", "RankingReport"),
     "experiments.compare": ("compare",),
     "experiments.comparison": ("Comparison",),
     "experiments.tune": ("SearchResult", "tune"),
@@ -59,6 +60,7 @@ _DEFINED_IN = {
     "runs.explain": ("Explanation",),
     "runs.predictions": ("Predictions",),
     "runs.run": ("Neighbour", "Prediction", "Run"),
+    "runs.verdicts": ("Verdicts",),
     "training": ("Progress", "TrainConfig"),
 }
 _MODULE_OF = {name: module for module, names in _DEFINED_IN.items() for name in names}

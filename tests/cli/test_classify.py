@@ -2,10 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import nscaching as ns
 
+from ..runs.towns import towns_run
 from ..training.helpers import train
 from .helpers import complaint, invoke
 
@@ -64,11 +66,68 @@ def test_mistakes_are_one_sentence(run, triples, tmp_path):
     assert "tests" in complaint("classify", run, "--split", "tests")
     assert "tail, head, either" in complaint("classify", run, "--replaced", "both")
     assert "none.tsv" in complaint("classify", run, "--file", tmp_path / "none.tsv")
-    triples.write_text("e2\tr7\te3\n")
-    assert "no relation 'r7'" in complaint("classify", run, "--file", triples)
-    triples.write_text("e2\tr1\te3\ne2\tr1\tnone\n")
-    said = complaint("classify", run, "--file", triples)
-    assert f"Triple 2 of {triples} (e2, r1, none)" in said
+
+
+def test_claims_show_what_predict_shows(towns_folder, tmp_path):
+    loaded = ns.load_run(towns_folder)
+    graph = loaded.graph
+    fact = graph.named(
+        next(row for row in graph.train.tolist() if graph.relations[row[1]] == "in country")
+    )
+    lie = (*fact[:2], "land0" if fact[2] != "land0" else "land1")
+    claims = [fact, graph.named(graph.test[0]), lie, ("town1.1", "near", "land1")]
+    file = tmp_path / "claims.tsv"
+    file.write_text("".join("\t".join(claim) + "\n" for claim in claims))
+    said = invoke("classify", towns_folder, "--file", file).stdout
+    for note in ("fact, seen", "fact, held out", "new; contradicts", "never seen with"):
+        assert note in said
+    rows = json_of("classify", towns_folder, "--file", file)["triples"]
+    assert [row["split"] for row in rows] == ["train", "test", None, None]
+    assert rows[2]["contradicts"] == list(fact)
+    assert rows[2]["probability"] <= loaded.judge(*lie).probability
+    assert rows[3]["flags"] == loaded.judge(*claims[3]).flags
+
+
+def test_label_and_probability_that_disagree_are_marked(run, triples, monkeypatch):
+    label, explained = ns.load_run(run).classify([("e2", "r0", "e3")])[0][0], "are undecided: "
+    for chance in (0.1, 0.9):
+        monkeypatch.setattr("nscaching.runs.asking.Asker.claims", always(chance))
+        row = json_of("classify", run, "--file", triples)["triples"][0]
+        assert row["undecided"] is bool(label != (chance > 0.5))
+        said = invoke("classify", run, "--file", triples).stdout
+        marked = f"{'true' if label else 'false'}?"
+        assert (f"e2 · r0 · e3  {marked}" in said) is row["undecided"]
+        assert (explained in said) is any(
+            row["undecided"] for row in json_of("classify", run, "--file", triples)["triples"]
+        )
+
+
+def always(chance):
+    return lambda _, triples: np.full(len(triples), np.log(chance / (1 - chance)))
+
+
+@pytest.fixture(scope="module")
+def towns_folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("claims") / "R"
+    towns_run(path, epochs=20)
+    return path
+
+
+@pytest.mark.parametrize("command", ["classify", "predict"])
+def test_all_unknown_names_of_a_file_are_listed_with_their_lines(run, tmp_path, command):
+    file = tmp_path / "mine.csv"
+    file.write_text("head,relation,tail\ne2,r7,e3\n\ne2,r1,e2x\ne2,r7,e2x\n")
+    said = complaint(command, run, "--file", file)
+    assert said.startswith(f"The graph 'ring' lacks names of {file}. Line 2: no relation 'r7'")
+    assert ". Line 4: no entity 'e2x'; did you mean 'e2'" in said
+    assert said.count("Line ") == 2
+    file.write_text("".join(f"e1,r1,unknown{number}\n" for number in range(15)))
+    said = complaint(command, run, "--file", file)
+    assert "Line 10: no entity 'unknown9'" in said
+    assert said.endswith("And 5 more.")
+    turtle = tmp_path / "mine.nt"
+    turtle.write_text("# two lines\n<e1> <r1> <e2> .\n<e1> <r1> <none> .\n")
+    assert "Triple 2: no entity 'none'" in complaint(command, run, "--file", turtle)
 
 
 def test_a_run_without_valid_is_refused_and_without_test_says_so(tmp_path):

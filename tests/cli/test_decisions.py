@@ -4,11 +4,13 @@ import json
 import shutil
 import signal
 
+import pandas
 import pytest
 
 import nscaching as ns
 from nscaching.artefacts import FolderLock
 from nscaching.errors import resume_command
+from nscaching.graph import read_triples
 from nscaching.runs.predictions import Predictions
 from nscaching.training.step import TrainingStep
 
@@ -92,6 +94,72 @@ def test_head_answers_are_explained_with_their_own_flags(run):
         told = [f"Against: {flag}." for flag in row["flags"]]
         said = row["explanation"]["sentences"]
         assert [each for each in said if "Against: " in each and "no path" not in each] == told
+
+
+def test_explained_answers_are_written_with_their_evidence(run, tmp_path):
+    asked = ("predict", run, "--head", "town1.1", "--relation", "near", "-k", 3, "--explain")
+    for kind in ("csv", "tsv", "parquet", "json"):
+        file = tmp_path / f"p.{kind}"
+        answers = json_of(*asked, "--out", file)["predictions"]
+        frame = readers[kind](file)
+        said = [row["explanation"]["sentences"] for row in answers]
+        assert frame["evidence"].tolist() == ["; ".join(s.rstrip(".") for s in e) for e in said]
+    assert [row[2] for row in read_triples(tmp_path / "p.csv")] == [row["tail"] for row in answers]
+    invoke(*asked[:-1], "--out", tmp_path / "q.csv")
+    assert "evidence" not in (tmp_path / "q.csv").read_text()
+
+
+readers = {
+    "csv": pandas.read_csv,
+    "tsv": lambda file: pandas.read_csv(file, sep="\t", quoting=3),
+    "parquet": pandas.read_parquet,
+    "json": pandas.read_json,
+}
+
+
+def test_questions_of_a_file_without_an_answer_are_told(run, tmp_path):
+    loaded = ns.load_run(run)
+    town, speaks, _ = loaded.graph.named(
+        next(f for f in loaded.graph.train.tolist() if loaded.graph.relations[f[1]] == "speaks")
+    )
+    file, out = tmp_path / "q.tsv", tmp_path / "p.csv"
+    file.write_text(f"{town}\tspeaks\t?\ntown1.1\tnear\t?\n")
+    assert loaded.ask(file).unanswered == [(town, speaks, None)]
+    outcome = invoke("predict", run, "--file", file, "--out", out)
+    assert f"\n{town} · speaks · ?: no new answer is likely\n" in outcome.stdout
+    assert "--contradictions shows answers" in outcome.stdout
+    assert "p.csv lacks 1 question without an answer.\n" in outcome.stderr
+    told = {"head": town, "relation": speaks, "tail": None}
+    assert json_of("predict", run, "--file", file)["unanswered"] == [told]
+    assert json_of("predict", run, "--file", file, "--known")["unanswered"] == []
+    assert "likely" not in invoke("predict", run, "--file", file, "--known").stdout
+
+
+def test_what_probabilities_assume_stands_under_the_table(run):
+    loaded = ns.load_run(run)
+    counts = [len(loaded.graph.split(split)) for split in ("train", "valid", "test")]
+    share = counts[1] / sum(counts)
+    said = f"as many facts as valid holds: {counts[1]}, {share:.1%} of those it has.\n"
+    for command in (
+        ("discover", run, "-n", 3),
+        ("predict", run, "--head", "town1.1", "--relation", "near"),
+        ("predict", run, "--head", "town1.1", "--relation", "near", "--tail", "town1.3"),
+    ):
+        assert said in invoke(*command).stdout
+        assert said not in invoke(*command, "--quiet").stdout
+        assert json_of(*command)
+
+
+def test_relations_with_few_valid_facts_are_named(run, monkeypatch):
+    asked = ("discover", run, "-n", 30, "--per-relation", 3, "--contradictions", "--unlikely")
+    assert "Few valid facts" not in invoke(*asked).stdout  # all rest on few, which is said
+    monkeypatch.setattr("nscaching.evaluation.calibration._FEW_FACTS", 1)
+    monkeypatch.setattr("nscaching.runs.learning._FEW_FACTS", 1)
+    few = "Few valid facts of 'has language' (0): its probabilities lean on other relations.\n"
+    assert few in invoke(*asked).stdout
+    monkeypatch.setattr("nscaching.runs.learning._FEW_FACTS", 1000)
+    assert ": their probabilities lean on other relations.\n" in invoke(*asked).stdout
+    assert "Few valid facts" not in invoke(*asked, "--quiet").stdout
 
 
 def test_a_question_without_an_answer_to_explain_says_so(run):

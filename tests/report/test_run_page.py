@@ -166,6 +166,7 @@ def test_new_facts_are_those_of_discover_with_their_probability():
     shown = words[words.index("Most probable new facts") :]
     found = run.discover(10, per_question=1, per_answer=2)
     assert found
+    assert run.assumption in words
     for fact in found:
         assert all(" ".join(name.split()) in shown for name in fact.triple)
         assert run.split_of(*fact.triple) is None

@@ -11,7 +11,9 @@ import torch
 
 import nscaching as ns
 from nscaching import KnowledgeGraph, UserError
+from nscaching.evaluation.calibration import claim_logits
 from nscaching.graph import read_triples
+from nscaching.graph.names import REJECTED
 from nscaching.models import Side
 from nscaching.training import Progress
 
@@ -62,6 +64,10 @@ def test_many_questions_at_once(towns, tmp_path):
     file = tmp_path / "questions.tsv"
     file.write_text("town1.1\tnear\t?\n?\tin country\tland2\ntown1.1\tnear\tland1\n")
     assert towns.ask(file, k=2, unlikely=True) == found
+    asked = [("town1.1", "near", None), ("x", "near", None), ("town1.2", "nearr", "y")]
+    every = "Question 2: no entity 'x'.* Question 3: no relation .*'near'. Question 3: .*'y'"
+    with pytest.raises(UserError, match=every):
+        towns.ask(asked)
     for wrong, said in (
         ([("?", "near", "?")], "Question 1: a question names"),
         ([("x", "near", None)], "Question 1: .*no entity 'x'"),
@@ -165,6 +171,51 @@ def test_claims_are_calibrated_and_follow_their_prior(towns):
     assert half / (1 - half) == pytest.approx(99 * low / (1 - low), rel=1e-6)
     with pytest.raises(UserError, match="prior"):
         towns.probabilities([], prior=1.0)
+
+
+def test_a_claim_that_contradicts_the_graph_is_no_more_probable_than_as_an_answer(towns):
+    graph, asker = towns.graph, towns._asker
+    of_country = graph.train[graph.train[:, 1] == graph.relation_id("in country")]
+    lies = [(h, r, t) for h, r, _ in of_country.tolist() for t in (0, 1)]
+    judged = [towns.judge(*lie) for lie in lies]
+    against = np.array([j.contradicts is not None and j.split is None for j in judged])
+    assert against.any()
+    as_answers = logit_of(np.array([each.probability for each in judged]))
+    alone = claim_logits(asker.evidence, asker.calibration, np.array(lies), asker.whole)
+    assert (alone > as_answers + 0.1)[against].any()
+    told = logit_of(towns.probabilities(lies))[against]
+    assert np.allclose(told, np.minimum(alone, as_answers)[against], atol=1e-3)
+
+
+def logit_of(chances):
+    return np.log(chances / (1 - chances))
+
+
+def test_verdicts_say_what_judge_says_and_have_a_frame(towns):
+    graph = towns.graph
+    triples = [graph.named(row) for row in (*graph.train[:3], *graph.test[:3])]
+    triples.append(("town1.1", "near", "land1"))
+    verdicts = towns.classify(triples)
+    labels, margins = verdicts
+    frame = verdicts.to_frame()
+    assert frame["tail"].tolist() == [triple[2] for triple in triples]
+    assert frame["label"].tolist() == labels.tolist()
+    assert frame["margin"].tolist() == margins.tolist()
+    assert np.allclose(frame["probability"], towns.probabilities(triples))
+    assert frame["undecided"].tolist() == (labels != (frame["probability"] >= 0.5)).tolist()
+    judged = [towns.judge(*triple) for triple in triples]
+    assert [claim.flags for claim in verdicts.claims] == [each.flags for each in judged]
+    assert [claim.split for claim in verdicts.claims] == [each.split for each in judged]
+    assert verdicts.as_dicts()[0]["undecided"] is bool(verdicts.undecided[0])
+    assert len(towns.classify([]).to_frame()) == 0
+
+
+def test_a_rejected_fact_is_flagged():
+    graph = KnowledgeGraph(["a", "b", "c"], ["r"], [[0, 0, 1], [1, 0, 2]])
+    graph.labelled[REJECTED] = np.array([[2, 0, 0, -1]])
+    run = run_of(graph)
+    assert "rejected" in run.judge("c", "r", "a").flags
+    assert run.judge("a", "r", "b").flags == []
 
 
 def test_the_calibration_is_kept_in_the_folder(towns):
@@ -438,6 +489,12 @@ def test_reports_as_text_html_and_frames(towns):
     assert frame["of"].tolist()[:3] == ["both sides", "heads", "tails"]
     assert frame["mrr"][0] == ranking.mrr
     assert classes.to_frame()["relation"].tolist() == list(classes.per_relation)
+    bins = towns.calibration_report("test")
+    frame = bins.to_frame()
+    assert frame["of"].tolist() == ["after"] * len(bins.bins) + ["before"] * len(bins.bins)
+    assert frame["count"][: len(bins.bins)].tolist() == [each.count for each in bins.bins]
+    near = towns.neighbours("town1.1", k=3)
+    assert near.to_frame()["similarity"].tolist() == [each.similarity for each in near]
     for report in (ranking, classes):
         assert "<table>" in report._repr_html_()
 

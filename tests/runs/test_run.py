@@ -101,6 +101,13 @@ def test_k_is_at_least_one_and_at_most_everything(run):
             run.predict_tails("e1", "r1", k=k)
         with pytest.raises(UserError, match="k must be at least 1"):
             run.neighbours("e1", k=k)
+    for wrong in ("3", 1.0, None, True):
+        said = f"k must be a whole number, at least 1, not {wrong!r}"
+        with pytest.raises(UserError, match=said):
+            run.predict_tails("e1", "r1", k=wrong)
+        with pytest.raises(UserError, match=said):
+            run.neighbours("e1", k=wrong)
+    assert run.neighbours("e1", k=np.int64(3)) == run.neighbours("e1", k=3)
     assert len(run.neighbours("e1", k=10**6)) == run.graph.num_entities - 1
 
 
@@ -161,7 +168,8 @@ def test_an_entity_answers_itself_only_where_the_relation_has_such_a_fact():
 def test_predictions_as_plain_values(run):
     (answer,) = run.predict_tails("e1", "r1", k=1)
     old = {"head", "relation", "tail", "score", "split", "known"}
-    assert set(answer.as_dict()) == old | {"probability", "seen", "recurs", "contradicts", "flags"}
+    new = {"probability", "seen", "recurs", "contradicts", "rejected", "flags"}
+    assert set(answer.as_dict()) == old | new
     json.dumps(answer.as_dict())
 
 

@@ -78,7 +78,8 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence
     return path
 
 
-_TYPES = {name: pa.string() for name in ("head", "relation", "tail", "split", "flags")} | {
+_TEXTS = ("head", "relation", "tail", "split", "flags", "evidence")
+_TYPES = {name: pa.string() for name in _TEXTS} | {
     name: pa.float64() for name in ("probability", "score")
 }
 

@@ -1,11 +1,11 @@
-"""``nscaching evaluate``, ``classify``, ``predict`` and ``discover``: questions to a run."""
+"""``nscaching evaluate``, ``predict`` and ``discover``: questions to a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -13,14 +13,16 @@ from rich.table import Table
 from nscaching.artefacts.outputs import check_table
 from nscaching.cli.command import Device, Output, Part, Quiet, RunPath, command, flag, table
 from nscaching.errors import UserError, plural
-from nscaching.evaluation import ClassificationReport, find_leakage
+from nscaching.evaluation import find_leakage
 from nscaching.evaluation.metrics import few_facts_remark
-from nscaching.graph import read_triples
 from nscaching.models import Side
 from nscaching.runs.api import load_run
-from nscaching.runs.predictions import Predictions, percent
+from nscaching.runs.predictions import Prediction, Predictions, percent
 from nscaching.runs.run import Run
 from nscaching.training import Progress
+
+if TYPE_CHECKING:
+    from nscaching.runs.explain import Explanation
 
 AnswerFile = Annotated[
     Path | None, typer.Option(help="Write the answers to a .csv, .tsv, .parquet or .json file.")
@@ -55,7 +57,7 @@ def evaluate_command(
     loaded = load_run(run, device)
     progress = Progress("none" if quiet else "auto")
     report = loaded.evaluate(split, ties=ties, memory_mb=memory, progress=progress)
-    _caution(loaded, progress)
+    caution(loaded, progress)
     values = report.as_dict()
     leakage = find_leakage(loaded.graph, split) if split != "train" else None
     sides = {"both sides": values, "heads": values["head"], "tails": values["tail"]}
@@ -90,92 +92,12 @@ def metrics_table(title: str, rows: dict[str, dict[str, Any]]) -> Table:
     return table(title, ("", *_COLUMNS.values(), "ranks"), cells)
 
 
-@command()
-def classify_command(
-    run: RunPath,
-    split: str | None = flag(None, "Split to classify: test, valid or train.", shown="test"),
-    file: Path | None = flag(
-        None, "Instead: a file of triples to label, of any kind that train reads."
-    ),
-    seed: int = flag(0, "Seed for drawing negatives, where the data set has none.", min=0),
-    replaced: str = flag(
-        "tail", "Side that is corrupted in drawn negatives: tail, head or either."
-    ),
-    device: Device = "auto",
-    quiet: Quiet = False,
-) -> Output:
-    """Classify triples as true or false, by a threshold per relation learnt on valid."""
-    if file is not None and split is not None:
-        raise UserError("Give --split or --file, not both.")
-    loaded, progress = load_run(run, device), Progress("none" if quiet else "auto")
-    if file is not None:
-        labelled = _label(loaded, file, seed, replaced)
-        _caution(loaded, progress, probabilities=True)
-        return labelled
-    report = loaded.classification(split or "test", seed=seed, replaced=replaced)
-    _caution(loaded, progress)
-    return Output(report.as_dict(), _shown(loaded, report))
-
-
-def _caution(run: Run, progress: Progress, probabilities: bool = False) -> None:
+def caution(run: Run, progress: Progress, probabilities: bool = False) -> None:
     """Remark on a run that is not finished, and on probabilities that rest on few facts."""
     calibration = run.calibration if probabilities else None
     for remark in (run.unfinished, calibration and calibration.remark):
         if remark:
             progress.say(remark)
-
-
-def _shown(run: Run, report: ClassificationReport) -> Iterable[Part]:
-    title = f"{report.split} of {run.graph.name}, {report.seconds:.1f} s"
-    overall = ("all relations", f"{report.accuracy:.2%}", f"{report.count:,}")
-    rows = (
-        (
-            name,
-            f"{part.accuracy:.2%}",
-            f"{part.count:,}",
-            f"{part.threshold:.3f}{'' if part.own_threshold else '*'}",
-        )
-        for name, part in report.per_relation.items()
-    )
-    drawn = f"drawn with seed {report.seed}, {report.replaced} replaced"
-    source = drawn if report.negatives == "seeded" else "those of the data set"
-    return (
-        table(title, ("", "accuracy", "triples"), [overall]),
-        table("\nBy relation", ("", "accuracy", "triples", "threshold"), rows),
-        f"\n{report.facts:,} facts; the negatives are {source}.",
-        *report.notes,
-    )
-
-
-_CLAIMS = (
-    "These probabilities take a triple to be as likely true as false beforehand. predict and "
-    "discover look among all entities, nearly all of which are wrong answers, so the "
-    "probabilities that they show are lower."
-)
-
-
-def _label(run: Run, file: Path, seed: int, replaced: str) -> Output:
-    """Say of each triple of a file whether it is true."""
-    triples = read_triples(file)
-    for place, (head, relation, tail) in enumerate(triples, 1):
-        try:
-            run.graph.entity_id(head), run.graph.relation_id(relation), run.graph.entity_id(tail)
-        except UserError as error:
-            raise UserError(
-                f"Triple {place} of {file} ({head}, {relation}, {tail}): {error}"
-            ) from error
-    labels, margins = run.classify(triples, seed=seed, replaced=replaced)
-    chances = run.probabilities(triples).tolist()
-    rows = list(zip(triples, labels.tolist(), margins.tolist(), chances, strict=True))
-    keys = ("head", "relation", "tail", "label", "margin", "probability")
-    listed = [dict(zip(keys, (*triple, *rest), strict=True)) for triple, *rest in rows]
-    cells = (
-        (" · ".join(triple), "true" if label else "false", f"{margin:+.3f}", percent(chance))
-        for triple, label, margin, chance in rows
-    )
-    title = f"{file.name}, {labels.sum():,} of {len(rows):,} true"
-    shown = table(title, ("", "", "margin", "probability"), cells)
-    return Output({"triples": listed}, [shown, _CLAIMS])
 
 
 # Questions ---------------------------------------------------------------------------------------
@@ -238,20 +160,30 @@ def predict_command(
             "Ask with --head and --relation, or --relation and --tail, or all three, or --file, or "
             "--neighbours."
         )
+    # With the flags of the side that was asked for.
+    reasons = [replace(loaded.explain(*a.triple), prediction=a) for a in answers if explain]
     if out is not None:
-        answers.write(out)
-    _caution(loaded, progress, probabilities=bool(answers))
-    if explain and answers:
-        return _explained(loaded, answers)
-    title = str(file) if file is not None else f"{head or '?'} · {relation} · {tail or '?'}"
+        answers.write(out, [reason.evidence for reason in reasons] if explain else None)
+        if left := answers.unanswered:
+            progress.say(f"{out.name} lacks {plural(len(left), 'question')} without an answer.")
+    caution(loaded, progress, probabilities=bool(answers))
+    value: dict[str, Any] = {"predictions": answers.as_dicts()}
     shown: list[Part] = []
-    if side is None or answers:
-        shown.append(_answers_table(answers, title, side))
+    if reasons:
+        value, shown = {"predictions": [_plain(reason) for reason in reasons]}, _explained(reasons)
+    elif side is None or answers:
+        title = str(file) if file is not None else f"{head or '?'} · {relation} · {tail or '?'}"
+        shown = [_answers_table(answers, title, side)]
+    shown += [] if quiet else _basis(loaded, answers)
+    asked_by = options if by == "probability" else {"known": known}  # scores leave nothing out
+    if file is not None:
+        keys = ("head", "relation", "tail")
+        value["unanswered"] = [dict(zip(keys, q, strict=True)) for q in answers.unanswered]
+        shown += _unanswered(answers, asked_by)
     if side is not None:
         remark = loaded.remark(Side[side.upper()], head or tail or "", relation or "")
-        asked_by = options if by == "probability" else {"known": known}  # scores leave nothing out
         shown += _remarks(remark, answers, k, asked_by)
-    return Output({"predictions": answers.as_dicts()}, shown)
+    return Output(value, shown)
 
 
 def _announce_fit(run: Run, progress: Progress) -> None:
@@ -280,18 +212,43 @@ def _left_out(asked: dict[str, bool]) -> list[str]:
     return [f"{', '.join(left)}."] if left else []
 
 
-def _explained(run: Run, answers: Predictions) -> Output:
+def _unanswered(answers: Predictions, asked: dict[str, bool]) -> list[str]:
+    """Return a line for each question of a file that has no answer, and what would show some."""
+    left = answers.unanswered
+    lines = [" · ".join("?" if part is None else str(part) for part in each) for each in left]
+    told = [f"{line}: no new answer is likely" for line in lines]
+    return told + _left_out(asked) if told else []
+
+
+def _basis(run: Run, answers: Predictions) -> list[str]:
+    """Say what the probabilities of answers assume, and which rest on few facts."""
+    if run.calibration is None or not answers:
+        return []
+    few = None if run.calibration.remark else run.few_facts(each.relation for each in answers)
+    return [remark for remark in (run.assumption, few) if remark is not None]
+
+
+def _plain(reason: Explanation) -> dict[str, Any]:
+    """Return an answer and its explanation as plain values."""
+    explained = reason.as_dict()
+    return {**explained.pop("prediction"), "explanation": explained}
+
+
+def _explained(reasons: Iterable[Explanation]) -> list[Part]:
     """Return answers with what speaks for each and against it."""
-    listed, shown = answers.as_dicts(), []
-    for answer, row in zip(answers, listed, strict=True):
-        reason = replace(run.explain(*answer.triple), prediction=answer)  # with its side's flags
-        row["explanation"] = reason.as_dict()
-        del row["explanation"]["prediction"]
+    shown: list[Part] = []
+    for reason in reasons:
+        answer = reason.prediction
         chance = "" if answer.probability is None else f"{percent(answer.probability)}, "
         mark = _MARKS[answer.split]
         shown.append(f"{' · '.join(answer.triple)} ({chance}score {answer.score:.3f}, {mark})")
         shown += [f"  {sentence}" for sentence in reason.sentences()]
-    return Output({"predictions": listed}, shown)
+    return shown
+
+
+def notes_on(answer: Prediction) -> str:
+    """Return what a table says of a triple: whether it is new, and its flags."""
+    return "; ".join([_MARKS[answer.split], *answer.flags])
 
 
 def _answers_table(answers: Predictions, title: str, side: str | None = None) -> Table:
@@ -302,14 +259,15 @@ def _answers_table(answers: Predictions, title: str, side: str | None = None) ->
     for answer in answers:
         chance = "" if answer.probability is None else percent(answer.probability)
         name = " · ".join(answer.triple) if side is None else getattr(answer, side)
-        notes = "; ".join([_MARKS[answer.split], *answer.flags])
-        rows.append([name, *([chance] if with_chance else []), f"{answer.score:.3f}", notes])
+        rows.append(
+            [name, *([chance] if with_chance else []), f"{answer.score:.3f}", notes_on(answer)]
+        )
     return table(title, columns, rows, texts=(0, len(columns) - 1))
 
 
 def _neighbours(run: Run, entity: str, k: int, progress: Progress) -> Output:
     found = run.neighbours(entity, k)
-    _caution(run, progress)
+    caution(run, progress)
     rows = ((neighbour.entity, f"{neighbour.similarity:.3f}") for neighbour in found)
     value = {"neighbours": [neighbour.as_dict() for neighbour in found]}
     return Output(value, [table(f"Most like {entity}", ("", "cosine"), rows)])
@@ -358,7 +316,7 @@ def discover_command(
     )
     if out is not None:
         found.write(out)
-    _caution(loaded, progress, probabilities=bool(found))
+    caution(loaded, progress, probabilities=bool(found))
     if not found:
         asked = {"contradictions": contradictions, "unlikely": unlikely}
         return Output({"facts": []}, ["No new fact was found.", *_left_out(asked)])
@@ -367,4 +325,5 @@ def discover_command(
     of_all = not relation and per_relation is None and loaded.graph.num_relations > 1
     if of_all and len(found) > 1 and len({fact.relation for fact in found}) == 1:
         shown.append("All are of one relation; --per-relation 3 shows the best of each.")
+    shown += [] if quiet else _basis(loaded, found)
     return Output({"facts": found.as_dicts()}, shown)

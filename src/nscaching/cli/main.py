@@ -42,7 +42,8 @@ COMMANDS = {
 _MODULES = {
     "train": ("train", "trace"),
     "experiments": ("compare", "tune", "reproduce"),
-    "ask": ("evaluate", "classify", "predict", "discover"),
+    "ask": ("evaluate", "predict", "discover"),
+    "classify": ("classify",),
     "runs": ("benchmark", "check", "doctor", "explore", "export", "report", "update"),
     "data": ("datasets", "ingest"),
     "nodes": ("nodes",),

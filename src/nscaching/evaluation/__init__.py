@@ -5,7 +5,6 @@ from __future__ import annotations
 from nscaching.evaluation.classification import (
     ClassificationReport,
     Thresholds,
-    Verdicts,
     classification_report,
     classify_triples,
     fit_thresholds,
@@ -24,7 +23,6 @@ __all__ = [
     "RankingReport",
     "Ranks",
     "Thresholds",
-    "Verdicts",
     "classification_report",
     "classify_triples",
     "find_leakage",

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from nscaching.artefacts.showing import frame
 from nscaching.errors import HOLD_OUT, UserError, plural
 from nscaching.evaluation.classification import score_triples
 from nscaching.evaluation.evidence import Evidence, Features
@@ -31,7 +32,7 @@ from nscaching.evaluation.negatives import claims_of
 from nscaching.evaluation.positions import Positions, is_among
 from nscaching.evaluation.questions import question_sample, sample_size
 from nscaching.evaluation.ranking import KnownAnswers, known_positives
-from nscaching.evaluation.regression import Curve, expit, fit_curve
+from nscaching.evaluation.regression import Curve, expit, fit_curve, logit
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import REJECTED, Bools, Floats, Integers
 from nscaching.models import EmbeddingModel, Side
@@ -219,22 +220,20 @@ def _candidates(
     )
 
 
-def claim_probabilities(
+def claim_logits(
     evidence: Evidence,
     calibration: Calibration,
     triples: Integers,
-    prior: float = 0.5,
     positions: Positions | None = None,
     own: Bools | None = None,
 ) -> Floats:
-    """Return the probability of claims, each true with probability ``prior`` before it is seen.
+    """Return the log-odds of claims of which, before they are seen, one in two is true.
 
     ``positions`` are those of the training triples, unless others are given; ``own`` says which
     claims are training triples.
     """
     features = evidence.of_answers(triples, _BOTH, positions, own)
-    logits = calibration.claims.logits(features, triples[:, 1])
-    return expit(logits + np.log(prior / (1 - prior)))
+    return calibration.claims.logits(features, triples[:, 1])
 
 
 # How good they are: reliability diagrams and expected calibration error --------------------------
@@ -276,6 +275,11 @@ class CalibrationReport:
             part.update({key: None for key, value in part.items() if value != value})
         return {**plain, "bins": list(plain["bins"]), "bins_before": list(plain["bins_before"])}
 
+    def to_frame(self) -> Any:
+        """Return a pandas data frame, one row per bin, after calibration and before."""
+        both = {"after": self.bins, "before": self.bins_before}
+        return frame([{"of": of, **asdict(part)} for of, bins in both.items() for part in bins])
+
     def __repr__(self) -> str:
         return (
             f"<CalibrationReport of {self.split}: ECE {self.ece:.4f} "
@@ -289,7 +293,7 @@ def calibration_report(
     """Compare probabilities with truth on a split's facts and negatives of both kinds."""
     graph = evidence.graph
     triples, true, _ = claims_of(graph, graph.split(split).astype(np.int64), seed=seed + 1)
-    after = claim_probabilities(evidence, calibration, triples, float(true.mean()))
+    after = expit(claim_logits(evidence, calibration, triples) + logit(float(true.mean())))
     before = expit(score_triples(evidence.model, triples).astype(np.float64))
     reliability = [reliability_bins(chances, true, bins) for chances in (after, before)]
     errors = [expected_calibration_error(part) for part in reliability]

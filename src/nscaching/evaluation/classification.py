@@ -96,7 +96,7 @@ def _finite(scores: npt.ArrayLike) -> Floats:
 _BLOCK = 1 << 15
 
 
-class Verdicts(NamedTuple):
+class Decided(NamedTuple):
     """Whether each triple is true by its threshold, and by how much."""
 
     labels: Bools  #: (n,)
@@ -246,10 +246,10 @@ def best_accuracy(model: EmbeddingModel, given: LabelledTriples, num_relations: 
     return float(((thresholds.margins(scores, relations) >= 0) == given.true).mean())
 
 
-def classify_triples(model: EmbeddingModel, thresholds: Thresholds, triples: Integers) -> Verdicts:
+def classify_triples(model: EmbeddingModel, thresholds: Thresholds, triples: Integers) -> Decided:
     """Say of triples of ids whether each is true. Shape: (n, 3)."""
     margins = thresholds.margins(score_triples(model, triples), triples[:, 1])
-    return Verdicts(margins >= 0, margins)
+    return Decided(margins >= 0, margins)
 
 
 def classification_report(

@@ -174,6 +174,11 @@ def expit(logits: Floats) -> Floats:
     return chances
 
 
+def logit(probability: float) -> float:
+    """Return the log-odds of a probability."""
+    return float(np.log(probability / (1 - probability)))
+
+
 def _rounded(values: Floats) -> Any:
     """Return nested lists of numbers with six digits; additions that are zero stay short."""
     if values.ndim > 1:

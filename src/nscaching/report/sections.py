@@ -162,7 +162,7 @@ def new_facts(run: Run) -> list[Html]:
         html.note(
             "The most probable facts that the graph does not contain, of "
             f"{asked} with the most facts: one tail per question, each at most twice. They are "
-            "predictions, not facts. More of them:"
+            f"predictions, not facts. {run.assumption or ''} More of them:"
         ),
         _later(run),
         html.tag("div", made, class_="triples"),

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.evaluation.calibration import Calibration, claim_probabilities
+from nscaching.evaluation.calibration import Calibration, claim_logits
 from nscaching.evaluation.evidence import ENTITY_FEATURES, SCORE_FEATURES, Evidence, Questions
 from nscaching.evaluation.positions import ONE_ANSWER, Positions
 from nscaching.evaluation.ranking import known_positives
-from nscaching.evaluation.regression import expit
+from nscaching.evaluation.regression import expit, logit
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS, Bools, Floats, Integers, Longs
 from nscaching.graph.pairs import contained, pair_rows
@@ -23,7 +23,7 @@ from nscaching.runs.predictions import Named, Prediction
 
 #: Log-odds that an answer must have which was never seen on its side of the relation: 1 %. Below it
 #: not one of a thousand such answers is a fact of valid (docs/discovering.md).
-LEAST_LOGIT = float(np.log(0.01 / 0.99))
+LEAST_LOGIT = logit(0.01)
 #: Bytes of what is kept of relations that have been asked.
 _KEPT_BYTES = 1 << 27
 #: Added to bounds of log-odds, which single precision rounds.
@@ -246,13 +246,21 @@ class Asker:
             found[mine] = self.calibration.answers[side].logits(features, triples[mine, 1])
         return found
 
-    def claims(self, triples: Integers, prior: float) -> Floats:
-        """Return the probability of claims. Shape: (n, 3) -> (n,)."""
+    def claims(self, triples: Integers) -> Floats:
+        """Return the log-odds of claims of which one in two is true; (n, 3) -> (n,).
+
+        A new one that contradicts a fact of the graph has at most those of an answer: among claims
+        a high score could outweigh the contradiction.
+        """
         assert self.calibration is not None
         found = np.empty(len(triples))
         for mine, positions, own in self._sorts(triples):
-            given = (self.evidence, self.calibration, triples[mine], prior, positions, own)
-            found[mine] = claim_probabilities(*given)
+            given = (self.evidence, self.calibration, triples[mine], positions, own)
+            found[mine] = claim_logits(*given)
+        said = zip(self.splits(triples), self.contradicted(triples), strict=True)
+        against = [n for n, (split, fact) in enumerate(said) if fact is not None and split is None]
+        if against:
+            found[against] = np.minimum(found[against], self.logits(triples[against]))
         return found
 
     def _sorts(self, triples: Integers) -> list[tuple[Bools, Positions | None, Bools | None]]:
@@ -279,6 +287,8 @@ class Asker:
             chances = expit(logits).tolist()
         against = self.contradicted(triples)
         splits = self.splits(triples)
+        sizes = self.graph.num_entities, self.graph.num_relations
+        rejected = contained(triples, self.rejected, *sizes).tolist()
         return [
             Prediction(*self.graph.named(triple), *said)
             for triple, *said in zip(
@@ -289,6 +299,7 @@ class Asker:
                 seen.tolist(),
                 against,
                 recurs.tolist(),
+                rejected,
                 strict=True,
             )
         ]

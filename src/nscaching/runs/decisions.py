@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from nscaching.graph.names import Longs
 from nscaching.models import Side
 from nscaching.runs.learning import Learning
 from nscaching.runs.predictions import Prediction, Predictions, Reference, rows_of, triple_of
+from nscaching.runs.unknown import refuse_unknown
 
 if TYPE_CHECKING:
     from nscaching.runs.explain import Explainer, Explanation
@@ -98,6 +99,7 @@ class Decisions(Learning):
         Args:
             questions: A list, a data frame or a file of such rows. ``"?"`` stands for None, unless
                 it is the name of an entity; a row without a question mark is judged as it is.
+                Names that the graph does not have are refused, all in one error.
             k: Answers per question.
             known: As in :meth:`predict_tails`.
             contradictions: As in :meth:`predict_tails`.
@@ -105,20 +107,21 @@ class Decisions(Learning):
             by: As in :meth:`predict_tails`.
 
         Returns:
-            The answers, question after question.
+            The answers, question after question; ``unanswered`` lists the questions that have none.
 
         Examples:
             >>> answers = run.ask([("Uruguay", "speaks", None), (None, "speaks", "French")], k=2)
 
         """
-        if isinstance(questions, str | Path):
-            questions = read_triples(questions)
+        file = Path(questions).expanduser() if isinstance(questions, str | Path) else None
+        asked = [
+            self._asked(row) for row in rows_of(questions if file is None else read_triples(file))
+        ]
+        refuse_unknown(self.graph, asked, file)
         found = Predictions()
         options = {"known": known, "contradictions": contradictions, "unlikely": unlikely}
-        for place, question in enumerate(rows_of(questions), 1):
-            if isinstance(question, str) or len(question) != 3:
-                raise UserError(f"A question is (head, relation, None); {question!r} is none.")
-            head, relation, tail = (self._asked(part) for part in question)
+        for place, (head, relation, tail) in enumerate(asked, 1):
+            before = len(found)
             try:
                 if relation is None or (head is None and tail is None):
                     raise UserError("a question names the relation and one of head and tail.")
@@ -130,6 +133,8 @@ class Decisions(Learning):
                     found += self.predict_heads(relation, tail, k, by=by, **options)
             except UserError as error:
                 raise UserError(f"Question {place}: {error}") from error
+            if len(found) == before:
+                found.unanswered.append((head, relation, tail))
         return found
 
     def judge(self, head: Reference, relation: Reference, tail: Reference) -> Prediction:
@@ -140,7 +145,7 @@ class Decisions(Learning):
             ['never seen with this relation']
 
         """
-        return self._judged(self._triples([(head, relation, tail)]))
+        return self._judged(self._triples([(head, relation, tail)]))[0]
 
     def split_of(self, head: Reference, relation: Reference, tail: Reference) -> str | None:
         """Return the split that holds a triple, or None for one that the graph does not hold."""
@@ -166,7 +171,7 @@ class Decisions(Learning):
 
         """
         ids = self._triples([(head, relation, tail)])
-        return self._explainer.explain(self._judged(ids), ids[0].tolist(), k)
+        return self._explainer.explain(self._judged(ids)[0], ids[0].tolist(), k)
 
     def remark(self, side: Side, anchor: Reference, relation: Reference) -> str | None:
         """Return a sentence on a question for one side that can hardly have a new answer."""
@@ -191,12 +196,13 @@ class Decisions(Learning):
 
         return Explainer(self.graph)
 
-    def _judged(self, ids: Longs) -> Prediction:
-        """Return a triple of ids, (1, 3), with what is known of it."""
+    def _judged(self, ids: Longs, as_claims: bool = False) -> Predictions:
+        """Return triples of ids, (n, 3), with what is known of them: as answers or as claims."""
         asker = self._asker
-        logits = asker.logits(ids) if asker.calibration is not None else None
+        log_odds = asker.claims if as_claims else asker.logits
+        logits = log_odds(ids) if asker.calibration is not None else None
         scores = score_triples(self.model, ids).tolist()
-        return asker.predictions(ids, scores, logits, Side.TAIL)[0]
+        return Predictions(asker.predictions(ids, scores, logits, Side.TAIL))
 
     def _predict(
         self,
@@ -229,11 +235,17 @@ class Decisions(Learning):
             found += asker.predictions(ranked.triples, scores, ranked.logit, side)
         return found
 
-    def _asked(self, part: Reference | None) -> Reference | None:
-        return None if part == "?" and "?" not in self.graph.entity_ids else part
+    def _asked(self, question: Question) -> Question:
+        """Return a question with None for what is asked for."""
+        if isinstance(question, str) or len(question) != 3:
+            raise UserError(f"A question is (head, relation, None); {question!r} is none.")
+        named = "?" in self.graph.entity_ids
+        return [None if part == "?" and not named else part for part in question]
 
 
-def check_count(k: int, name: str = "k") -> None:
-    """Refuse to give fewer answers than one."""
+def check_count(k: Any, name: str = "k") -> None:
+    """Refuse what is no number of answers: a positive whole number."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise UserError(f"{name} must be a whole number, at least 1, not {k!r}.")
     if k < 1:
         raise UserError(f"{name} must be at least 1, not {k}.")

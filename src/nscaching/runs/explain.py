@@ -112,6 +112,11 @@ class Explanation:
             )
         return found
 
+    @property
+    def evidence(self) -> str:
+        """All sentences as one text, for the cell of a table."""
+        return "; ".join(sentence.rstrip(".") for sentence in self.sentences())
+
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
         return {

@@ -18,8 +18,9 @@ from nscaching.evaluation.calibration import (
     calibration_report,
     fit_calibration,
 )
+from nscaching.evaluation.regression import expit, logit
 from nscaching.graph import KnowledgeGraph, read_triples
-from nscaching.graph.names import REJECTED, Floats, Longs
+from nscaching.graph.names import REJECTED, SPLITS, Floats, Longs
 from nscaching.models import EmbeddingModel
 from nscaching.runs.asking import Asker
 from nscaching.runs.predictions import (
@@ -32,6 +33,9 @@ from nscaching.runs.predictions import (
     triple_of,
 )
 from nscaching.training import RunFolder, TrainConfig
+
+#: Valid facts of a relation below which its probabilities are remarked on, and relations named.
+_FEW_FACTS, _LISTED = 10, 5
 
 
 class Learning:
@@ -75,7 +79,8 @@ class Learning:
         A claim is a triple that somebody states. This is not the probability of an answer
         (:meth:`predict_tails`, :meth:`discover`): those are picked from thousands of candidates,
         nearly all of which are false. Claims are judged by all facts that the run knows, those of
-        test included; :meth:`calibration_report` says how good probabilities are.
+        test included; with the default prior, one that contradicts a fact is at most as probable
+        as :meth:`judge` says. :meth:`calibration_report` says how good probabilities are.
 
         Args:
             triples: A list of (head, relation, tail), or a data frame of names.
@@ -96,7 +101,7 @@ class Learning:
                 f"The graph '{self.graph.name}' has no valid triples, and probabilities come from "
                 "them; train on data with a valid split."
             )
-        return self._asker.claims(self._triples(triples), prior)
+        return expit(self._asker.claims(self._triples(triples)) + logit(prior))
 
     def calibration_report(self, split: str = "test", *, seed: int = 0) -> CalibrationReport:
         """Compare the probabilities of a split's facts and negatives with how many are true.
@@ -118,6 +123,29 @@ class Learning:
                 f"'{self.graph.name}' lacks them."
             )
         return calibration_report(self._asker.evidence, self.calibration, split=split, seed=seed)
+
+    @property
+    def assumption(self) -> str | None:
+        """A sentence on what probabilities of answers assume; None where there are none."""
+        facts = len(self.graph.valid)
+        if facts == 0:
+            return None
+        share = facts / sum(len(self.graph.split(split)) for split in SPLITS)
+        return (
+            f"Probabilities assume that the graph lacks as many facts as valid holds: {facts:,}, "
+            f"{share:.1%} of those it has."
+        )
+
+    def few_facts(self, relations: Iterable[str]) -> str | None:
+        """Return a sentence on which of these relations have few valid facts of their own."""
+        counts = np.bincount(self.graph.valid[:, 1], minlength=self.graph.num_relations)
+        numbers = {name: int(counts[self.graph.relation_ids[name]]) for name in relations}
+        few = [f"'{name}' ({count})" for name, count in numbers.items() if count < _FEW_FACTS]
+        if not few:
+            return None
+        listed = ", ".join(few[:_LISTED]) + (", ..." if len(few) > _LISTED else "")
+        whose = "its" if len(few) == 1 else "their"
+        return f"Few valid facts of {listed}: {whose} probabilities lean on other relations."
 
     @property
     def fits_when_asked(self) -> bool:

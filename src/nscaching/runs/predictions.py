@@ -45,6 +45,7 @@ class Prediction:
     contradicts: Named | None = None  #: a fact of the graph that cannot hold beside this one
     #: False: an entity stands there once as a rule, so that one never seen there is no surprise.
     recurs: bool = True
+    rejected: bool = False  #: whether people rejected it; see :meth:`Run.update`
 
     @property
     def known(self) -> bool:
@@ -54,7 +55,9 @@ class Prediction:
     @property
     def flags(self) -> list[str]:
         """What a reader should know before believing it."""
-        found = [NEVER_SEEN] if self.recurs and not self.seen else []
+        found = ["rejected"] if self.rejected else []
+        if self.recurs and not self.seen:
+            found.append(NEVER_SEEN)
         if self.contradicts is not None:
             found.append(f"contradicts {' · '.join(self.contradicts)}")
         return found
@@ -90,8 +93,21 @@ class Neighbour:
         return asdict(self)
 
 
+class Neighbours(list[Neighbour]):
+    """A list of neighbours, the most similar first."""
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame, one row per neighbour."""
+        return frame([neighbour.as_dict() for neighbour in self])
+
+
 class Predictions(list[Prediction]):
     """A list of predictions, best first, that shows and writes itself."""
+
+    def __init__(self, given: Iterable[Prediction] = ()) -> None:
+        super().__init__(given)
+        #: Questions of :meth:`Run.ask` that have no answer; None stands for what they ask for.
+        self.unanswered: list[Sequence[Reference | None]] = []
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> Prediction: ...
@@ -110,13 +126,21 @@ class Predictions(list[Prediction]):
 
     def to_frame(self) -> Any:
         """Return a pandas data frame, one row per prediction."""
-        return frame(self._rows())
+        return frame(self.rows())
 
-    def write(self, path: str | Path) -> Path:
-        """Write a table; the suffix decides: .csv, .tsv, .parquet or .json."""
-        return write_table(Path(path), self._rows(), _COLUMNS)
+    def write(self, path: str | Path, evidence: Sequence[str] | None = None) -> Path:
+        """Write a table; the suffix decides: .csv, .tsv, .parquet or .json.
 
-    def _rows(self) -> list[dict[str, Any]]:
+        ``evidence`` is one more column, a text for each prediction.
+        """
+        rows, columns = self.rows(), [*_COLUMNS]
+        if evidence is not None:
+            columns.append("evidence")
+            rows = [{**row, "evidence": text} for row, text in zip(rows, evidence, strict=True)]
+        return write_table(Path(path), rows, columns)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what a table shows of each; flags are one text."""
         shown = [{name: getattr(each, name) for name in _COLUMNS} for each in self]
         return [{**row, "flags": "; ".join(row["flags"])} for row in shown]
 
@@ -126,7 +150,7 @@ class Predictions(list[Prediction]):
         return f"[{shown}{rest}]"
 
     def _repr_html_(self) -> str:
-        return html_table(self._rows()[:_SHOWN], _COLUMNS, len(self) - _SHOWN)
+        return html_table(self.rows()[:_SHOWN], _COLUMNS, len(self) - _SHOWN)
 
 
 _COLUMNS = ("head", "relation", "tail", "probability", "score", "split", "flags")

@@ -19,7 +19,6 @@ from nscaching.evaluation import (
     Drawing,
     RankingReport,
     Thresholds,
-    Verdicts,
     classification_report,
     classify_triples,
     learn_thresholds,
@@ -31,6 +30,7 @@ from nscaching.runs.decisions import Decisions, check_count
 from nscaching.runs.discover import Discovery
 from nscaching.runs.predictions import (
     Neighbour,
+    Neighbours,
     Prediction,
     Predictions,
     Reference,
@@ -38,6 +38,7 @@ from nscaching.runs.predictions import (
     triple_of,
 )
 from nscaching.runs.update import Growth
+from nscaching.runs.verdicts import Verdicts
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
 from nscaching.training.folder import evaluation_line
 from nscaching.training.tracing import GradientNorms, norms_of_negatives
@@ -232,7 +233,9 @@ class Run(Decisions, Discovery, Growth):
 
         Returns:
             Labels and margins; shapes: (n,), (n,). The margin is the score less the threshold of
-            the relation; a triple is true from 0 on.
+            the relation; a triple is true from 0 on. ``as_dicts()`` and ``to_frame()`` add the
+            probability of each, what the graph says of it, and whether label and probability
+            disagree.
 
         Examples:
             >>> labels, margins = run.classify([("France", "speaks", "French")])
@@ -240,9 +243,10 @@ class Run(Decisions, Discovery, Growth):
         """
         ids = self._triples(triples)
         thresholds = self.thresholds(seed=seed, replaced=replaced, any_type=any_type)
-        return classify_triples(self.model, thresholds, ids)
+        decided = classify_triples(self.model, thresholds, ids)
+        return Verdicts.of(decided, lambda: self._judged(ids, as_claims=True))
 
-    def neighbours(self, entity: Reference, k: int = 10) -> list[Neighbour]:
+    def neighbours(self, entity: Reference, k: int = 10) -> Neighbours:
         """Return the k entities whose embeddings are most similar, by cosine.
 
         Args:
@@ -250,7 +254,7 @@ class Run(Decisions, Discovery, Growth):
             k: How many.
 
         Returns:
-            Entities with their similarity, the most similar first.
+            Entities with their similarity, the most similar first; a list with ``to_frame()``.
 
         Examples:
             >>> [neighbour.entity for neighbour in run.neighbours("Uruguay", k=3)]  # doctest: +SKIP
@@ -265,10 +269,10 @@ class Run(Decisions, Discovery, Growth):
             similarity[ids] = normalize(rows, dim=1) @ mine
         similarity[this] = -torch.inf
         best = similarity.topk(min(k, len(similarity) - 1))
-        return [
+        return Neighbours(
             Neighbour(self.graph.entities[other], value)
             for other, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
+        )
 
     def report(self, path: str | Path | None = None, *, progress: Progress | None = None) -> Path:
         """Write one page of HTML about the run, by default ``report.html`` in its folder."""
