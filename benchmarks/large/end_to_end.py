@@ -102,7 +102,7 @@ def train(given: argparse.Namespace) -> dict[str, Any]:
         return {
             "options": given.options,
             "open_and_make_seconds": made - begin,
-            "caches_seconds": trained[0] - made - seconds,
+            "caches_seconds": max(0.0, trained[0] - made - seconds),
             "epochs": counters.epoch,
             "epoch_seconds": seconds,
             "ms_per_step": 1000 * seconds / steps,
