@@ -18,9 +18,9 @@ def main() -> None:
     file = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "my-graph.tsv"
 
     # 1. Train. A single file is split: 5 % of the facts for validation, 5 % for the test.
-    #    Early stopping ends training, after 100 epochs at the latest.
+    #    The recipe that fits the graph decides the settings, early stopping the end.
     with tempfile.TemporaryDirectory() as folder:  # keep yours: out="runs/mine"
-        run = ns.train(file, l2=0.2, out=Path(folder) / "run", progress="none")
+        run = ns.train(file, out=Path(folder) / "run", progress="none")
         print(f"{run.graph}\nBest of {run.summary['epochs']} epochs: {run.summary['best_epoch']}\n")
 
         # 2. Evaluate: the rank of the right answer among all entities.
@@ -36,8 +36,9 @@ def main() -> None:
         questions = dict.fromkeys((head, relation) for head, relation, _ in run.graph.test.tolist())
         for head, relation in [*questions][:4]:
             answers = run.predict_tails(head, relation, k=3)
-            best = ", ".join(f"{answer.tail} ({answer.score:.2f})" for answer in answers)
-            print(f"  {run.graph.entities[head]} · {run.graph.relations[relation]} · {best}")
+            best = ", ".join(f"{answer.tail} ({answer.probability:.0%})" for answer in answers)
+            asked = f"{run.graph.entities[head]} · {run.graph.relations[relation]}"
+            print(f"  {asked} · {best or 'no new answer'}")
 
         # 4. Export: vectors and names, for any other program.
         written = run.export(Path(folder) / "vectors.npy")

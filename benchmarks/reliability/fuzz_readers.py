@@ -40,7 +40,7 @@ import time
 import traceback
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -195,10 +195,16 @@ def csv_oracle(files: Files) -> Triples | None:
     """Read a .csv file with Python's own module; None for what must be refused."""
     try:
         text = files["x.csv"].removeprefix(b"\xef\xbb\xbf").decode("utf-8")
-        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+        lines = io.StringIO(text, newline="")
+        rows = list(csv.reader(lines, strict=True, skipinitialspace=True))
     except (UnicodeDecodeError, csv.Error):
         return None
-    return _checked([tuple(row) for row in rows if len(row) > 1 or (row and row[0].strip(" "))])
+    return _checked([row for row in map(_bare, rows) if len(row) > 1 or (row and row[0])])
+
+
+def _bare(row: Iterable[str]) -> tuple[str, ...]:
+    """Return names without the spaces around them, which do not count in CSV."""
+    return tuple(name.strip(" ") for name in row)
 
 
 def _checked(rows: list[tuple[str, ...]]) -> Triples | None:
@@ -387,7 +393,8 @@ def one_case(kind: str, number: int, seed: int, folder: Path) -> tuple[str, str]
         return "crashed", traceback.format_exc(limit=-3)
     loaded = named(graph)
     if intact or form.guarded:
-        return ("equal" if loaded == list(dict.fromkeys(written)) else "wrong"), repr(loaded[:3])
+        meant = map(_bare, written) if form.write is as_csv else written
+        return ("equal" if loaded == list(dict.fromkeys(meant)) else "wrong"), repr(loaded[:3])
     expected = form.oracle(files) if form.oracle else None
     if form.oracle is None or (expected is None and not form.strict):
         return "loaded", ""

@@ -177,3 +177,8 @@ def test_a_file_that_is_kept_from_the_user_is_not_called_damaged(tmp_path, monke
     monkeypatch.setattr(type(path), "read_bytes", refused)
     with pytest.raises(UserError, match="tensors may not be read by you; change its permissions"):
         read_text(path)
+
+
+def test_a_file_in_no_folder_is_refused_with_the_folder(tmp_path):
+    with pytest.raises(UserError, match=r"^There is no folder .*nodir; make it first\.$"):
+        write_text(tmp_path / "nodir" / "x.svg", "")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import nscaching as ns
 from nscaching.artefacts import files
@@ -280,10 +280,26 @@ def test_a_folder_that_is_no_run(tmp_path):
 
 def test_a_run_without_a_model_yet(copy, tmp_path):
     (copy / "model.safetensors").unlink()
+    (copy / "checkpoint" / "state.safetensors").unlink()
     for use in uses(copy, tmp_path):
         assert_words(
             complaint(*use), copy, "no model yet", f"nscaching train --resume --out {copy}"
         )
+
+
+def test_the_model_of_a_finished_run_is_written_again(copy, tmp_path):
+    model = copy / "model.safetensors"
+    before = load_file(model)
+    model.unlink()
+    for use in uses(copy, tmp_path):
+        assert_words(
+            complaint(*use), f"{model} is missing", f"nscaching train --resume --out {copy}"
+        )
+    resumed = invoke("train", "--resume", "--out", copy)
+    assert resumed.code == 0, resumed.stderr
+    assert "The model is missing; it is written again from the checkpoint." in resumed.stderr
+    assert "Nothing to do" not in resumed.stderr
+    assert all(torch.equal(table, before[name]) for name, table in load_file(model).items())
 
 
 def foreign(file):

@@ -41,6 +41,16 @@ def test_json_has_rows_and_runs(made):
     assert json.loads((out / "compare.json").read_text()) == values
 
 
+def test_what_all_may_take_is_said_before_the_first_run(data, tmp_path):
+    small = [each for each in SMALL if each != "--quiet"]
+    outcome = invoke("compare", data, "--samplers", "uniform,bernoulli", "--seeds", "0,1", *small,
+                     "--seconds", 20, "--out", tmp_path / "C")  # fmt: skip
+    assert outcome.code == 0, outcome.stderr
+    said, first = outcome.stderr.splitlines()[:2]
+    assert said == "4 runs of up to 20.0 s of training: up to 1 min 20 s in all."
+    assert first.startswith("Run 1 of 4: ")
+
+
 def test_a_table_for_people(made):
     shown = invoke("compare", "--resume", "--out", made[0], "--quiet").stdout
     for word in ("transe", "uniform", "MRR", "Hits@10", "accuracy", "s/epoch", "±", "seeds 3, 4"):

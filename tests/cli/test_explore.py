@@ -22,6 +22,28 @@ def test_out_writes_one_file(run, tmp_path):
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+def test_json_is_the_path_and_the_bytes(run, tmp_path):
+    out = tmp_path / "page.html"
+    outcome = invoke("explore", run, "--out", out, "--json")
+    assert outcome.code == 0, outcome.stderr
+    value = json.loads(outcome.stdout)
+    assert (value["path"], value["bytes"]) == (str(out), out.stat().st_size)
+    assert value["seconds"] > 0
+
+
+def test_json_of_a_server_is_its_address(run, monkeypatch):
+    pytest.importorskip("uvicorn", reason="the extra explore is not installed")
+    served = []
+    serve = "nscaching.report.server.serve"
+    monkeypatch.setattr(serve, lambda _, listening: served.append(listening))
+    outcome = invoke("explore", run, "--port", 0, "--no-browser", "--json")
+    assert outcome.code == 0, outcome.stderr
+    (listening,) = served
+    port = listening.getsockname()[1]
+    assert json.loads(outcome.stdout) == {"address": f"http://127.0.0.1:{port}/"}
+    listening.close()
+
+
 def test_what_is_no_run_is_named(tmp_path):
     assert str(tmp_path / "none") in complaint("explore", tmp_path / "none", "--no-browser")
 

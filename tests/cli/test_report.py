@@ -65,6 +65,23 @@ def test_a_report_that_fails_does_not_fail_the_training(data, tmp_path, monkeypa
     assert (tmp_path / "R" / "model.safetensors").exists()
 
 
+def test_an_explorer_that_fails_does_not_fail_the_report(data, tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no terms today")
+
+    monkeypatch.setattr("nscaching.report.explorer.packed_calibration", broken)
+    outcome = invoke("train", data, *SMALL, "--out", tmp_path / "R")
+    assert "No explorer: no terms today" in outcome.stderr
+    assert "No report" not in outcome.stderr
+    assert f"Report: {tmp_path / 'R' / 'report.html'}" in outcome.stdout
+
+
+def test_a_page_in_no_folder_is_refused_before_the_work(tmp_path):
+    for command in ("report", "explore"):
+        said = complaint(command, tmp_path / "no run", "--out", tmp_path / "nodir" / "page.html")
+        assert said == f"There is no folder {tmp_path / 'nodir'}; make it first."
+
+
 @pytest.mark.parametrize("command", ["compare", "tune"])
 def test_compare_and_tune_write_pages_too(data, tmp_path, command):
     if command == "tune":

@@ -109,7 +109,7 @@ def test_padding_and_pools_of_a_model_on_disk(whole, sharded):
 def test_without_the_index_there_is_no_model(sharded):
     (sharded / INDEX).unlink()
     assert not RunFolder(sharded).has_model()
-    with pytest.raises(UserError, match="holds no model yet"):
+    with pytest.raises(UserError, match=r"model\.safetensors is missing\. Write it again"):
         Run.load(sharded)
 
 

@@ -38,6 +38,8 @@ def test_own_graph():
     text = printed("own_graph")
     mrr, guess = numbers(r"MRR ([\d.]+) \(a guess: ([\d.]+)\)", text)
     assert mrr > 5 * guess
+    assert re.search(r" · .+ \(\d+%\)\n", text)
+    assert not re.search(r" · \n", text)
     assert "vectors.names.txt" in text
 
 

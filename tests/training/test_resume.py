@@ -139,6 +139,29 @@ def test_less_than_is_done_is_nothing_to_do(folder, capsys, less):
     assert (folder / "config.yaml").read_text() == config
 
 
+@pytest.mark.parametrize("less", [{"epochs": 1}, {"max_seconds": 1e-6}])
+def test_less_than_is_done_of_an_unfinished_run_is_refused(folder, monkeypatch, less):
+    """It would pass for a finished one: nothing would say that it can be resumed."""
+    original, steps = TrainingStep.__call__, []
+
+    def call(self, *given):
+        steps.append(1)
+        if len(steps) == 13:
+            raise Stopped
+        return original(self, *given)
+
+    monkeypatch.setattr(TrainingStep, "__call__", call)
+    with pytest.raises(Stopped):
+        train(ring(), out=folder, checkpoint_seconds=0, **{**SETTINGS, "epochs": 5})
+    monkeypatch.undo()
+    before, unfinished = kept_bits(folder), ns.load_run(folder).unfinished
+    with pytest.raises(UserError, match=r"has 2 epochs of 5 already, .* and is not finished\."):
+        go_on(folder, **less)
+    assert kept_bits(folder) == before
+    assert ns.load_run(folder).unfinished == unfinished is not None
+    assert go_on(folder).summary["epochs"] == 5
+
+
 def test_a_run_stopped_by_patience_stays_stopped(folder):
     options = {**SETTINGS, "valid_every": 1, "patience": 1, "lr": 1e-9, "epochs": 50}
     first = train(ring(), out=folder, **options)

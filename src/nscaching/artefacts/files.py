@@ -55,7 +55,19 @@ def explained_writes(path: Path, size: int | None = None) -> Iterator[None]:
         raise _refusal(path, number, str(error), size) from error
 
 
+def refuse_no_folder(path: Path) -> None:
+    """Refuse a file to be written where there is no folder for it."""
+    if not path.parent.is_dir():
+        raise _no_folder(path)
+
+
+def _no_folder(path: Path) -> CannotWrite:
+    return CannotWrite(f"There is no folder {path.parent}; make it first.")
+
+
 def _refusal(path: Path, number: int, otherwise: str, size: int | None) -> CannotWrite:
+    if number == errno.ENOENT and not path.parent.is_dir():
+        return _no_folder(path)
     remedy = _REMEDIES.get(number, otherwise)
     if number in (errno.ENOSPC, errno.EDQUOT):
         needed = "" if size is None else f"{size:,} bytes are needed and "

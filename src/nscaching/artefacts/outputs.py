@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from nscaching.artefacts.files import refuse_no_folder
 from nscaching.artefacts.showing import table_kind
 from nscaching.errors import UserError
 from nscaching.formulas import GUARDED_COLUMNS
@@ -35,7 +36,8 @@ def check_table(path: Path) -> None:
 
 
 def check_page(path: Path) -> None:
-    """Refuse to write a page over a file that is no page."""
+    """Refuse to write a page over a file that is no page, or into no folder."""
+    refuse_no_folder(path)
     _refuse_other(path, rb"(?i)<!doctype html", "a page")
 
 

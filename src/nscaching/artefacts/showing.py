@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.lib.format import write_array_header_1_0
 from torch import Tensor
 
-from nscaching.artefacts.files import write_atomically, write_text
+from nscaching.artefacts.files import refuse_no_folder, write_atomically, write_text
 from nscaching.errors import UserError, shown
 from nscaching.formulas import guard
 
@@ -57,8 +57,7 @@ def table_kind(path: Path) -> str:
         raise UserError(
             f"Cannot tell the format of {path}: end it in .csv, .tsv, .parquet or .json."
         )
-    if not path.parent.is_dir():
-        raise UserError(f"There is no folder {path.parent}; make it first.")
+    refuse_no_folder(path)
     return kind
 
 
@@ -131,8 +130,7 @@ def export_embeddings(
             f"Cannot tell the format of {path}: end it in .npy, .txt, .vec or .parquet, or name "
             f"the format ({', '.join(FORMATS[1:])})."
         )
-    if not path.parent.is_dir():
-        raise UserError(f"There is no folder {path.parent}; make it first.")
+    refuse_no_folder(path)
     if format == "npy":
         return _write_npy(path, names, vectors)
     writer = {"word2vec": _write_word2vec, "parquet": _write_parquet}[format]

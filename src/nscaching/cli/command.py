@@ -163,10 +163,11 @@ class Output(NamedTuple):
     value: Mapping[str, Any]
     shown: Iterable[Part]
     code: int = 0
+    then: Callable[[], object] | None = None  #: what is done once that is printed, such as serving
 
 
 def command(
-    *options: type[Options], leave_out: Collection[str] = (), with_json: bool = True
+    *options: type[Options], leave_out: Collection[str] = ()
 ) -> Callable[[Callable[..., Output | None]], Callable[..., None]]:
     """Make a function a command: its own flags, those of options, ``--json``; errors as sentences.
 
@@ -187,7 +188,7 @@ def command(
         ]
         parameters = [
             *(each for each in own if not _is_grouped(each)),
-            *([_keyword("as_json", False, _JSON)] if with_json else []),
+            _keyword("as_json", False, _JSON),
             *flags.values(),
             *(each for each in own if _is_grouped(each)),
         ]
@@ -202,6 +203,8 @@ def command(
                     if output is not None:
                         print_json(output.value) if as_json else say(*output.shown)
                     sys.stdout.flush()  # here, where an output that is full is explained
+                    if output is not None and output.then is not None:
+                        output.then()
                 code = 0 if output is None else output.code
             except typer.Exit:
                 raise

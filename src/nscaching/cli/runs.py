@@ -22,7 +22,6 @@ from nscaching.cli.command import (
     argument,
     command,
     flag,
-    say,
     table,
 )
 from nscaching.errors import plural, shown
@@ -53,7 +52,7 @@ def check_command(
     return Output(found.as_dict(), [listed, ending], code=0 if found.whole else 1)
 
 
-@command(with_json=False)
+@command()
 def explore_command(
     run: RunPath,
     port: int | None = flag(
@@ -62,30 +61,36 @@ def explore_command(
     out: Path | None = flag(None, "Write the explorer as one HTML file instead of serving it."),
     browser: bool = flag(True, "Open the page in the browser.", "--browser/--no-browser"),
     device: Device = "auto",
-) -> None:
+) -> Output:
     """Explore a run in the browser: find entities, ask, see a map, review new facts."""
     if out is not None:
         from nscaching.report.explorer import write_explorer
 
         check_page(out)
+        started = time.monotonic()
         path = write_explorer(load_run(run, device), out, progress=Progress("auto"))
-        say(f"Explorer: {path} ({path.stat().st_size / 1e6:.1f} MB)")
-        return
+        size, seconds = path.stat().st_size, time.monotonic() - started
+        value = {"path": str(path), "bytes": size, "seconds": seconds}
+        return Output(value, [f"Explorer: {path} ({size / 1e6:.1f} MB)"])
     from nscaching.report.server import PORT, bound_socket, serve
 
     loaded = load_run(run, device)
     listening = bound_socket(port)
     used = listening.getsockname()[1]
     address = f"http://127.0.0.1:{used}/"
-    say(f"Explore the run at {address} (Ctrl+C stops it).")
+    said = [f"Explore the run at {address} (Ctrl+C stops it)."]
     if port is None and used != PORT:
-        say(
+        said.append(
             f"Port {PORT} is taken. A browser keeps answers of a review per port: give --port to "
             "come back to them."
         )
-    if browser:
-        webbrowser.open(address)
-    serve(loaded, listening)
+
+    def open_and_serve() -> None:
+        if browser:
+            webbrowser.open(address)
+        serve(loaded, listening)
+
+    return Output({"address": address}, said, then=open_and_serve)
 
 
 @command()

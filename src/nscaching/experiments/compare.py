@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from nscaching.artefacts.files import write_atomically, write_text
-from nscaching.errors import CHOOSE_ANOTHER, UserError, resume_command
+from nscaching.errors import CHOOSE_ANOTHER, UserError, plural, resume_command
 from nscaching.evaluation import find_leakage
 from nscaching.evaluation.metrics import few_facts_remark
 from nscaching.experiments.comparison import (
@@ -51,6 +51,7 @@ from nscaching.sampling import SAMPLERS
 from nscaching.sampling.options import with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.opening import data_name, named_or_graph
+from nscaching.training.progress import duration
 
 #: Epochs where only seconds limit a run.
 _NO_LIMIT = 1_000_000
@@ -209,6 +210,7 @@ class CompareSweep(Sweep[PlannedRun, RunResult]):
                 raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
             if folder.is_run() and not self.overwrite:
                 planned.resumed()
+        self._say_the_most()
         names = {planned.identity for planned in self.configurations}
         self.comparison.runs = [each for run, each in self._before.items() if run in names]
         if not self.resume or not here.holds_one():
@@ -219,6 +221,16 @@ class CompareSweep(Sweep[PlannedRun, RunResult]):
             here.write_marker(here.path)
         self.log.repair()
         self._write(here.path)
+
+    def _say_the_most(self) -> None:
+        """Say how long the runs that are left may train, where seconds limit them."""
+        left = [each for each in self.configurations if self._known(each) is None]
+        seconds = sum(each.settings.max_seconds or math.inf for each in left)
+        if left and math.isfinite(seconds):
+            runs, each = plural(len(left), "run"), duration(seconds / len(left))
+            self.progress.say(
+                f"{runs} of up to {each} of training: up to {duration(seconds)} in all."
+            )
 
     def _known(self, planned: PlannedRun) -> RunResult | None:
         result = self._before.get(planned.identity)

@@ -201,6 +201,7 @@ def triple_blocks(
         raise only_literals(path) if literals else no_triples(path)
     if literals:
         notes.append(literals_dropped(literals, path.name))
+    notes.extend(delimited.remarks())
 
 
 def _read(path: Path, *, labelled: bool = False) -> Reading:

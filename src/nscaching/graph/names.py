@@ -37,12 +37,12 @@ _BLOCK = 1 << 18
 #: Names that a column of heads, of relations and of tails goes by.
 ROLES = (
     frozenset({"head", "h", "subject", "s", "source", "from"}),
-    frozenset({"relation", "r", "predicate", "p", "rel", "edge", "label"}),
+    frozenset({"relation", "r", "predicate", "p", "rel", "edge", "interaction", "label"}),
     frozenset({"tail", "t", "object", "o", "target", "to"}),
 )
 #: Heads and tails, and relations, that tell which columns are meant where a header has several.
 _PAIRS = (("head", "tail"), ("subject", "object"), ("source", "target"), ("from", "to"))
-_RELATIONS = ("relation", "predicate", "rel", "edge", "label")
+_RELATIONS = ("relation", "predicate", "rel", "edge", "interaction", "label")
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def hold_out(graph: KnowledgeGraph, share: float | None, seed: int) -> Knowledge
     Without a share it is the usual one, of at most :data:`USUALLY_ENOUGH` triples each.
     """
     if graph.on_disk:
-        raise UserError(f"'{graph.name}' is on disk; give --split to 'nscaching ingest' instead.")
+        raise split_on_disk(graph, share)
     if len(graph.valid) or len(graph.test) or graph.labelled:
         raise UserError(f"'{graph.name}' has valid or test triples of its own; use split 0.")
     if share is None:
@@ -63,6 +63,14 @@ def hold_out(graph: KnowledgeGraph, share: float | None, seed: int) -> Knowledge
         name=graph.name,
         duplicates=graph.duplicates,
         notes=notes,
+    )
+
+
+def split_on_disk(graph: KnowledgeGraph, share: float | None) -> UserError:
+    """Return the error for a graph on disk of which facts are to be held out."""
+    return UserError(
+        f"The graph '{graph.name}' is on disk, where facts are held out when it is made; use "
+        f"'nscaching ingest ... --split {share or USUAL_SHARE:g}'."
     )
 
 
@@ -272,10 +280,12 @@ def first_line_remarks(graph: KnowledgeGraph, name: str) -> list[str]:
         or np.isin(train[1:], (head, tail))[:, ::2].any()
     ):
         return []
-    names = ", ".join(map(shown, graph.named([head, relation, tail])))
+    parts = zip(("head", "relation", "tail"), graph.named([head, relation, tail]), strict=True)
+    read = ", ".join(f"{part} '{shown(found)}'" for part, found in parts)
     return [
-        f"The names in the first line of {name} ({names}) occur nowhere else. If they are column "
-        "names, call the columns head, relation and tail: then the line is skipped."
+        f"The first line of {name} was read as {read}, and these names occur nowhere else. If they "
+        "are column names, call the columns head, relation and tail, and the line is skipped; "
+        "without such names the columns must be in the order head, relation, tail."
     ]
 
 

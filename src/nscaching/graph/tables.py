@@ -30,10 +30,16 @@ SEPARATORS = {"\t": "tabs", ",": "commas"}
 #: What a file may have between its names in place of what it should.
 _SEEN = {";": "semicolons", **SEPARATORS, "|": "vertical bars"}
 _HEADER = "with a header line head, relation, tail the other columns are ignored"
+#: Spaces before a field in quotes, and the field.
+_BEFORE_QUOTES = re.compile(rb'(?<![^,\r\n])( *)("[^"]*(?:""[^"]*)*"?)')
 
 
 class Delimited:
-    """Reads a .txt, .tsv or .csv file in blocks of lines; the first has the header."""
+    """Reads a .txt, .tsv or .csv file in blocks of lines; the first has the header.
+
+    Of names with tabs between them every space counts. Those around names with commas between them
+    are left out, but in our own tables of predictions, which hold names as they are.
+    """
 
     def __init__(self, path: Path, *, labelled: bool = False) -> None:
         self.path, self.labelled = path, labelled
@@ -42,6 +48,7 @@ class Delimited:
         self._chosen: list[int] | None = None  #: those of the names, where a header says so
         self._guarded = False  #: whether it is a table of predictions, with apostrophes in names
         self._begun = labelled
+        self._spaced = 0  #: names without the spaces that were around them
 
     def read(self, source: Source) -> Reading:
         """Read the triples of the next block: head, relation, tail and maybe a label 1 or -1."""
@@ -51,11 +58,36 @@ class Delimited:
             columns = [column.slice(1) for column in columns]
         if self._guarded:
             columns = [_unguarded(column) for column in columns]
+        elif self._delimiter == ",":
+            columns = [self._trimmed(column) for column in columns]
         return Reading(NamedTriples(*columns[:3]), columns[3] if self.labelled else None, notes)
 
+    def remarks(self) -> list[str]:
+        """Return what is to be said once all of the file was read."""
+        if self._spaced == 0:
+            return []
+        names = plural(self._spaced, "name")
+        return [f"Spaces around {names} of {self.path.name} were left out."]
+
+    def _trimmed(self, column: Any) -> Any:
+        names = column.cast(pa.string())
+        bare = pc.utf8_trim(names, " ")
+        self._spaced += pc.sum(pc.not_equal(names, bare)).as_py() or 0
+        return bare
+
+    def _without_spaces_before_quotes(self, source: Source) -> Source:
+        def bare(found: re.Match[bytes]) -> bytes:
+            self._spaced += bool(found[1])
+            return found[2]
+
+        return Source(self.path, _BEFORE_QUOTES.sub(bare, source.read()), source.first_line)
+
     def _columns(self, source: Source) -> list[Any]:
-        columns = None
-        if self._delimiter != "," or _quotes_fit(source):
+        columns, fit = None, self._delimiter != "," or _quotes_fit(source)
+        if not fit:
+            source = self._without_spaces_before_quotes(source)
+            fit = _quotes_fit(source)
+        if fit:
             columns = fast_columns(source, self._delimiter, self._width, self._chosen)
         if columns is not None and self.labelled:
             labels = pc.is_in(columns[3], pa.array(["1", "-1"]))
@@ -72,9 +104,11 @@ class Delimited:
         self._begun, letters = True, kind_of(self.path) in LETTERS_ARE_NAMES
         first = line.group().decode("utf-8", errors="replace")
         try:
-            header = next(csv.reader([first])) if self._delimiter == "," else first.split("\t")
+            rows = csv.reader([first], skipinitialspace=True)
+            cells = next(rows) if self._delimiter == "," else first.split("\t")
         except csv.Error:  # no header is that long
             return []
+        header = [name.strip() for name in cells]
         order = column_order(header, single_letters=letters)
         if order is None or (len(header) > self._width and not letters):
             return []
@@ -85,7 +119,7 @@ class Delimited:
             notes.append(f"Other columns of {name} were ignored: {ignored}.")
             names = [header[at] for at in order]
         self._width, self._chosen = len(header), order
-        first_columns = tuple(header[: len(GUARDED_COLUMNS)])
+        first_columns = tuple(cells[: len(GUARDED_COLUMNS)])
         self._guarded = self._delimiter == "," and first_columns == GUARDED_COLUMNS
         notes.append(f"The first line of {name} ({', '.join(names)}) was taken as column names.")
         return notes
@@ -130,7 +164,8 @@ def fast_columns(
     if table.num_columns != width or len(table) == 0:
         return None
     columns = [table.columns[at] for at in (range(width) if chosen is None else chosen)]
-    if any(pc.min(pc.binary_length(names)).as_py() == 0 for names in columns):
+    named = [pc.utf8_trim(names, " ") if quoted else names for names in columns]
+    if any(pc.min(pc.binary_length(names)).as_py() == 0 for names in named):
         return None
     if quoted and any(pc.any(pc.match_substring_regex(n, "[\r\n]")).as_py() for n in columns):
         return None
@@ -139,7 +174,7 @@ def fast_columns(
 
 def _unguarded(column: Any) -> Any:
     """Return the names of a column without the apostrophes that keep off spreadsheets."""
-    return pc.replace_substring_regex(column, GUARDED, UNGUARDED)
+    return pc.replace_substring_regex(column.cast(pa.string()), GUARDED, UNGUARDED)
 
 
 def _read_lines(
@@ -172,7 +207,7 @@ def _check_row(row: list[str], place: str, delimiter: str, width: int) -> None:
     if len(row) != width:
         raise UserError(f"{_misfit(row, place, delimiter, width)}{_instead(row, width)}.")
     for column, name in zip(COLUMNS, row, strict=False):
-        if not name:
+        if not (name.strip(" ") if delimiter == "," else name):
             raise UserError(f"{place} has an empty {column}; give it a name or remove the line.")
         if "\n" in name or "\r" in name:
             raise UserError(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nscaching.artefacts.files import refuse_no_folder
 from nscaching.errors import UserError
 from nscaching.graph.names import Bools, Floats, Longs
 from nscaching.nodes.graph import Labels, NodeGraph
@@ -169,8 +170,7 @@ def draw_picture(
 
     if path.suffix.lower() != ".svg":
         raise UserError(f"Cannot draw {path}: pictures are SVG, so end it in .svg.")
-    if not path.parent.is_dir():
-        raise UserError(f"There is no folder {path.parent}; make it first.")
+    refuse_no_folder(path)
     shown = np.flatnonzero(~graph.isolated)
     if len(shown) > MOST_POINTS:
         shown = np.sort(np.random.default_rng(seed).choice(shown, MOST_POINTS, replace=False))

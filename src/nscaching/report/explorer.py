@@ -116,7 +116,7 @@ def _contents(answers: ExplorerAnswers, progress: Progress | None) -> dict[str, 
     table = Int8Table(run.model.entity.detach().float().cpu())
     relation = run.model.relation.detach().float().cpu().numpy()
     return {
-        "entities": graph.entities,
+        "entities": list(graph.entities),
         "splits": [len(split) for split in splits],
         "facts": packed(np.concatenate(splits), "<i4"),
         "type": packed(answers.types, "u1"),

@@ -64,7 +64,7 @@ class ExplorerAnswers:
             "title": f"{scoring} on {graph.name}",
             "graph": graph.name,
             "fingerprint": hashlib.sha256(graph.fingerprint.encode()).hexdigest()[:16],
-            "relations": graph.relations,
+            "relations": list(graph.relations),  # of a graph on disk they are no list
             "types": self.type_names,
             "layout": "t-SNE",
             "num_entities": graph.num_entities,

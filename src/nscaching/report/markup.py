@@ -233,12 +233,14 @@ def render(title: str, lead: str, head: Html, sections: Sequence[Section]) -> st
     )
 
 
-def try_to_write(make: Callable[[], Path], say: Callable[[str], object]) -> Path | None:
+def try_to_write(
+    make: Callable[[], Path], say: Callable[[str], object], what: str = "report"
+) -> Path | None:
     """Write a page, or say why not: what was computed is not lost because its page is."""
     try:
         return make()
     except Exception as error:
-        say(f"No report: {str(error) or type(error).__name__}")
+        say(f"No {what}: {str(error) or type(error).__name__}")
         return None
 
 

@@ -57,7 +57,7 @@ def write_run_page(run: Run, path: Path | None = None, progress: Progress | None
         beside = path.with_name(EXPLORER if path.name == FILE_NAME else f"{path.stem}-{EXPLORER}")
         shown, answers = progress or Progress("none"), ExplorerAnswers(run)
         written = partial(write_explorer, run, beside, path.name, shown, answers)
-        explorer = try_to_write(written, shown.say)
+        explorer = try_to_write(written, shown.say, "explorer")
         places = answers.places
     return write_text(path, run_page(run, progress, explorer, places))
 

@@ -12,14 +12,16 @@ from typing import Any
 from nscaching.artefacts import artefact_id
 from nscaching.distributed.cost import agree, strata_for
 from nscaching.distributed.launch import attempt, current_group, joined, launch_id
-from nscaching.errors import CHOOSE_ANOTHER, UserError
+from nscaching.errors import CHOOSE_ANOTHER, UserError, plural
 from nscaching.graph import GraphSource, KnowledgeGraph
+from nscaching.graph.splitting import split_on_disk
 from nscaching.interop.tracking import Tracker, Tracking
 from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import SCORING
 from nscaching.runs.run import Run, finished
 from nscaching.sampling.options import ALL, check_preset, fitted, with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
+from nscaching.training.checkpoint import Counters
 from nscaching.training.config import idle_options, plain_options
 from nscaching.training.devices import pick_device
 from nscaching.training.memory import refuse_what_does_not_fit
@@ -234,6 +236,8 @@ def recipe_config(
     progress: Progress,
 ) -> TrainConfig:
     """Return the configuration of a run on a graph: what was given, on top of a recipe."""
+    if graph.on_disk and given.get("split"):
+        raise split_on_disk(graph, given["split"])
     options, sentence = with_recipe(given, graph)
     if sentence is not None:
         progress.say(sentence)
@@ -264,6 +268,8 @@ def _resumed(
     loaded = _resumed_graph(folder, graph, settings)
     refuse_what_does_not_fit(loaded, settings)
     done = folder.read_counters() if folder.has_checkpoint() else None
+    if done is not None:
+        _refuse_less(folder, done, settings)
     if done is None and folder.has_model():
         raise UserError(
             f"{folder.checkpoint} is missing, so the run cannot be resumed; restore it, or begin "
@@ -273,7 +279,10 @@ def _resumed(
     def keep() -> None:
         folder.sweep()
         folder.adopt()
-        if done is not None and not done.within_budget(settings.epochs, settings.max_seconds):
+        spent = done is not None and not done.within_budget(settings.epochs, settings.max_seconds)
+        if spent and not folder.has_model():
+            progress.say("The model is missing; it is written again from the checkpoint.")
+        elif done is not None and spent:
             progress.say(
                 f"Nothing to do: {folder.path} has {done.epoch} epochs already, in "
                 f"{duration(done.epoch_seconds)}. Give a larger --epochs (epochs=...) to continue "
@@ -284,6 +293,18 @@ def _resumed(
 
     # A checkpoint holds the parameters: the run they once came from may be gone.
     return loaded, replace(settings, init_from=None) if done is not None else settings, keep
+
+
+def _refuse_less(folder: RunFolder, done: Counters, settings: TrainConfig) -> None:
+    """Refuse to end an unfinished run before where it stands: it would pass for a finished one."""
+    stored = folder.read_config()
+    unfinished = not done.finished and done.within_budget(stored.epochs, stored.max_seconds)
+    if unfinished and not done.within_budget(settings.epochs, settings.max_seconds):
+        raise UserError(
+            f"{folder.path} has {plural(done.epoch, 'epoch')} of {stored.epochs} already, in "
+            f"{duration(done.epoch_seconds)}, and is not finished. Resume it without --epochs and "
+            "--max-seconds, or with larger ones (epochs=..., max_seconds=...)."
+        )
 
 
 def load_run(path: str | Path, device: str = "auto", *, mapped: bool | None = None) -> Run:

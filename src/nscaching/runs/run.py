@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 
 from nscaching.artefacts.showing import export_embeddings
 from nscaching.distributed.launch import current_group
+from nscaching.distributed.sharded_model import INDEX
 from nscaching.errors import HOLD_OUT, UserError, resume_command
 from nscaching.evaluation import (
     ClassificationReport,
@@ -92,9 +93,15 @@ class Run(Decisions, Discovery, Growth):
         if not folder.has_model():
             if writer := folder.lock.writer():
                 raise UserError(f"{folder.path} holds no model yet: {writer} is training it.")
+            resume = resume_command("train", folder.path)
+            if folder.has_checkpoint() and folder.read_counters().finished:
+                missing = folder.path / INDEX if config.strata > 1 else folder.model
+                raise UserError(
+                    f"{missing} is missing. Write it again from the checkpoint with: {resume}"
+                )
             raise UserError(
                 f"{folder.path} holds no model yet: its training was stopped early. Resume with: "
-                f"{resume_command('train', folder.path)}"
+                f"{resume}"
             )
         graph = folder.read_graph()
         model = folder.read_model(config, graph, mapped)
