@@ -40,8 +40,8 @@ import nscaching as ns  # before torch: it sets up threads
 import numpy as np
 import torch
 
-from nscaching.distributed.launch import joined
 from nscaching.distributed.step import ShardedStep
+from nscaching.processes import joined
 from nscaching.training import Progress, TrainConfig, Trainer
 from nscaching.training.memory import peak_bytes
 

@@ -29,7 +29,7 @@ from nscaching.distributed.cost import (
     plan_process,
     time_step,
 )
-from nscaching.distributed.launch import cores, joined
+from nscaching.processes import cores, joined
 from nscaching.runs.api import make_config, recipe_config
 from nscaching.training import Progress, Trainer
 from nscaching.training.memory import peak_bytes

@@ -6,8 +6,8 @@ import json
 import pytest
 import torch
 
-from nscaching.distributed.launch import ALONE, Group
 from nscaching.errors import CannotWrite, UserError
+from nscaching.processes import ALONE, Group
 from nscaching.training import sharded_checkpoint
 from nscaching.training.checkpoint import Counters
 from nscaching.training.sharded_checkpoint import Saver, load, read_latest
@@ -142,14 +142,14 @@ def test_a_write_that_fails_is_told_and_leaves_the_last_one(tmp_path):
 
 
 def test_a_full_disk_is_not_kept_full_by_half_a_checkpoint(tmp_path, monkeypatch):
-    from nscaching.distributed import storage
+    from nscaching.training import sharded_storage
 
     saved(tmp_path, 1)
 
     def full(*given, **named):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(storage._Writer, "finish", full)
+    monkeypatch.setattr(sharded_storage._Writer, "finish", full)
     with pytest.raises(CannotWrite, match=r"the disk is full: .* bytes are free"):
         saved(tmp_path, 2)
     (folder,) = tmp_path.glob("epoch-*")

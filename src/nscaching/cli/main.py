@@ -180,7 +180,7 @@ def main() -> None:
         app()
     except SystemExit as end:
         if isinstance(end.code, int) and end.code and "TORCHELASTIC_RUN_ID" in os.environ:
-            from nscaching.distributed.launch import end_worker
+            from nscaching.processes import end_worker
 
             sys.stdout.flush()
             sys.stderr.flush()

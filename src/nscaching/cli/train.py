@@ -28,7 +28,6 @@ from nscaching.cli.command import (
 )
 from nscaching.cli.data import file_bars
 from nscaching.distributed.cost import Network, expected_cost, time_step
-from nscaching.distributed.launch import is_main, is_worker, launch
 from nscaching.errors import (
     HOLD_OUT,
     TrainingInterrupted,
@@ -39,6 +38,7 @@ from nscaching.errors import (
 )
 from nscaching.evaluation.metrics import SELECTABLE, few_facts_remark
 from nscaching.graph import reading_progress
+from nscaching.processes import is_main, is_worker, launch
 from nscaching.report.markup import thinned, try_to_write
 from nscaching.runs.api import make_config, make_trainer, merged_options, recipe_config, train
 from nscaching.runs.run import Run

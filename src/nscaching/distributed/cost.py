@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from nscaching.distributed.launch import Group, cores
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph
+from nscaching.processes import Group, cores
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
 from nscaching.training.memory import MemoryPlan, plan_memory

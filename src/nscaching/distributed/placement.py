@@ -7,10 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nscaching.distributed.launch import current_group
 from nscaching.distributed.ranking import StrataRanking
 from nscaching.distributed.sampler import StrataSampler
-from nscaching.distributed.sharded_model import write_shards
 from nscaching.distributed.shards import Shards
 from nscaching.distributed.step import ShardedStep
 from nscaching.distributed.strata import Strata
@@ -18,6 +16,8 @@ from nscaching.errors import UserError
 from nscaching.evaluation.ranking import Count
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import EmbeddingModel
+from nscaching.models.sharded import write_shards
+from nscaching.processes import current_group
 from nscaching.sampling import Sampler
 from nscaching.sampling.rejected import RejectedFacts
 from nscaching.training import sharded_checkpoint

@@ -11,13 +11,13 @@ from typing import Any
 
 from nscaching.artefacts import artefact_id
 from nscaching.distributed.cost import agree, strata_for
-from nscaching.distributed.launch import attempt, current_group, joined, launch_id
 from nscaching.errors import CHOOSE_ANOTHER, UserError, plural
 from nscaching.graph import GraphSource, KnowledgeGraph
 from nscaching.graph.splitting import split_on_disk
 from nscaching.interop.tracking import Tracker, Tracking
 from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import SCORING
+from nscaching.processes import attempt, current_group, joined, launch_id
 from nscaching.runs.run import Run, finished
 from nscaching.sampling.options import ALL, check_preset, fitted, with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer

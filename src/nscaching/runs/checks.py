@@ -18,12 +18,12 @@ import torch
 from nscaching._version import __version__
 from nscaching.artefacts import MARKER, ArtefactFolder
 from nscaching.artefacts.files import read_json, read_json_lines, read_sealed_lines, read_tensors
-from nscaching.distributed.sharded_model import INDEX, PATTERN, has_shards
 from nscaching.errors import UserError
 from nscaching.extras import EXTRAS, is_installed
 from nscaching.graph import find_dataset, list_datasets
 from nscaching.graph.store import GraphStore
 from nscaching.kernels.availability import HAVE_NUMBA, HAVE_TRITON, cpu_kernels_are_compiled
+from nscaching.models.sharded import INDEX, PATTERN, has_shards
 from nscaching.training import RunFolder, checkpoint, sharded_checkpoint
 from nscaching.training.config import read_yaml
 

@@ -12,8 +12,6 @@ import torch
 from torch.nn.functional import normalize
 
 from nscaching.artefacts.showing import export_embeddings
-from nscaching.distributed.launch import current_group
-from nscaching.distributed.sharded_model import INDEX
 from nscaching.errors import HOLD_OUT, UserError, resume_command
 from nscaching.evaluation import (
     ClassificationReport,
@@ -27,6 +25,8 @@ from nscaching.evaluation import (
 )
 from nscaching.graph import KnowledgeGraph
 from nscaching.models import SCORING, EmbeddingModel, Side
+from nscaching.models.sharded import INDEX
+from nscaching.processes import current_group
 from nscaching.runs.decisions import Decisions, check_count
 from nscaching.runs.discover import Discovery
 from nscaching.runs.predictions import (

@@ -21,12 +21,12 @@ from typing import Any
 import torch
 
 from nscaching.artefacts import MARKER, ArtefactFolder, artefact_id, files
-from nscaching.distributed.launch import launch_id
-from nscaching.distributed.sharded_model import ShardedModel, has_shards, read_shards
 from nscaching.errors import CHOOSE_ANOTHER, UserError, shown
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.store import GraphStore, StoredGraph
 from nscaching.models import EmbeddingModel, ScoringOptions
+from nscaching.models.sharded import ShardedModel, has_shards, read_shards
+from nscaching.processes import launch_id
 from nscaching.training.checkpoint import Counters, load_counters
 from nscaching.training.config import TrainConfig
 from nscaching.training.devices import free_bytes

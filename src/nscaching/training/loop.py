@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from nscaching.artefacts.files import append_json_line
-from nscaching.distributed.launch import current_group
 from nscaching.errors import (
     CHOOSE_ANOTHER,
     TrainingDiverged,
@@ -32,6 +31,7 @@ from nscaching.interrupt import StopRequest
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.models import EmbeddingModel, HalfTable, Int8Table
 from nscaching.optim import Adagrad, Adam, Copy, Optimizer
+from nscaching.processes import current_group
 from nscaching.sampling import BernoulliSampler, Sampler
 from nscaching.sampling.random_state import restore
 from nscaching.training.checkpoint import Counters

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from nscaching.artefacts import files
-from nscaching.distributed.launch import Group
 from nscaching.errors import UserError
+from nscaching.processes import Group
 from nscaching.training import checkpoint
 
 LATEST = "latest.json"
@@ -71,7 +71,7 @@ class Saver:
     def _write(
         self, token: str, told: dict[str, Any], copies: dict[str, checkpoint.Tables]
     ) -> None:
-        from nscaching.distributed import storage
+        from nscaching.training import sharded_storage
 
         temporary = self.folder / f".{LATEST}.{token}.tmp"
         final = self.folder / f"epoch-{told['epoch']}-{token}"
@@ -94,7 +94,7 @@ class Saver:
             sweep(self.folder)
 
         try:
-            storage.save(state, numbers, temporary, self.group, finish)
+            sharded_storage.save(state, numbers, temporary, self.group, finish)
         except BaseException:  # of all ranks; what is written would keep a full disk full
             sweep(self.folder)
             raise
@@ -139,13 +139,13 @@ def load(
     folder: Path, strata: Iterable[int]
 ) -> tuple[checkpoint.Counters, checkpoint.Parts, dict[int, checkpoint.Parts]]:
     """Read counters, what is shared, and some strata, on one rank without the others; checked."""
-    from nscaching.distributed import storage
+    from nscaching.training import sharded_storage
 
     strata = list(strata)
     counters, tensors = read_latest(folder)
     owners = [_SHARED, *(f"stratum/{v}" for v in strata)]
     try:
-        state = storage.load(tensors, [f"{owner}/" for owner in owners])
+        state = sharded_storage.load(tensors, [f"{owner}/" for owner in owners])
     except Exception as error:  # whatever a file that is cut off or missing leads to
         raise checkpoint.damaged(
             tensors, str(error).splitlines()[0] if str(error) else ""

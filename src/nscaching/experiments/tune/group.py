@@ -22,11 +22,11 @@ from typing import Any
 import torch
 
 from nscaching.artefacts.files import write_text
-from nscaching.distributed.launch import end_with_parent, end_worker, is_main, is_worker, launch
 from nscaching.errors import LostPeers, TrainingInterrupted, UserError
 from nscaching.experiments.runner import failure
 from nscaching.experiments.tune.objective import GraphRuns
 from nscaching.experiments.tune.trials import FAILED, TrialResult
+from nscaching.processes import end_with_parent, end_worker, is_main, is_worker, launch
 from nscaching.training import RunFolder
 
 MODULE = "nscaching.experiments.tune.group"

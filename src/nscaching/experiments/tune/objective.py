@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nscaching.artefacts.files import explained_writes
-from nscaching.distributed.launch import joined
 from nscaching.errors import UserError
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.experiments.runner import TrialLog
@@ -34,6 +33,7 @@ from nscaching.nodes.api import make_node_config
 from nscaching.nodes.embedding import CONFIG_FILE, read_graph, write_graph
 from nscaching.nodes.loading import NAMED as NAMED_NODE_GRAPHS
 from nscaching.nodes.tasks import classification_scores, hold_out_edges
+from nscaching.processes import joined
 from nscaching.runs.api import make_config, make_trainer, merged_options, recipe_config
 from nscaching.training import Progress, RunFolder, TrainConfig
 from nscaching.training.opening import graph_of_run, named_or_graph, open_graph

@@ -9,10 +9,10 @@ import torch
 
 import nscaching as ns
 from nscaching.artefacts.files import read_tensors, write_tensors
-from nscaching.distributed.launch import ALONE
-from nscaching.distributed.sharded_model import INDEX, ShardedModel, write_shards
 from nscaching.errors import UserError
 from nscaching.models import Side
+from nscaching.models.sharded import INDEX, ShardedModel, write_shards
+from nscaching.processes import ALONE
 from nscaching.runs.checks import check_folder
 from nscaching.runs.run import Run
 from nscaching.training import RunFolder

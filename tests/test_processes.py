@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from nscaching.distributed import launch
-from nscaching.distributed.launch import ALONE, Group, current_group, end_worker, is_main, joined
+from nscaching import processes
 from nscaching.errors import LostPeers, UserError
+from nscaching.processes import ALONE, Group, current_group, end_worker, is_main, joined
 
 WORKER = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
 
@@ -57,7 +57,7 @@ def test_one_error_is_raised_on_all_ranks_and_printed_by_one():
 )
 def test_hosts_that_differ_are_told_in_what(theirs, words):
     facts = {"the data": "0123", "dim": "8"}
-    mine = {"nscaching": launch.__version__, "torch": launch.torch.__version__, **facts}
+    mine = {"nscaching": processes.__version__, "torch": processes.torch.__version__, **facts}
     told(0, ("other", mine)).refuse_differences(facts)
     with pytest.raises(UserError, match=words):
         told(0, ("other", {**mine, **theirs})).refuse_differences(facts)
@@ -77,7 +77,7 @@ def test_a_folder_that_hosts_do_not_share_is_refused(tmp_path):
 
 def test_a_process_that_ends_for_good_tells_the_launcher(monkeypatch, tmp_path):
     assert end_worker(2) == 2
-    for name, value in {**WORKER, launch._LAUNCHER: str(tmp_path)}.items():
+    for name, value in {**WORKER, processes._LAUNCHER: str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     assert not is_main()
     assert end_worker(LostPeers.exit_code) == LostPeers.exit_code  # it is started again
@@ -89,7 +89,7 @@ def test_a_process_that_ends_for_good_tells_the_launcher(monkeypatch, tmp_path):
 SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
-from nscaching.distributed.launch import attempt, joined
+from nscaching.processes import attempt, joined
 from nscaching.errors import LostPeers, UserError
 done = Path(sys.argv[sys.argv.index("--out") + 1])
 with joined("cpu") as group:
@@ -113,11 +113,11 @@ def launched(tmp_path, *words):
     (package / "__main__.py").write_text(
         "from nscaching.cli.command import command\nimport os, sys\n"
         f"@command()\ndef main():\n{body}\n"
-        "from nscaching.distributed.launch import end_worker\nimport typer\n"
+        "from nscaching.processes import end_worker\nimport typer\n"
         "try:\n    main()\nexcept typer.Exit as end:\n    os._exit(end_worker(end.exit_code))\n"
     )
     start = (
-        "import sys; from nscaching.distributed import launch as l; "
+        "import sys; from nscaching import processes as l; "
         "raise SystemExit(l.launch(sys.argv[1:], 2, 2, 'nscaching_worker'))"
     )
     environment = {k: v for k, v in os.environ.items() if not k.endswith("NUM_THREADS")}

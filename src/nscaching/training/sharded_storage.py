@@ -20,8 +20,8 @@ from torch.distributed.checkpoint.hf_storage import (
 )
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from nscaching.distributed.launch import Group
 from nscaching.errors import UserError
+from nscaching.processes import Group
 
 
 def save(

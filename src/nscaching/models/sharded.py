@@ -29,7 +29,7 @@ from nscaching.models import EmbeddingModel, Side
 from nscaching.models.match import Query
 
 if TYPE_CHECKING:
-    from nscaching.distributed.launch import Group
+    from nscaching.processes import Group
 
 INDEX = "model.safetensors.index.json"
 PATTERN = "model-*-of-*.safetensors"
