@@ -21,7 +21,7 @@ from nscaching.runs.update import (
 from nscaching.training import Trainer, checkpoint
 
 from ..training.helpers import bits
-from .towns import towns_run
+from .towns import towns_graph, towns_run
 
 WAITING = ("since", "moved")
 NEW = [
@@ -123,6 +123,17 @@ def test_adam_goes_on_with_its_state_on_another_kind_of_device(towns, monkeypatc
     assert updated.model.entity.isfinite().all()
     moved = (updated.model.entity[:-1] - towns.model.entity).norm() / towns.model.entity.norm()
     assert moved < 0.3
+
+
+def test_nothing_is_held_out_of_a_graph_on_disk_that_has_nothing_held_out(tmp_path):
+    graph = towns_graph(held_out=0)
+    facts = "".join("\t".join(graph.named(fact)) + "\n" for fact in graph.train.tolist())
+    (tmp_path / "towns.tsv").write_text(facts)
+    store = ns.ingest(tmp_path / "towns.tsv", out=tmp_path / "store")
+    run = ns.train(store, dim=4, epochs=1, out=tmp_path / "R", progress="none")
+    new = run.update(NEW, epochs=1, out=tmp_path / "new", progress="none")
+    assert len(run.graph.valid) == len(new.graph.valid) == 0
+    assert len(new.graph.train) == len(run.graph.train) + len(NEW)
 
 
 @pytest.fixture(scope="module")

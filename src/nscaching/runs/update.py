@@ -139,6 +139,7 @@ def _shorter(run: Run, epochs: int | None) -> TrainConfig:
     return replace(
         run.config,
         init_from=None,
+        split=0.0,  # what is held out stays held out, and nothing else
         epochs=fewer if epochs is None else epochs,
         pretrain_epochs=0,
         max_seconds=None,
