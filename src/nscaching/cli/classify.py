@@ -72,8 +72,8 @@ _CLAIMS = (
     "probabilities that they show are lower."
 )
 _UNDECIDED = (
-    "true? and false? are undecided: the label comes from the threshold of the relation, the "
-    "probability from the calibration, and they disagree."
+    "Undecided: the threshold of the relation says one thing, and the probability, which knows what "
+    "the graph says, another. --json has the label by the threshold."
 )
 
 
@@ -86,14 +86,16 @@ def _label(run: Run, file: Path, seed: int, replaced: str) -> Output:
     cells = (
         (
             " · ".join(claim.triple),
-            f"{'true' if row['label'] else 'false'}{'?' if row['undecided'] else ''}",
+            "undecided" if row["undecided"] else "true" if row["label"] else "false",
             f"{row['margin']:+.3f}",
             percent(row["probability"]),
             notes_on(claim),
         )
         for claim, row in zip(verdicts.claims, rows, strict=True)
     )
-    title = f"{file.name}, {verdicts.labels.sum():,} of {len(rows):,} true"
+    undecided = verdicts.undecided.sum()
+    title = f"{file.name}, {(verdicts.labels & ~verdicts.undecided).sum():,} of {len(rows):,} true"
+    title += f", {undecided:,} undecided" if undecided else ""
     shown = table(title, ("", "", "margin", "probability", ""), cells, texts=(0, 4))
-    remarks = [_UNDECIDED] if verdicts.undecided.any() else []
+    remarks = [_UNDECIDED] if undecided else []
     return Output({"triples": rows}, [shown, *remarks, _CLAIMS])
