@@ -72,8 +72,8 @@ _CLAIMS = (
     "probabilities that they show are lower."
 )
 _UNDECIDED = (
-    "Undecided: the threshold of the relation says one thing, and the probability, which knows what "
-    "the graph says, another. --json has the label by the threshold."
+    "Undecided: the threshold of the relation says one thing, and the probability, which knows "
+    "what the graph says, another. --json has the label by the threshold."
 )
 
 
