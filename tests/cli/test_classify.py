@@ -7,7 +7,7 @@ import pytest
 
 import nscaching as ns
 
-from ..runs.towns import towns_run
+from ..runs.towns import towns_graph, towns_run
 from ..training.helpers import train
 from .helpers import complaint, invoke
 
@@ -99,6 +99,26 @@ def test_label_and_probability_that_disagree_are_marked(run, triples, monkeypatc
         assert (explained in said) is any(
             row["undecided"] for row in json_of("classify", run, "--file", triples)["triples"]
         )
+
+
+def test_claims_without_valid_facts_have_no_probability_and_none_is_undecided(tmp_path):
+    graph = towns_graph()
+    labelled = np.column_stack([graph.valid, np.ones(len(graph.valid), dtype=int)])
+    wrong = labelled.copy()
+    wrong[:, 2], wrong[:, 3] = np.roll(wrong[:, 2], 7), -1
+    both = {"valid": np.concatenate([labelled, wrong])}
+    own = ns.KnowledgeGraph(
+        graph.entities, graph.relations, graph.train, None, graph.test, labelled=both
+    )
+    told = {"epochs": 3, "dim": 8, "recipe": "paper", "progress": "none"}
+    ns.train(own, out=tmp_path / "R", **told)
+    file = tmp_path / "claims.tsv"
+    file.write_text("".join("\t".join(graph.named(row)) + "\n" for row in graph.test[:4]))
+    rows = json_of("classify", tmp_path / "R", "--file", file)["triples"]
+    assert [(row["probability"], row["undecided"]) for row in rows] == [(None, False)] * 4
+    said = invoke("classify", tmp_path / "R", "--file", file).stdout
+    assert "%" not in said
+    assert "These probabilities" not in said
 
 
 def always(chance):

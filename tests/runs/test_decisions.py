@@ -77,6 +77,44 @@ def test_many_questions_at_once(towns, tmp_path):
             towns.ask(wrong)
 
 
+def test_questions_that_repeat_and_mix_are_answered_in_their_order(towns):
+    heads = ["town1.1", "town2.2", "town1.1", "town0.3"]
+    asked = [(head, relation, None) for head in heads for relation in ("near", "speaks")]
+    asked.insert(3, (None, "near", "town1.1"))
+    asked.insert(5, ("town2.2", "near", "town1.1"))
+    expected = []
+    for head, relation, tail in asked:
+        if head is None:
+            expected += towns.predict_heads(relation, tail, k=2)
+        elif tail is None:
+            expected += towns.predict_tails(head, relation, k=2)
+        else:
+            expected.append(towns.judge(head, relation, tail))
+    found = towns.ask(asked, k=2)
+    assert [each.triple for each in found] == [each.triple for each in expected]
+    answered = {(each.head, each.relation) for each in found if each.relation == "speaks"}
+    silent = [each for each in asked if each[1] == "speaks" and each[:2] not in answered]
+    assert found.unanswered == silent
+
+
+def test_an_array_of_ids_is_checked_as_names_are(towns):
+    ids = towns.graph.test[:5]
+    names = [towns.graph.named(row) for row in ids.tolist()]
+    assert np.array_equal(towns.score(ids), towns.score(names))
+    with pytest.raises(UserError, match="There is no entity 9999"):
+        towns.score(np.array([[0, 0, 9999]]))
+    with pytest.raises(UserError, match="none"):
+        towns.score(np.array([[0, 0]]))
+
+
+def test_a_question_may_have_as_many_answers_as_there_are(towns):
+    asked = {"relations": "near", "heads": "town1.1", "contradictions": True, "unlikely": True}
+    every = towns.discover(5000, per_question=None, **asked)
+    assert len(every) == len(towns.discover(5000, per_question=5000, **asked)) > 100
+    answers = towns.predict_tails("town1.1", "near", k=5000, contradictions=True, unlikely=True)
+    assert {each.triple for each in every} == {each.triple for each in answers}
+
+
 def test_flags_say_what_the_graph_knows(towns):
     graph = towns.graph
     h, _, t = next(row for row in graph.train.tolist() if graph.relations[row[1]] == "in country")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nscaching import KnowledgeGraph
+from nscaching.runs import explain
 from nscaching.runs.explain import Explainer
 
 from .test_run import run_of
@@ -108,3 +109,12 @@ def test_hubs_and_strange_graphs_do_no_harm(seed):
             reason = explainer.explain(run.judge(head, 0, tail), (head, 0, tail), 5)
             assert len(reason.paths) <= 5
             assert all(0 < path.confirmed <= path.support for path in reason.paths)
+
+
+def test_few_matrices_are_kept_and_reasons_stay_the_same(towns, monkeypatch):
+    asked = [row.tolist() for row in towns.graph.test]
+    kept = [Explainer(towns.graph).explain(towns.judge(*ids), ids, 3) for ids in asked]
+    monkeypatch.setattr(explain, "_KEPT_BYTES", 1)
+    explainer = Explainer(towns.graph)
+    assert [explainer.explain(towns.judge(*ids), ids, 3) for ids in asked] == kept
+    assert len(explainer._matrices) <= 1

@@ -10,7 +10,8 @@ import nscaching as ns
 from nscaching import KnowledgeGraph, UserError
 from nscaching.models import SCORING
 from nscaching.sampling import SAMPLERS
-from nscaching.training import Trainer
+from nscaching.training import TrainConfig, Trainer
+from nscaching.training.opening import open_graph
 from nscaching.training.step import TrainingStep
 
 from .helpers import bits, ring, train
@@ -287,3 +288,11 @@ def test_init_from_refuses_what_does_not_fit(tmp_path):
         with pytest.raises(UserError, match=words):
             train(graph, out=tmp_path / "B", **{"init_from": source, **options})
         assert not (tmp_path / "B").exists()
+
+
+def test_a_file_that_is_called_like_a_data_set_is_not_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "world").write_text("a\tr\tb\n")
+    graph = open_graph(TrainConfig(data="world"))
+    assert len(graph.valid) > 1000
+    assert open_graph(TrainConfig(data="./world", split=0.0)).entities == ["a", "b"]

@@ -88,7 +88,7 @@ def _label(run: Run, file: Path, seed: int, replaced: str) -> Output:
             " · ".join(claim.triple),
             "undecided" if row["undecided"] else "true" if row["label"] else "false",
             f"{row['margin']:+.3f}",
-            percent(row["probability"]),
+            "" if row["probability"] is None else percent(row["probability"]),
             notes_on(claim),
         )
         for claim, row in zip(verdicts.claims, rows, strict=True)
@@ -98,4 +98,5 @@ def _label(run: Run, file: Path, seed: int, replaced: str) -> Output:
     title += f", {undecided:,} undecided" if undecided else ""
     shown = table(title, ("", "", "margin", "probability", ""), cells, texts=(0, 4))
     remarks = [_UNDECIDED] if undecided else []
-    return Output({"triples": rows}, [shown, *remarks, _CLAIMS])
+    remarks += [_CLAIMS] if run.calibration is not None else []
+    return Output({"triples": rows}, [shown, *remarks])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -118,24 +118,37 @@ class Decisions(Learning):
             self._asked(row) for row in rows_of(questions if file is None else read_triples(file))
         ]
         refuse_unknown(self.graph, asked, file)
-        found = Predictions()
-        options = {"known": known, "contradictions": contradictions, "unlikely": unlikely}
-        for place, (head, relation, tail) in enumerate(asked, 1):
-            before = len(found)
+        groups: dict[tuple[Side, int], dict[int, list[int]]] = {}  #: places by question
+        whole: dict[int, tuple[int, int, int]] = {}
+        for place, question in enumerate(asked):
             try:
+                head, relation, tail = question
                 if relation is None or (head is None and tail is None):
                     raise UserError("a question names the relation and one of head and tail.")
                 if head is not None and tail is not None:
-                    found.append(self.judge(head, relation, tail))
-                elif head is not None:
-                    found += self.predict_tails(head, relation, k, by=by, **options)
-                elif tail is not None:
-                    found += self.predict_heads(relation, tail, k, by=by, **options)
+                    whole[place] = triple_of(self.graph, (head, relation, tail))
+                    continue
+                side, anchor = (Side.TAIL, head) if tail is None else (Side.HEAD, tail)
+                group = groups.setdefault((side, self.graph.relation_id(relation)), {})
+                group.setdefault(self.graph.entity_id(cast(Reference, anchor)), []).append(place)
             except UserError as error:
-                raise UserError(f"Question {place}: {error}") from error
-            if len(found) == before:
-                found.unanswered.append((head, relation, tail))
-        return found
+                raise UserError(f"Question {place + 1}: {error}") from error
+        answers: dict[int, list[Prediction]] = {}
+        judged = self._judged(np.array([*whole.values()], dtype=np.int64).reshape(-1, 3))
+        answers |= {place: [one] for place, one in zip(whole, judged, strict=True)}
+        kept = known, contradictions, unlikely
+        for (side, relation_id), places in groups.items():
+            anchors = np.fromiter(places, dtype=np.int64)
+            for anchor_id, found in self._answers(side, relation_id, anchors, k, kept, by):
+                for place in places[anchor_id]:
+                    answers.setdefault(place, []).append(found)
+        listed = Predictions(one for place in sorted(answers) for one in answers[place])
+        listed.unanswered = [
+            (head, relation, tail)
+            for place, (head, relation, tail) in enumerate(asked)
+            if place not in answers
+        ]
+        return listed
 
     def judge(self, head: Reference, relation: Reference, tail: Reference) -> Prediction:
         """Return one triple with its score, probability, flags, and its split if it is a fact.
@@ -213,17 +226,32 @@ class Decisions(Learning):
         kept: tuple[bool, bool, bool],
         by: str,
     ) -> Predictions:
+        anchors, relation_id = self._entities(anchor), self.graph.relation_id(relation)
+        found = self._answers(side, relation_id, anchors, k, kept, by)
+        return Predictions(answer for _, answer in found)
+
+    def _answers(
+        self,
+        side: Side,
+        relation: int,
+        anchors: Longs,
+        k: int,
+        kept: tuple[bool, bool, bool],
+        by: str,
+    ) -> Iterator[tuple[int, Prediction]]:
+        """Yield what is asked about and an answer, question after question; anchors: (b,).
+
+        ``kept`` says whether known facts, contradictions and unlikely answers are.
+        """
         check_count(k)
         if by not in _BY:
             raise UserError(f"by must be {' or '.join(_BY)}, not '{by}'.")
-        anchors = self._entities(anchor)
-        relation_id = self.graph.relation_id(relation)
-        asker, found = self._asker, Predictions()
+        asker = self._asker
         chunk = asker.evidence.chunk()
         for start in range(0, len(anchors), chunk):
             ranked = asker.ask(
                 side,
-                relation_id,
+                relation,
                 anchors[start : start + chunk],
                 k,
                 known=kept[0],
@@ -232,8 +260,8 @@ class Decisions(Learning):
                 by_score=by == "score",
             )
             scores = ranked.score.tolist()
-            found += asker.predictions(ranked.triples, scores, ranked.logit, side)
-        return found
+            found = asker.predictions(ranked.triples, scores, ranked.logit, side)
+            yield from zip(ranked.triples[:, side.other.column].tolist(), found, strict=True)
 
     def _asked(self, question: Question) -> Question:
         """Return a question with None for what is asked for."""

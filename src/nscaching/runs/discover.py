@@ -17,8 +17,8 @@ from nscaching.runs.learning import Learning
 from nscaching.runs.predictions import Predictions, Reference, several
 from nscaching.training import Progress
 
-#: Answers of a question looked at when their number is not limited.
-_MOST_PER_QUESTION = 100
+#: Answers of a question that are looked at, at least, where the number per answer is limited.
+_MORE_PER_QUESTION = 100
 #: Candidates kept while questions are asked, as a multiple of what is wanted, and the fewest, where
 #: the number per answer is limited: of the best some are left out in the end.
 _KEPT, _FEWEST_KEPT = 4, 10_000
@@ -115,7 +115,8 @@ class Discovery(Learning):
             wanted = {self.graph.relation_id(name) for name in several(relations)}
         some = None if heads is None else np.unique(self._entities(heads))
         # Where answers are limited too, the best one of a question may be left out for the next.
-        k = _MOST_PER_QUESTION if per_question is None or per_answer is not None else per_question
+        k = n if per_question is None else per_question
+        k = k if per_answer is None else max(k, _MORE_PER_QUESTION)
         how: dict[str, Any] = {"contradictions": contradictions, "unlikely": unlikely}
         if tails is not None:
             among = torch.zeros(self.graph.num_entities, dtype=torch.bool)

@@ -21,6 +21,8 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import Longs
 from nscaching.runs.predictions import Named, Prediction
 
+#: Bytes of the matrices of relations that are kept.
+_KEPT_BYTES = 1 << 28
 #: Heads of a relation whose paths are counted; of a relation with more, so many spread evenly.
 _HEADS = 300
 #: Kinds of paths that are counted per fact, those through the fewest hubs first.
@@ -148,8 +150,9 @@ class Explainer:
         order = np.lexsort((self._end, self._kind, start))
         self._kind, self._end = self._kind[order], self._end[order]
         self._from = np.searchsorted(start[order], np.arange(graph.num_entities + 1))
-        self._matrix, self._heads = cache(self._matrix_of), cache(self._heads_of)
-        self._pairs = cache(self._count)
+        self._matrices: dict[int, sparse.csr_matrix] = {}
+        self._matrix_bytes = 0
+        self._heads, self._pairs = cache(self._heads_of), cache(self._count)
 
     def explain(self, prediction: Prediction, ids: Sequence[int], k: int) -> Explanation:
         """Return at most k paths and k similar entities for a triple of ids."""
@@ -238,8 +241,19 @@ class Explainer:
         step = np.linspace(0, len(heads) - 1, min(len(heads), _HEADS)).round().astype(np.int64)
         return np.asarray(heads[step])
 
+    def _matrix(self, kind: int) -> sparse.csr_matrix:
+        """Return where edges of a kind lead, (entities, entities); some are kept."""
+        if kind not in self._matrices:
+            made = self._matrix_of(kind)
+            size = made.indptr.nbytes + made.indices.nbytes + made.data.nbytes
+            if self._matrix_bytes + size > _KEPT_BYTES:
+                self._matrices.clear()
+                self._matrix_bytes = 0
+            self._matrices[kind] = made
+            self._matrix_bytes += size
+        return self._matrices[kind]
+
     def _matrix_of(self, kind: int) -> sparse.csr_matrix:
-        """Return where edges of a kind lead; (entities, entities)."""
         triples = self._graph.train[self._graph.train[:, 1] == kind // 2].astype(np.int64)
         ends = (triples[:, 2], triples[:, 0]) if kind % 2 else (triples[:, 0], triples[:, 2])
         shape = (self._graph.num_entities,) * 2

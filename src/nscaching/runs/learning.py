@@ -185,6 +185,15 @@ class Learning:
         return Asker(self.model, self.graph, self.calibration, self.rejected_ids, memory)
 
     def _triples(self, triples: Triples) -> Longs:
+        """Return triples of names or ids as ids, (n, 3); of an array each id is checked once."""
+        if isinstance(triples, np.ndarray) and triples.dtype.kind in "iu" and triples.ndim == 2:
+            graph = self.graph
+            finds = graph.entity_id, graph.relation_id, graph.entity_id
+            if triples.shape[1] == len(finds):
+                for column, find in zip(triples.T, finds, strict=True):
+                    for each in np.unique(column).tolist():
+                        find(each)
+                return triples.astype(np.int64)
         ids = [triple_of(self.graph, triple) for triple in rows_of(triples)]
         return np.array(ids, dtype=np.int64).reshape(-1, 3)
 

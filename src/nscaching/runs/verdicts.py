@@ -36,9 +36,13 @@ class Verdicts(Decided):
 
     @cached_property
     def undecided(self) -> Bools:
-        """Whether label and probability, which come from two methods, disagree; (n,)."""
+        """Whether label and probability, which come from two methods, disagree; (n,).
+
+        Without valid facts there is no probability, and nothing is undecided.
+        """
         chances = np.array([claim.probability for claim in self.claims], dtype=np.float64)
-        return np.not_equal(self.labels, chances >= 0.5)
+        disagree: Bools = np.not_equal(self.labels, chances >= 0.5)
+        return disagree & ~np.isnan(chances)
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Return every verdict as plain values."""

@@ -9,6 +9,7 @@ import torch
 
 from nscaching.errors import UserError
 from nscaching.graph import GraphSource, KnowledgeGraph, as_graph, load_graph
+from nscaching.graph.datasets import known_dataset
 from nscaching.graph.store import StoredGraph
 from nscaching.models import EmbeddingModel
 from nscaching.training.config import TrainConfig
@@ -32,7 +33,7 @@ def open_graph(
         return _held_out(graph, settings)
     if graph is not None:
         settings = replace(settings, data=str(graph))
-    single = Path(settings.data).expanduser().is_file()
+    single = known_dataset(settings.data) is None and Path(settings.data).expanduser().is_file()
     return load_graph(settings.data, split=settings.split if single else 0.0, seed=settings.seed)
 
 
