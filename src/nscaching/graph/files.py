@@ -35,7 +35,10 @@ _LARGEST_RATIO, _ALWAYS_ALLOWED = 200, 256 << 20
 
 TEXT_KINDS = (".txt", ".tsv", ".csv", ".nt", ".ttl", ".rdf")
 ENDINGS = (*TEXT_KINDS, *(kind + end for kind in TEXT_KINDS for end in _OPENERS), ".parquet")
-STEMS = {"train": ("train",), "valid": ("valid", "dev"), "test": ("test",)}
+STEMS = {"train": ("train",), "valid": ("valid", "validation", "val", "dev"), "test": ("test",)}
+LABELLED = ".labeled.txt"
+#: Blocks that are held at most to find the end of a row whose fields have line breaks.
+_LONGEST_ROW = 4
 
 
 def kind_of(path: Path) -> str:
@@ -81,12 +84,17 @@ class Source:
 
 
 def text_blocks(path: Path, progress: Progress | None = None) -> Iterator[Source]:
-    """Yield a file, packed or not, in blocks of whole lines; a small file is one block."""
+    """Yield a file, packed or not, in blocks of whole lines; a small file is one block.
+
+    Of comma-separated text a block ends where no quotes are open, since fields in quotes may have
+    line breaks. Quotes that stay open for :data:`_LONGEST_ROW` blocks are taken for a mistake,
+    which the reader of the block names.
+    """
     first_line, held = 1, b""
     for block in _unpacked(path, progress):
-        end = held.rfind(b"\n") + 1
-        if end == 0:  # old files end lines by \r; the last one may be half of \r\n
-            end = held.rfind(b"\r", 0, max(len(held) - 1, 0)) + 1
+        end = _end_of_lines(held)
+        if kind_of(path) == ".csv":
+            end = _end_of_rows(held, end) or (end if len(held) >= _LONGEST_ROW * BLOCK else 0)
         content, held = held[:end], held[end:] + block
         if content:
             yield Source(path, content, first_line)
@@ -103,6 +111,23 @@ def read_bytes(path: Path) -> bytes:
 
 def _unpacked(path: Path, progress: Progress | None = None) -> Iterator[bytes]:
     """Yield the bytes of a file, unpacked, after a byte order mark.
+def _end_of_lines(text: bytes, stop: int | None = None) -> int:
+    """Return where the last whole line before ``stop`` ends."""
+    # Old files end lines by \r; one at the very end may be half of \r\n.
+    half = len(text) - 1 if stop is None else stop
+    return max(text.rfind(b"\n", 0, stop), text.rfind(b"\r", 0, half)) + 1
+
+
+def _end_of_rows(text: bytes, end: int) -> int:
+    """Return the last end of a line, up to ``end``, that has an even number of quotes before it."""
+    odd = text.count(b'"', 0, end) % 2
+    while odd:
+        start = _end_of_lines(text, text.rfind(b'"', 0, end))
+        odd ^= text.count(b'"', start, end) % 2
+        end = start
+    return end
+
+
 
     One that unpacks to too much is refused. Progress is reported, without ``progress`` that of
     large files as :func:`reading_progress` says.
