@@ -37,7 +37,7 @@ def complaint(path):
         ("x.csv", b"a,r,b\n,r,b\n", ["Line 2", "empty head"]),
         ("x.csv", b'a,r,b\na,"",b\n', ["Line 2", "empty relation"]),
         ("x.csv", b'a,r,"two\nlines"\n', ["line break inside the tail"]),
-        ("x.csv", b'a,r,b\n"a,r,b\nc,r,d\n', ["not valid CSV"]),
+        ("x.csv", b'a,r,b\n"a,r,b\nc,r,d\n', ["Line 2", "not valid CSV"]),
         ("x.csv", b'a,r,"b\n', ["not valid CSV"]),
         ("x.csv", b"a,r,b\na,r,\xe9\n", ["Line 2", "UTF-8"]),
         ("x.nt", b"<a> <b> <c> .\n<a> <b> .\n", ["Line 2", "N-Triples"]),
@@ -98,7 +98,7 @@ def test_a_folder_with_two_candidates(tmp_path):
     (tmp_path / "train.txt").write_text("a\tr\tb\n")
     (tmp_path / "train.tsv").write_text("a\tr\tb\n")
     said = complaint(tmp_path)
-    assert "train.txt and train.tsv" in said
+    assert "train.tsv and train.txt" in said
 
 
 def test_bad_labels(tmp_path):

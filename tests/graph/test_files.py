@@ -55,6 +55,34 @@ def test_a_file_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path, monk
     assert str(path) in said
 
 
+REMARK = '"a remark of\nseveral\r\nlines, ""quoted"""'
+
+
+def test_line_breaks_in_quotes_end_no_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BLOCK", 50)
+    path = tmp_path / "x.csv"
+    lines = [f"e{i},r,e{i + 1},{REMARK if i % 3 else 'plain'},{REMARK}\n" for i in range(40)]
+    path.write_bytes("".join(["head,relation,tail,note,more\n", *lines]).encode())
+    graph = load_graph(path)
+    assert named(graph) == [(f"e{i}", "r", f"e{i + 1}") for i in range(40)]
+    blocks = list(files.text_blocks(path))
+    assert len(blocks) > 10
+    assert b"".join(block.read() for block in blocks) == path.read_bytes()
+    with path.open("ab") as more:
+        more.write(b"a,r,b\n")
+    line = path.read_bytes().count(b"\n")
+    assert f"Line {line} of {path} has 3 columns; the header has 5" in complaint(path)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_quotes_that_stay_open_are_named_by_their_line(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(files, "BLOCK", 100)
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"a,r,b\n".replace(b"\n", end) * 40 + b'a,"r,b' + end + (b"c,r,d" + end) * 900)
+    assert max(len(block.read()) for block in files.text_blocks(path)) < 600
+    assert f"Line 41 of {path} is not valid CSV" in complaint(path)
+
+
 def test_the_progress_of_a_large_file_is_reported(tmp_path, monkeypatch):
     path = tmp_path / "x.tsv"
     path.write_bytes(b"".join(b"e%d\tr\te%d\n" % (i, i + 1) for i in range(200_000)))

@@ -109,6 +109,64 @@ def test_splits_are_kept_and_remarked_upon(tmp_path):
     assert by_file.name == "mine"
 
 
+def table_of(facts):
+    return pa.table(dict(zip("hrt", map(list, zip(*facts, strict=True)), strict=True)))
+
+
+@pytest.mark.parametrize("held", ["valid", "validation", "val", "Dev"])
+def test_parts_of_splits_are_never_trained_on(tmp_path, held):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    parts = {
+        "train-00000-of-00002": FACTS[:1],
+        "train-00001-of-00002": FACTS[1:2],
+        f"{held}-00000-of-00001": FACTS[2:3],
+        "test_0": FACTS[3:],
+    }
+    for name, facts in parts.items():
+        pq.write_table(table_of(facts), folder / f"{name}.parquet")
+    for graph in (ingest(folder, tmp_path / "store"), load_graph(folder)):
+        assert named(graph) == sorted(FACTS[:2])
+        assert named(graph, "valid") == FACTS[2:3]
+        assert named(graph, "test") == FACTS[3:]
+
+
+def test_files_of_any_name_are_for_training_but_those_of_valid_and_test(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number, name in enumerate(("part-0", "trainer", "valid", "test")):
+        (folder / f"{name}.tsv").write_bytes(LINES.splitlines(keepends=True)[number])
+    graph = ingest(folder, tmp_path / "store")
+    assert named(graph) == sorted(FACTS[:2])
+    assert named(graph, "valid") == FACTS[2:3]
+    assert named(graph, "test") == FACTS[3:]
+    (folder / "part-0.tsv").unlink()
+    (folder / "trainer.tsv").unlink()
+    with pytest.raises(UserError, match="no training triples"):
+        ingest(folder, tmp_path / "other")
+    with pytest.raises(UserError, match="no training triples"):
+        load_graph(folder)
+
+
+def test_files_that_are_left_out_or_of_another_split_are_remarked_on(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "train.tsv").write_bytes(LINES)
+    (folder / "valid.labeled.txt").write_bytes(b"a\tlikes\tb\t-1\n")
+    (folder / "more.tsv").write_bytes(b"a\tlikes\tb\n")
+    (folder / "test.txt").write_bytes(b"a\tlikes\tb\n")
+    graph = ingest(folder, tmp_path / "store")
+    assert graph.notes == [
+        "valid.labeled.txt was left out: a graph on disk keeps no labelled triples.",
+        "Files of data that are of no split were left out: more.tsv.",
+    ]
+    assert (len(graph.train), len(graph.valid), len(graph.test)) == (4, 0, 1)
+    graph = ingest([folder / "train.tsv", folder / "test.txt"], tmp_path / "all")
+    assert graph.notes == [
+        "test.txt was read as training triples; name it with --test if it is not for training."
+    ]
+
+
 def test_holding_out_is_fair_and_seeded(tmp_path):
     path = tmp_path / "x.tsv"
     path.write_text(random_lines(4000, entities=300, relations=7))

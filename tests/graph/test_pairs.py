@@ -1,3 +1,4 @@
+import tracemalloc
 from collections import defaultdict
 
 import numpy as np
@@ -5,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nscaching.graph.pairs import fact_keys, pair_keys, pair_rows, triple_keys
+from nscaching.graph import pairs
+from nscaching.graph.pairs import blocks_of, fact_keys, pair_keys, pair_rows, triple_keys
 
 ENTITIES, RELATIONS = 6, 3
 TRIPLES = st.lists(
@@ -67,6 +69,47 @@ def test_rows_agree_with_dictionaries(triples, side, huge):
         np.int32
     ] * 4
     assert rows.offsets.dtype == np.int64
+
+
+def test_pairs_of_sorted_facts_on_disk_take_little_memory(tmp_path, monkeypatch):
+    """Beside the facts of some relations nothing grows with the number of facts."""
+    rng = np.random.default_rng(0)
+    triples = rng.integers(0, 1000, (400_000, 3)).astype(np.int32)
+    np.save(tmp_path / "x.npy", triples[np.argsort(triples[:, 1])])
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    rows = np.zeros(len(mapped), dtype=np.int32)
+    monkeypatch.setattr(pairs, "_PART", 1 << 12)
+    monkeypatch.setattr(pairs, "_PARTS", 1 << 14)
+    small = lambda given: blocks_of(given, 1 << 12)  # noqa: E731
+    monkeypatch.setattr(pairs, "blocks_of", small)
+    tracemalloc.start()
+    for _ in pairs.pair_parts(mapped, "head", 1000, 1000, rows):
+        pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * len(mapped)
+    assert (rows == pair_rows(np.array(mapped), "head", 1000, 1000).of_triple).all()
+
+
+def test_a_large_relation_is_sorted_alone(monkeypatch):
+    monkeypatch.setattr(pairs, "_PART", 10)
+    monkeypatch.setattr(pairs, "_PARTS", 40)
+    held, most, sort = 0, 0, pairs._sorted_part
+
+    def counted(triples, index, *given):
+        nonlocal held, most
+        held += index.stop - index.start
+        most = max(most, held)
+        return sort(triples, index, *given)
+
+    monkeypatch.setattr(pairs, "_sorted_part", counted)
+    relations = np.repeat(np.arange(9), [8, 8, 8, 100, 8, 100, 100, 8, 8])
+    triples = np.stack([np.arange(len(relations)), relations, relations], axis=1).astype(np.int32)
+    rows = np.zeros(len(triples), dtype=np.int32)
+    for part in pairs.pair_parts(triples, "head", len(triples), 9, rows):
+        held -= len(part.answers)
+    assert most <= 108
+    assert held == 0
 
 
 def test_side_is_checked():

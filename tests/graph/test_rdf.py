@@ -59,7 +59,17 @@ def test_nodes_without_a_label_are_named_alike_each_time(tmp_path):
     path.write_bytes(b"@prefix : <http://x/> . :a :p [ :q :b ] , [ :q :c ] .")
     graph = load_graph(path)
     assert graph.fingerprint == load_graph(path).fingerprint
-    assert {"_:anonymous1", "_:anonymous2"} <= set(graph.entities)
+    assert {"_:x.anonymous1", "_:x.anonymous2"} <= set(graph.entities)
+
+
+def test_nodes_without_a_label_of_two_files_are_two_entities(tmp_path):
+    prefix = "@prefix : <http://x/> .\n"
+    (tmp_path / "train.ttl").write_text(prefix + ":anna :address [ :city :paris ] .")
+    (tmp_path / "test.ttl").write_text(prefix + ":bob :address [ :city :rome ] .")
+    graph = load_graph(tmp_path)
+    home = {split: graph.split(split)[0, 0] for split in ("train", "test")}
+    assert graph.entities[home["train"]] == "_:train.anonymous1"
+    assert graph.entities[home["test"]] == "_:test.anonymous1"
 
 
 CONSTRUCT = "CONSTRUCT { ?b <http://x/liked_by> ?a } WHERE { ?a <http://x/likes> ?b }"

@@ -1,10 +1,11 @@
 import datetime
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nscaching.graph import load_graph
+from nscaching.graph import KnowledgeGraph, load_graph, names
 
 from .test_bad_input import complaint
 from .test_loading import named
@@ -50,6 +51,36 @@ def test_bad_parquet(tmp_path, columns, words):
     said = complaint(path)
     for word in [*words, str(path)]:
         assert word in said
+
+
+def test_text_beyond_the_offsets_of_32_bits_is_read_in_parts(tmp_path):
+    with (tmp_path / "text").open("wb") as file:  # nearly all of it is a hole
+        file.seek(1 << 31)
+        file.write(b"abc")
+    text = pa.memory_map(str(tmp_path / "text")).read_buffer()
+    ends = pa.py_buffer(np.arange(4, dtype=np.int64) + (1 << 31))
+    far = pa.Array.from_buffers(pa.large_string(), 3, [None, ends, text])
+    table = pa.table({"head": far, "relation": ["r", "r", "s"], "tail": far[::-1]})
+    assert named(KnowledgeGraph.from_dataframe(table)) == [
+        ("a", "r", "c"),
+        ("b", "r", "b"),
+        ("c", "s", "a"),
+    ]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.int64()])
+@pytest.mark.parametrize("coded", [False, True])
+def test_a_table_is_read_some_rows_at_a_time(monkeypatch, kind, coded):
+    monkeypatch.setattr(names, "_ROWS", 3)
+    monkeypatch.setattr(names, "_MOST_TEXT", 0)
+    if coded and kind == pa.string_view():
+        pytest.skip("Arrow codes no views")
+    column = pa.array(["10", "7", "8", "7"]).cast(kind)
+    column = column.dictionary_encode() if coded else column
+    table = pa.table({"head": column, "relation": ["r"] * 4, "tail": ["t"] * 4})
+    strings = names.table_triples(table, table.column_names, "it").head
+    assert [chunk.to_pylist() for chunk in strings.chunks] == [["10", "7", "8"], ["7"]]
+    assert strings.type == pa.string()
 
 
 ONE = pa.array(["x"])

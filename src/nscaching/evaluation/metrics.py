@@ -22,8 +22,8 @@ from nscaching.errors import plural
 from nscaching.evaluation.ranking import Ranks, rank_triples
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import Floats, Ids, Longs
-from nscaching.graph.pairs import CARDINALITIES, contained, pair_keys, ranges
-from nscaching.graph.splitting import blocks_of, group_numbers
+from nscaching.graph.pairs import CARDINALITIES, blocks_of, contained, pair_keys, ranges
+from nscaching.graph.splitting import group_numbers
 from nscaching.models import EmbeddingModel, Side
 
 Interval = tuple[float, float]

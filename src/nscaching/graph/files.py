@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,7 +36,10 @@ _LARGEST_RATIO, _ALWAYS_ALLOWED = 200, 256 << 20
 
 TEXT_KINDS = (".txt", ".tsv", ".csv", ".nt", ".ttl", ".rdf")
 ENDINGS = (*TEXT_KINDS, *(kind + end for kind in TEXT_KINDS for end in _OPENERS), ".parquet")
-STEMS = {"train": ("train",), "valid": ("valid", "dev"), "test": ("test",)}
+STEMS = {"train": ("train",), "valid": ("valid", "validation", "val", "dev"), "test": ("test",)}
+LABELLED = ".labeled.txt"
+#: Blocks that are held at most to find the end of a row whose fields have line breaks.
+_LONGEST_ROW = 4
 
 
 def kind_of(path: Path) -> str:
@@ -50,6 +54,12 @@ def stem_of(path: Path) -> str:
     """Return the file's name without its extension, looking through .gz."""
     stem = Path(path.stem).stem if path.suffix.lower() in _OPENERS else path.stem
     return os.fsencode(stem).decode("utf-8", errors="replace")
+
+
+def split_of(path: Path) -> str | None:
+    """Return the split that a file's name begins with, as ``validation-00000-of-00002`` does."""
+    first = re.split("[-_.]", stem_of(path).casefold(), maxsplit=1)[0]
+    return next((split for split, stems in STEMS.items() if first in stems), None)
 
 
 class Source:
@@ -81,12 +91,17 @@ class Source:
 
 
 def text_blocks(path: Path, progress: Progress | None = None) -> Iterator[Source]:
-    """Yield a file, packed or not, in blocks of whole lines; a small file is one block."""
+    """Yield a file, packed or not, in blocks of whole lines; a small file is one block.
+
+    Of comma-separated text a block ends where no quotes are open, since fields in quotes may have
+    line breaks. Quotes that stay open for :data:`_LONGEST_ROW` blocks are taken for a mistake,
+    which the reader of the block names.
+    """
     first_line, held = 1, b""
     for block in _unpacked(path, progress):
-        end = held.rfind(b"\n") + 1
-        if end == 0:  # old files end lines by \r; the last one may be half of \r\n
-            end = held.rfind(b"\r", 0, max(len(held) - 1, 0)) + 1
+        end = _end_of_lines(held)
+        if kind_of(path) == ".csv":
+            end = _end_of_rows(held, end) or (end if len(held) >= _LONGEST_ROW * BLOCK else 0)
         content, held = held[:end], held[end:] + block
         if content:
             yield Source(path, content, first_line)
@@ -94,6 +109,23 @@ def text_blocks(path: Path, progress: Progress | None = None) -> Iterator[Source
             first_line += ends
     if held:
         yield Source(path, held, first_line)
+
+
+def _end_of_lines(text: bytes, stop: int | None = None) -> int:
+    """Return where the last whole line before ``stop`` ends."""
+    # Old files end lines by \r; one at the very end may be half of \r\n.
+    half = len(text) - 1 if stop is None else stop
+    return max(text.rfind(b"\n", 0, stop), text.rfind(b"\r", 0, half)) + 1
+
+
+def _end_of_rows(text: bytes, end: int) -> int:
+    """Return the last end of a line, up to ``end``, that has an even number of quotes before it."""
+    odd = text.count(b'"', 0, end) % 2
+    while odd:
+        start = _end_of_lines(text, text.rfind(b'"', 0, end))
+        odd ^= text.count(b'"', start, end) % 2
+        end = start
+    return end
 
 
 def read_bytes(path: Path) -> bytes:
@@ -181,41 +213,57 @@ def not_utf8(path: Path, number: int, byte: int) -> UserError:
 
 @dataclass
 class FolderFiles:
-    """The files of a folder by split; ``openke`` when they are OpenKE's id files."""
+    """The files of a folder by split, and the other ones of triples that are not labelled."""
 
-    splits: dict[str, Path] = field(default_factory=dict)
+    splits: dict[str, list[Path]] = field(default_factory=dict)
     labelled: dict[str, Path] = field(default_factory=dict)
-    openke: bool = False
+    others: list[Path] = field(default_factory=list)
+    openke: bool = False  #: whether training triples are in OpenKE's id files alone
 
 
 def folder_files(folder: Path) -> FolderFiles:
-    """Find train, valid (or dev), test and labelled files; names are preferred to OpenKE's ids."""
-    try:
-        present = {entry.name: entry for entry in sorted(folder.iterdir()) if entry.is_file()}
-    except OSError as error:
-        raise unreadable(folder, error) from error
-    found = FolderFiles()
+    """Find train, valid (or dev), test and labelled files.
+
+    A split is one file, such as ``train.txt``, or else parts of it, such as ``train-0.txt``.
+    """
+    present = _present(folder)
+    plain = [file for name, file in present.items() if name.endswith(ENDINGS)]
+    plain = [file for file in plain if not file.name.endswith(LABELLED)]
+    found = FolderFiles(openke="train2id.txt" in present)
     for split, stems in STEMS.items():
-        names = [f"{stem}{ending}" for stem in stems for ending in ENDINGS]
-        candidates = [name for name in names if name in present]
-        if len(candidates) > 1:
+        parts = [file for file in plain if split_of(file) == split]
+        whole = [file for file in parts if stem_of(file).casefold() in stems]
+        if len(whole) > 1:
+            names = " and ".join(file.name for file in whole)
             raise UserError(
-                f"{folder} has {' and '.join(candidates)}, and either could be its {split} "
-                "triples; keep one of them."
+                f"{folder} has {names}, and either could be its {split} triples; keep one of them."
             )
-        if candidates:
-            found.splits[split] = present[candidates[0]]
-        for stem in stems:
-            if f"{stem}.labeled.txt" in present and split != "train":
-                found.labelled.setdefault(split, present[f"{stem}.labeled.txt"])
-    if "train" in found.splits:
-        return found
-    if "train2id.txt" in present:
-        return FolderFiles(openke=True)
-    listed = ", ".join(shown(name) for name in list(present)[:8])
-    listed += ", ..." if len(present) > 8 else ""
-    raise UserError(
+        if parts:
+            found.splits[split] = whole or parts
+        labelled = [f"{stem}{LABELLED}" for stem in stems if f"{stem}{LABELLED}" in present]
+        if labelled and split != "train":
+            found.labelled[split] = present[labelled[0]]
+    found.openke &= "train" not in found.splits  # names are preferred to ids
+    taken = [file for files in found.splits.values() for file in files]
+    found.others = [file for file in plain if file not in taken]
+    return found
+
+
+def no_training_triples(folder: Path) -> UserError:
+    """Say what a folder holds in place of training triples."""
+    names = list(_present(folder))
+    listed = ", ".join(shown(name) for name in names[:8])
+    listed += ", ..." if len(names) > 8 else ""
+    return UserError(
         f"{folder} has no training triples: it holds {listed or 'no files'}. Expected train.txt, "
         ".tsv, .csv, .nt, .ttl, .rdf (each also .gz, .bz2 or .xz) or .parquet, or OpenKE's "
         "train2id.txt."
     )
+
+
+def _present(folder: Path) -> dict[str, Path]:
+    """Return the files of a folder by name, sorted."""
+    try:
+        return {entry.name: entry for entry in sorted(folder.iterdir()) if entry.is_file()}
+    except OSError as error:
+        raise unreadable(folder, error) from error

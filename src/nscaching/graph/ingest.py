@@ -19,13 +19,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from nscaching.errors import CannotWrite, UserError
+from nscaching.errors import CannotWrite, UserError, shown
 from nscaching.extras import need
-from nscaching.graph.files import ENDINGS, Progress, folder_files, kind_of, stem_of, unreadable
+from nscaching.graph.files import (
+    ENDINGS,
+    LABELLED,
+    Progress,
+    folder_files,
+    kind_of,
+    split_of,
+    stem_of,
+    unreadable,
+)
 from nscaching.graph.loading import triple_blocks
 from nscaching.graph.names import SPLITS
+from nscaching.graph.pairs import blocks_of
 from nscaching.graph.rdf import RDF_KINDS
-from nscaching.graph.splitting import blocks_of, count_unseen, hold_out_on_disk, remarks
+from nscaching.graph.splitting import count_unseen, hold_out_on_disk, remarks
 from nscaching.graph.store import (
     MOST,
     ArrayWriter,
@@ -68,14 +78,17 @@ def ingest(
 
     Args:
         source: Files of training triples (.txt, .tsv, .csv, .nt, each also .gz, .bz2 or .xz, or
-            .parquet), or folders of such files. A folder with train, valid and test files keeps
-            its splits.
+            .parquet), or folders of such files. A folder keeps its splits: files whose names
+            begin with train, valid (validation, val, dev) or test, as in
+            ``test-00000-of-00002.parquet``. Without one for train, its other files are.
         out: The folder to write; give it to :func:`load_graph` and :func:`train`.
         valid: Files of triples that choose the model.
         test: Files of triples that judge it.
         split: Share of the training triples held out for valid, and the same again for test.
         seed: Decides which triples are held out.
         memory: Bound on the memory it takes, such as ``"4GB"``; what does not fit goes to disk.
+            Some 40 bytes per fact of the largest relation, and with ``split`` 8 per entity, are
+            taken in any case.
         threads: Threads of DuckDB; by default one per processor.
         name: What the graph is called in reports; by default the name of the first source.
         overwrite: Replace a graph that is in ``out`` already.
@@ -92,7 +105,7 @@ def ingest(
         raise UserError(f"split is {split}; it must be at least 0 and less than 0.5.")
     limit = memory_bytes(memory)
     duckdb = need("duckdb", "large", "Ingesting")
-    files = _sources(source, valid, test)
+    files, notes = _sources(source, valid, test)
     if split and (files["valid"] or files["test"]):
         raise UserError("There are valid or test triples already; use split 0.")
     first = _listed(source)[0]
@@ -102,7 +115,7 @@ def ingest(
         with store.replacing() as new:
             spill = new / "spill"
             spill.mkdir()
-            work = _Ingestion(new, spill, progress or (lambda *told: None))
+            work = _Ingestion(new, spill, progress or (lambda *told: None), notes)
             with _explained(duckdb, memory, store.path):
                 work.encode(duckdb, files, round(_SHARE * limit), threads)
             if split:
@@ -133,23 +146,22 @@ def _listed(paths: Paths) -> list[Path]:
     return [Path(path).expanduser() for path in given]
 
 
-def _sources(source: Paths, valid: Paths, test: Paths) -> dict[str, list[Path]]:
-    """Return the files of each split; folders are looked into."""
+def _sources(source: Paths, valid: Paths, test: Paths) -> tuple[dict[str, list[Path]], list[str]]:
+    """Return the files of each split, and remarks; folders are looked into."""
     files: dict[str, list[Path]] = {split: [] for split in SPLITS}
+    notes: list[str] = []
     for split, given in zip(SPLITS, (source, valid, test), strict=True):
         for path in _listed(given):
-            if not path.is_dir():
-                files[split].append(path)
-            elif split == "train" and any(path.glob("train.*")):
-                for part, file in folder_files(path).splits.items():
-                    files[part].append(file)
-            else:
-                inside = sorted(file for file in path.iterdir() if file.name.endswith(ENDINGS))
-                if not inside:
-                    raise UserError(f"{path} has no files of triples: {', '.join(ENDINGS[:4])}.")
-                files[split].extend(inside)
+            inside = _inside(path, split, notes) if path.is_dir() else {split: [path]}
+            for part, found in inside.items():
+                files[part].extend(found)
+            if not path.is_dir() and split == "train" and split_of(path) in SPLITS[1:]:
+                notes.append(
+                    f"{path.name} was read as training triples; name it with --{split_of(path)} if "
+                    "it is not for training."
+                )
     if not files["train"]:
-        raise UserError("Name at least one file of triples.")
+        raise UserError("There are no training triples; name at least one file of them.")
     for path in (file for each in files.values() for file in each):
         if kind_of(path) in RDF_KINDS:
             raise UserError(
@@ -160,7 +172,28 @@ def _sources(source: Paths, valid: Paths, test: Paths) -> dict[str, list[Path]]:
             path.open("rb").close()
         except OSError as error:
             raise unreadable(path, error) from error
-    return files
+    return files, notes
+
+
+def _inside(folder: Path, split: str, notes: list[str]) -> dict[str, list[Path]]:
+    """Return the files of a folder by split; one that is named for valid or test is that only."""
+    found = folder_files(folder)
+    everything = [*found.others, *(file for files in found.splits.values() for file in files)]
+    if not everything:
+        raise UserError(f"{folder} has no files of triples: {', '.join(ENDINGS[:4])}.")
+    notes.extend(
+        f"{file.name} was left out: a graph on disk keeps no labelled triples."
+        for file in sorted(folder.glob(f"*{LABELLED}"))
+    )
+    if split != "train":
+        return {split: sorted(everything)}
+    if "train" not in found.splits:
+        return {**found.splits, "train": found.others}
+    if found.others:
+        names = ", ".join(shown(file.name) for file in found.others[:5])
+        names += ", ..." if len(found.others) > 5 else ""
+        notes.append(f"Files of {folder.name} that are of no split were left out: {names}.")
+    return found.splits
 
 
 @contextmanager

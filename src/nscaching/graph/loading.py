@@ -23,6 +23,7 @@ from nscaching.graph.files import (
     Source,
     folder_files,
     kind_of,
+    no_training_triples,
     no_triples,
     not_utf8,
     read_bytes,
@@ -204,12 +205,12 @@ def triple_blocks(
     notes.extend(delimited.remarks())
 
 
-def _read(path: Path, *, labelled: bool = False) -> Reading:
-    """Read all triples of one file, coded block by block to save memory."""
+def _read(*paths: Path, labelled: bool = False) -> Reading:
+    """Read all triples of some files, coded block by block to save memory."""
     notes: list[str] = []
     columns: list[list[Any]] = [[], [], []]
     labels: list[Any] = []
-    for block in triple_blocks(path, notes, labelled=labelled):
+    for block in (b for path in paths for b in triple_blocks(path, notes, labelled=labelled)):
         named = block.triples
         for chunks, column in zip(columns, (named.head, named.relation, named.tail), strict=True):
             chunks.extend(coded_chunks(column))
@@ -230,7 +231,9 @@ def _load_folder(folder: Path, name: str) -> KnowledgeGraph:
     files = folder_files(folder)
     if files.openke:
         return load_openke(folder, name)
-    plain = {split: _read(path) for split, path in files.splits.items()}
+    if "train" not in files.splits:
+        raise no_training_triples(folder)
+    plain = {split: _read(*paths) for split, paths in files.splits.items()}
     labelled = {split: _read(path, labelled=True) for split, path in files.labelled.items()}
     return assemble(plain, labelled, name)
 

@@ -34,6 +34,8 @@ REJECTED = "rejected"
 #: A column of names in which Arrow numbers the names of each block.
 CODED = pa.dictionary(pa.int32(), pa.string())
 _BLOCK = 1 << 18
+#: Rows of a table that are read at once, and bytes of text that an array of strings can hold.
+_ROWS, _MOST_TEXT = 1 << 20, 2**31 - 1
 #: Names that a column of heads, of relations and of tails goes by.
 ROLES = (
     frozenset({"head", "h", "subject", "s", "source", "from"}),
@@ -277,7 +279,7 @@ def parquet_blocks(path: Path) -> Iterator[NamedTriples]:
             names = choose_columns(pq.read_schema(file).names, path)
             file.seek(0)
             whole = pq.ParquetFile(file, pre_buffer=False)  # else all that was read is kept
-            for batch in whole.iter_batches(1 << 20, columns=names):
+            for batch in whole.iter_batches(_ROWS, columns=names):
                 table = pa.Table.from_batches([batch])
                 table.validate()
                 yield table_triples(table, names, path, done)
@@ -343,11 +345,11 @@ def _names(table: Any, name: str, what: object, before: int) -> Any:
             "numbers."
         )
     try:
-        strings = column.cast(kind).cast(pa.string())
+        strings = pa.chunked_array(_strings(column, kind), pa.string())
         strings.validate(full=True)
     except (pa.ArrowException, IndexError) as error:
         raise UserError(
-            f"Column '{shown(name)}' of {what} is not UTF-8 text ({shown(error, 200)})."
+            f"Column '{shown(name)}' of {what} cannot be read as UTF-8 text ({shown(error, 200)})."
         ) from error
     for wrong, found in (
         ("no value", strings.is_null()),
@@ -361,3 +363,13 @@ def _names(table: Any, name: str, what: object, before: int) -> Any:
                 "or remove it."
             )
     return strings
+
+
+def _strings(column: Any, kind: Any) -> Iterator[Any]:
+    """Yield a column, whose values are of a kind, as strings in arrays of at most 2 GiB."""
+    for chunk in column.chunks:
+        for start in range(0, len(chunk), _ROWS):
+            part = chunk.slice(start, _ROWS).cast(kind)
+            if part.get_total_buffer_size() > _MOST_TEXT:  # it points into the text of the chunk
+                part = pa.concat_arrays([part])
+            yield part.cast(pa.string())

@@ -21,8 +21,8 @@ SideName = Literal["head", "tail"]
 Keys = npt.NDArray[np.int64]
 _Integers = npt.NDArray[np.integer[Any]]
 _Triples = npt.NDArray[np.int32]
-#: Triples sorted at once, unless one relation has more.
-_PART = 1 << 18
+#: Triples sorted at once, unless one relation has more, and those of all parts in memory, likewise.
+_PART, _PARTS = 1 << 18, 1 << 22
 
 
 @dataclass(frozen=True)
@@ -110,27 +110,31 @@ def pair_parts(
     """Yield the pairs of one side, relation by relation; fill the row of each triple.
 
     Sorting some relations at a time keeps the keys in the processor's cache, and memory bounded by
-    the largest relation: neither the triples nor the result need to be in memory.
+    the largest relation, with some 40 bytes per fact: neither the triples nor the result need to be
+    in memory.
     """
     if side not in ("head", "tail"):
         raise ValueError(f"side must be 'head' or 'tail', not {side!r}")
     sizes = (max(num_entities, 1), max(num_relations, 1))
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # sorting lets other threads run
         waiting: deque[Future[tuple[slice | Keys, npt.NDArray[np.int32], PairPart]]] = deque()
-        rows = 0
+        rows = held = 0
 
         def first() -> PairPart:
-            nonlocal rows
+            nonlocal rows, held
             index, row, part = waiting.popleft().result()
             row += np.int32(rows)
             of_triple[index] = row
             rows += len(part.anchor)
+            held -= len(row)
             return part
 
         for index in _by_relation(triples, sizes):
-            waiting.append(pool.submit(_sorted_part, triples, index, side, sizes[0]))
-            if len(waiting) > 4:
+            size = index.stop - index.start if isinstance(index, slice) else len(index)
+            while waiting and (len(waiting) > 4 or held + size > _PARTS):
                 yield first()
+            waiting.append(pool.submit(_sorted_part, triples, index, side, sizes[0]))
+            held += size
         while waiting:
             yield first()
 
@@ -138,14 +142,12 @@ def pair_parts(
 def _by_relation(triples: _Integers, sizes: tuple[int, int]) -> Iterator[slice | Keys]:
     """Yield the places of the triples of some relations, ascending, with keys of 64 bits."""
     num_entities, num_relations = sizes
-    relations = triples[:, 1]
+    ends, ascending = _relation_ends(triples, num_relations)
     order = None
-    if (relations[1:] < relations[:-1]).any():
+    if not ascending:
+        relations = triples[:, 1]
         short = num_relations <= 1 << 16  # NumPy sorts 16 bits in one pass
         order = np.argsort(relations.astype(np.uint16) if short else relations, kind="stable")
-        ends = np.cumsum(np.bincount(relations, minlength=num_relations))
-    else:
-        ends = np.searchsorted(relations, np.arange(num_relations), side="right")
     most = max(1, (2**63 - 1) // num_entities**2)
     start = 0
     while start < len(triples):
@@ -155,6 +157,20 @@ def _by_relation(triples: _Integers, sizes: tuple[int, int]) -> Iterator[slice |
         end = int(ends[stop - 1])
         yield slice(start, end) if order is None else order[start:end]
         start = end
+
+
+def _relation_ends(triples: _Integers, num_relations: int) -> tuple[Keys, bool]:
+    """Return how many triples have a relation up to each, and whether they are sorted by it.
+
+    Block by block: of a column of mapped triples NumPy would make a copy of 8 bytes per fact.
+    """
+    counts, last, ascending = np.zeros(num_relations, dtype=np.int64), -1, True
+    for block in blocks_of(triples):
+        relations = block[:, 1]
+        counts += np.bincount(relations, minlength=num_relations)
+        ascending &= bool(last <= relations[0] and (relations[:-1] <= relations[1:]).all())
+        last = int(relations[-1])
+    return np.cumsum(counts), ascending
 
 
 def _sorted_part(
@@ -183,6 +199,12 @@ def _sorted_part(
         unsorted[order] = row
         row = unsorted
     return index, row, PairPart(anchors[first], relations[first], counts, answers[facts])
+
+
+def blocks_of(triples: _Integers, size: int = 1 << 20) -> Iterator[Any]:
+    """Yield mapped triples in blocks that are in memory."""
+    for start in range(0, len(triples), size):
+        yield np.array(triples[start : start + size])
 
 
 def pair_keys(first: _Integers, second: _Integers, num_second: int) -> Keys:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from nscaching.errors import UserError, plural, shown
 from nscaching.extras import need
-from nscaching.graph.files import Source, kind_of, no_triples, read_bytes
+from nscaching.graph.files import Source, kind_of, no_triples, read_bytes, stem_of
 from nscaching.graph.names import ColumnBuilder, NamedTriples, Reading
 from nscaching.graph.tables import text_lines
 
@@ -80,7 +80,7 @@ def ntriples_block(source: Source) -> tuple[NamedTriples, int]:
 def read_rdf(path: Path) -> Reading:
     """Read the triples between entities of one file; named graphs are read as one."""
     oxigraph = need("pyoxigraph", "rdf", f"Reading {kind_of(path)}")
-    return _reading(_named(quad.triple for quad in _quads(oxigraph, path)), path)
+    return _reading((quad.triple for quad in _quads(oxigraph, path)), path)
 
 
 def query_rdf(source: Any, query: str) -> Reading:
@@ -104,7 +104,7 @@ def query_rdf(source: Any, query: str) -> Reading:
             "The query gives no triples; write CONSTRUCT, or SELECT with three variables "
             "(head, relation, tail)."
         )
-    return _reading(_named(result), what)
+    return _reading(result, what)
 
 
 def rdf_format(path: Path) -> str:
@@ -115,9 +115,9 @@ def rdf_format(path: Path) -> str:
     return _QUERY_KINDS[kind]
 
 
-def _reading(statements: Iterable[_Statement], what: object) -> Reading:
-    """Keep the statements between entities, and count the others."""
-    triples, dropped = _kept(statements)
+def _reading(statements: Iterable[Any], what: object) -> Reading:
+    """Keep the statements of pyoxigraph that are between entities, and count the others."""
+    triples, dropped = _kept(_named(statements, what))
     if len(triples) == 0 and dropped:
         raise only_literals(what)
     if len(triples) == 0:
@@ -194,12 +194,14 @@ def _quads(oxigraph: Any, path: Path) -> Iterator[Any]:
         raise UserError(f"{place} is not well-formed: {shown(error.msg, 200)}.") from error
 
 
-def _named(statements: Iterable[Any]) -> Iterator[_Statement]:
+def _named(statements: Iterable[Any], what: object) -> Iterator[_Statement]:
     """Yield the names of IRIs and blank nodes, and None for everything else.
 
-    Nodes without a label are numbered, so that a file gives the same names each time it is read.
+    Nodes without a label are numbered within their file, so that it gives the same names each time
+    it is read, and no other file gives them.
     """
     anonymous: dict[str, str] = {}
+    file = f"{stem_of(what)}." if isinstance(what, Path) else ""
 
     def name(node: Any) -> str | None:
         kind = type(node).__name__
@@ -209,7 +211,7 @@ def _named(statements: Iterable[Any]) -> Iterator[_Statement]:
             return None
         label = str(node.value)
         if _ANONYMOUS.fullmatch(label):
-            label = anonymous.setdefault(label, f"anonymous{len(anonymous) + 1}")
+            label = anonymous.setdefault(label, f"{file}anonymous{len(anonymous) + 1}")
         return f"_:{label}"
 
     for subject, predicate, target in statements:

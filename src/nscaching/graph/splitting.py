@@ -8,7 +8,7 @@ the graph is too small or too sparse to spare that many.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from nscaching.errors import UserError, plural, shown
 from nscaching.graph.knowledge_graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS, Bools, Ids, Longs
-from nscaching.graph.pairs import contained, pair_keys
+from nscaching.graph.pairs import blocks_of, contained, pair_keys
 
 #: Held out where nothing else is said. Of 20,000 facts the 95 % interval of the MRR is about .004
 #: wide to either side, and ranking more of them among many entities takes longer than training.
@@ -218,12 +218,6 @@ def _fewer_than_wanted(valid: int, test: int, wanted: int) -> str:
         "were asked for: every entity keeps a training triple, and triples over the same two "
         "entities stay together."
     )
-
-
-def blocks_of(triples: Ids, size: int = 1 << 20) -> Iterator[Ids]:
-    """Yield mapped triples in blocks that are in memory."""
-    for start in range(0, len(triples), size):
-        yield np.array(triples[start : start + size])
 
 
 def group_numbers(triples: Ids, num_entities: int, seed: int) -> Numbers:

@@ -245,18 +245,22 @@ def text_lines(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def _csv_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of a row's last line and its fields, with double quotes honoured."""
-    previous_limit = csv.field_size_limit(2**31 - 1)
+    """Yield the number of a row's last line and its fields, with double quotes honoured.
+
+    What is no row is named by its first line, where its quotes begin.
+    """
+    previous_limit, before = csv.field_size_limit(2**31 - 1), source.first_line - 1
     with io.TextIOWrapper(source.open(), encoding="utf-8", newline="") as lines:
         reader = csv.reader(lines, strict=True)
+        number = before
         try:
             for row in reader:
+                number = before + reader.line_num
                 if len(row) > 1 or (row and row[0].strip(" ")):
-                    yield reader.line_num + source.first_line - 1, row
+                    yield number, row
         except csv.Error as error:
-            number = reader.line_num + source.first_line - 1
             raise UserError(
-                f"Line {number} of {source.path} is not valid CSV ({error}); "
+                f"Line {number + 1} of {source.path} is not valid CSV ({error}); "
                 "quote a name that holds a comma or a quote, and double the quotes inside it."
             ) from error
         except UnicodeDecodeError as error:
