@@ -10,7 +10,7 @@ from nscaching.errors import CannotWrite, UserError
 from nscaching.processes import ALONE, Group
 from nscaching.training import sharded_checkpoint
 from nscaching.training.checkpoint import Counters
-from nscaching.training.sharded_checkpoint import Saver, load, read_latest
+from nscaching.training.sharded_checkpoint import Saver, check, load, read_latest
 
 STRATA = 4
 
@@ -190,3 +190,17 @@ def test_a_stratum_of_another_checkpoint_is_refused(tmp_path):
     assert load(tmp_path / "a", [0, 2, 3])
     with pytest.raises(UserError, match="'stratum/1' does not have the digest"):
         load(tmp_path / "a", [1])
+
+
+def test_a_check_misses_the_last_file_and_not_a_copy_beside_it(tmp_path):
+    saved(tmp_path, 3)
+    (tensors,) = tmp_path.glob("epoch-*")
+    last = tensors / "model-00005-of-00005.safetensors"
+    copy = tensors / "model-00005-of-00005 (copy).safetensors"
+    copy.write_bytes(last.read_bytes())
+    assert check(tmp_path).epoch == 3
+    copy.unlink()
+    for file in (last, *tensors.iterdir()):
+        file.unlink(missing_ok=True)
+        with pytest.raises(UserError, match="damaged"):
+            check(tmp_path)

@@ -3,7 +3,9 @@
 import errno
 import json
 import statistics
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import nscaching as ns
@@ -11,6 +13,7 @@ from nscaching.artefacts import FolderLock
 from nscaching.evaluation.metrics import few_facts_remark
 from nscaching.experiments import compare as api
 from nscaching.experiments import runner
+from nscaching.experiments.comparison import intervals_of
 from nscaching.training import RunFolder
 
 from ..conftest import graph_of
@@ -198,9 +201,38 @@ def test_a_stopped_comparison_goes_on_to_the_same_end(data, tmp_path, monkeypatc
 
 def test_results_of_another_graph_are_not_taken_over(data, tmp_path):
     other = write_folder(ring(entities=20), tmp_path / "other")
-    compare(data, "uniform", out=tmp_path / "C")
-    made = compare(other, "uniform", out=tmp_path / "C", resume=True)
-    assert "another graph" in made.rows[0]["errors"][0]
+    first = compare(data, "uniform", out=tmp_path / "C")
+    for named in (other, ring(entities=20)):
+        with pytest.raises(ns.UserError, match="another graph"):
+            compare(named, "uniform,bernoulli", out=tmp_path / "C", resume=True)
+    assert not (tmp_path / "C" / "bernoulli-seed0").exists()
+    assert ns.compare(out=tmp_path / "C", resume=True, progress="none").rows == first.rows
+
+
+def test_a_file_that_was_changed_is_another_graph(tmp_path):
+    names = [[f"e{number}" for number in triple] for triple in ring(held_out=0).train.tolist()]
+    lines = ["\t".join(triple) + "\n" for triple in names]
+    file, out = tmp_path / "facts.tsv", tmp_path / "C"
+    file.write_text("".join(lines))
+    first = compare(file, "uniform", out=out, split=0.1)
+    file.write_text("".join(lines[::2]))
+    with pytest.raises(ns.UserError, match="another graph"):
+        ns.compare(out=out, resume=True, samplers="uniform,bernoulli", progress="none")
+    file.write_text("".join(lines))
+    more = ns.compare(out=out, resume=True, samplers="uniform,bernoulli", progress="none")
+    assert more.runs[0] == first.runs[0]
+    assert more.runs[1].graph == first.runs[0].graph
+
+
+def test_runs_on_different_graphs_have_no_difference(tmp_path):
+    """As comparisons of 0.1.0 may hold them, which took over what other facts had given."""
+    made = compare(ring(entities=60), "uniform,bernoulli", out=tmp_path / "C")
+    ranks = {run.run: np.ones((2, 5 + at)) for at, run in enumerate(made.runs)}
+    made.runs = [replace(run, graph=run.sampler) for run in made.runs]
+    made.intervals = intervals_of(made, ranks)
+    assert all(row["difference"] is None for row in made.rows)
+    made.runs[0].test["mrr"] = 1.0
+    assert [made.texts(row)["to the best"] for row in made.rows] == ["best", "–"]
 
 
 def test_seconds_are_a_budget_without_a_bound_of_epochs(data, tmp_path):

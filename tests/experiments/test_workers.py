@@ -113,6 +113,12 @@ def test_threads_are_as_before_after_a_trial(count):
         numba.set_num_threads(before[1])
 
 
+def test_workers_share_the_cores_that_the_process_may_use(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
+    assert [workers.even_share(count).threads for count in (1, 2, 4, 8)] == [6, 3, 1, 1]
+
+
 def load_then_train(folder):
     """Do what a cell does: load, which no signal ends, and then train, which one does."""
     (folder / f"loading{os.getpid()}").touch()

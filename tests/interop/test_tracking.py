@@ -136,6 +136,20 @@ def test_a_run_that_goes_on_is_cut_back_in_the_csv(tmp_path):
     assert losses == ["1", "2", "3", "4", "5", "6"]
 
 
+def test_the_values_of_another_run_are_not_replaced_by_a_csv(tmp_path):
+    path = tmp_path / "curve.csv"
+    train(ring(), out=tmp_path / "a", track=f"csv:{path}", **OPTIONS)
+    before = path.read_text()
+    for out in (tmp_path / "b", None):
+        with pytest.raises(UserError, match=r"another run.*name another file"):
+            train(ring(), out=out, track=f"csv:{path}", **OPTIONS)
+    assert path.read_text() == before
+    assert not (tmp_path / "b").exists()
+    longer = {**OPTIONS, "epochs": 6, "track": f"csv:{path}"}
+    train(ring(), out=tmp_path / "a", overwrite=True, **longer)
+    assert len(path.read_text()) > len(before)
+
+
 class Memory(Tracker):
     """Remembers what it is told."""
 

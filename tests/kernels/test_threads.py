@@ -114,3 +114,14 @@ def test_a_fork_after_training_says_what_to_do(when, code):
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == code, done.stderr
     assert ("spawn" in done.stdout) == (when == "after")
+
+
+@pytest.mark.parametrize(("layer", "overlap"), [("workqueue", False), ("omp", True)])
+def test_loops_overlap_only_on_threads_that_allow_it(layer, overlap):
+    pytest.importorskip("numba")
+    if layer == "omp":
+        pytest.importorskip("numba.np.ufunc.omppool")
+    script = "from nscaching.kernels.threads import loops_may_overlap; print(loops_may_overlap())"
+    environment = {**os.environ, "NUMBA_THREADING_LAYER": layer}
+    told = subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
+    assert told.strip() == str(overlap)

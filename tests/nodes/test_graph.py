@@ -47,6 +47,15 @@ def test_rows_are_those_of_networkx():
     assert ours.weights.sum() == pytest.approx(2 * weights.sum(), rel=1e-5)
 
 
+def test_a_direction_that_the_graph_does_not_have_is_refused():
+    undirected = nx.path_graph(3)
+    for source in (undirected, load_node_graph(undirected)):
+        with pytest.raises(UserError, match="no direction"):
+            load_node_graph(source, directed=True)
+    for directed in (False, True):
+        assert load_node_graph(nx.path_graph(3, nx.DiGraph), directed=directed).directed
+
+
 def test_edge_index_and_networkx_are_recognised():
     index = torch.tensor([[0, 1, 2], [1, 2, 0]])
     assert load_node_graph(index).num_edges == 3

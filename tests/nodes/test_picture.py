@@ -24,6 +24,11 @@ def test_a_picture_shows_every_class(tmp_path, embedding):
     assert points == len(embedding.graph) + 2  # and two in the legend
 
 
+def test_vectors_of_one_dimension_are_drawn(tmp_path):
+    embedding = embed_nodes(two_cliques(), **{**QUICK, "dim": 1})
+    assert embedding.picture(tmp_path / "p.svg").read_text().startswith("<svg")
+
+
 def test_other_kinds_of_file_and_missing_folders_are_refused(tmp_path, embedding):
     with pytest.raises(UserError, match="end it in"):
         embedding.picture(tmp_path / "p.png")

@@ -55,6 +55,17 @@ def test_a_hub_that_refuses_every_proposal_is_left_by_the_definition_in_both_for
     assert np.array_equal(*walks)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_way_back_is_found_in_the_row_of_a_hub(both, weighted):
+    """Its place in the row, with the weight of it, decides how often a walk returns."""
+    edges = [(hub, node) for hub in (0, 150, 299) for node in range(300) if node != hub]
+    weights = np.linspace(0.1, 5, len(edges)) if weighted else None
+    for directed in (False, True):  # of a directed star nothing leads back
+        graph = graph_from(edges, nodes=300, weights=weights, directed=directed)
+        made = both(lambda graph=graph: Walker(graph, length=20, p=0.1, q=2, seed=1))
+        assert np.array_equal(*(walker.walk(np.arange(walker.count)) for walker in made))
+
+
 def test_windows_are_the_same(both):
     edges, _ = random_edges(nodes=12, edges=20)
     walker = Walker(graph_from(edges, nodes=14), walks_per_node=3, length=10)

@@ -14,6 +14,8 @@ pytest.importorskip("uvicorn", reason="the extra explore is not installed")
 import uvicorn
 
 from nscaching.errors import UserError
+from nscaching.report import server
+from nscaching.report.explorer_answers import ExplorerAnswers
 from nscaching.report.server import ADDRESS, bound_socket, explorer_app
 
 
@@ -136,6 +138,33 @@ def test_the_queue_comes_when_it_is_ready(served, clubs_run):
     assert all(reason["sign"] in (1, -1) and reason["parts"] for reason in reasons)
 
 
+def test_questions_get_in_between_where_loops_must_not_overlap(clubs_run, monkeypatch):
+    """Numba ends a process in which two threads run loops at once on threads of its own."""
+    lock, began, asked, held = threading.Lock(), threading.Event(), threading.Event(), []
+
+    def queue(answers, work=None, progress=None):
+        with progress.work("asking", 100) as advance:
+            held.append(lock.locked())
+            began.set()
+            while not asked.is_set():
+                advance(1)
+                held.append(lock.locked())
+        return []
+
+    monkeypatch.setattr(server, "loops_may_overlap", lambda: False)
+    monkeypatch.setattr(ExplorerAnswers, "queue", queue)
+    found = server._queue(ExplorerAnswers(clubs_run), lock)
+    assert began.wait(10)
+    assert lock.acquire(timeout=10)
+    assert not found()["ready"]
+    asked.set()
+    lock.release()
+    while not found()["ready"]:
+        time.sleep(0.01)
+    assert all(held)
+    assert not lock.locked()
+
+
 @pytest.mark.parametrize(
     "path",
     ["entity/99999", "ask/side/0/0", "ask/tail/0/99", "names?ids=1,x", "explain/0/0/99999"],
@@ -144,6 +173,12 @@ def test_a_wrong_question_is_answered_with_its_reason(served, path):
     status, _, body = served.get(f"/api/{path}")
     assert status == 400
     assert json.loads(body)["error"]
+
+
+def test_a_browser_that_comes_early_waits():
+    listening = bound_socket(0)
+    with listening, socket.create_connection(listening.getsockname(), timeout=5):
+        pass
 
 
 def test_a_port_that_is_taken_is_named():

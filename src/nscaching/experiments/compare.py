@@ -32,6 +32,7 @@ from nscaching.experiments.runner import (
     RunResult,
     Sweep,
     TrialLog,
+    graph_digest,
     run_all,
     this_process,
 )
@@ -46,7 +47,13 @@ from nscaching.report.experiment_pages import (
 )
 from nscaching.report.markup import FILE_NAME, try_to_write
 from nscaching.report.pictures import write_svg
-from nscaching.runs.api import load_run, make_config, merged_options, refuse_both
+from nscaching.runs.api import (
+    load_run,
+    make_config,
+    merged_options,
+    refuse_both,
+    resumed_graph,
+)
 from nscaching.sampling import SAMPLERS
 from nscaching.sampling.options import with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig
@@ -210,6 +217,8 @@ class CompareSweep(Sweep[PlannedRun, RunResult]):
                 raise UserError(f"{folder.path} exists and is not a run folder; {CHOOSE_ANOTHER}")
             if folder.is_run() and not self.overwrite:
                 planned.resumed()
+        if self.resume:
+            self._refuse_another_graph()
         self._say_the_most()
         names = {planned.identity for planned in self.configurations}
         self.comparison.runs = [each for run, each in self._before.items() if run in names]
@@ -221,6 +230,12 @@ class CompareSweep(Sweep[PlannedRun, RunResult]):
             here.write_marker(here.path)
         self.log.repair()
         self._write(here.path)
+
+    def _refuse_another_graph(self) -> None:
+        """Refuse to add runs to those of another graph; the first one stands for all."""
+        begun = next((each for each in self.configurations if each.folder.is_run()), None)
+        if begun is not None:
+            resumed_graph(begun.folder, self.source, begun.resumed())
 
     def _say_the_most(self) -> None:
         """Say how long the runs that are left may train, where seconds limit them."""
@@ -236,6 +251,8 @@ class CompareSweep(Sweep[PlannedRun, RunResult]):
         result = self._before.get(planned.identity)
         if result is None or not planned.is_finished(result):
             return None
+        if result.graph is None:  # 0.1.0 did not write it down
+            result = replace(result, graph=graph_digest(planned.folder.read_graph()))
         self._took.setdefault(result.sampler, result.seconds)
         return result
 

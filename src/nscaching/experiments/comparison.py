@@ -44,6 +44,8 @@ GIVEN = ("data", "scoring", "samplers", "seeds", "options")
 _COMMON = ("data", "split", "seed")
 
 Ranks = npt.NDArray[np.floating]
+#: Which facts a run has ranked: its seed and the digest of its graph.
+_Facts = tuple[int, str | None]
 
 
 @dataclass(frozen=True)
@@ -181,13 +183,13 @@ class Comparison:
             notes.append(f"Mean ± standard deviation over seeds {seeds}.")
         return [*notes, _COLUMNS, *self.remarks]
 
-    @staticmethod
-    def texts(row: Mapping[str, Any]) -> dict[str, str]:
+    def texts(self, row: Mapping[str, Any]) -> dict[str, str]:
         """Return a row as text by the titles of columns, for the terminal and for the page."""
         interval = told = "–"
         if row["mrr_interval"] is not None:
             interval = "{:.4f} to {:.4f}".format(*row["mrr_interval"])
-            told = "best"
+            best = max(each["mrr"] for each in self.rows if each["mrr_interval"] is not None)
+            told = "best" if row["mrr"] == best else "–"
             if (difference := row["difference"]) is not None:
                 noise = ", within noise" if difference["within_noise"] else ""
                 told = f"{difference['mrr']:+.4f}{noise}"
@@ -228,12 +230,12 @@ def intervals_of(comparison: Comparison, ranks: Mapping[str, Ranks]) -> dict[str
 
     ``ranks`` are those of the test facts, by the folder of the run; shape: (2, n). Where all seeds
     rank the same facts, the mean over seeds counts for a fact; where each seed has a split of its
-    own, the facts of all splits are taken together.
+    own, the facts of all splits are taken together. A difference is of runs on the same graph.
     """
     done = [run for run in comparison.runs if run.error is None and run.run in ranks]
-    by_label: dict[str, dict[int, np.ndarray]] = {}
+    by_label: dict[str, dict[_Facts, np.ndarray]] = {}
     for run in done:
-        by_label.setdefault(run.sampler, {})[run.seed] = fact_values(ranks[run.run])
+        by_label.setdefault(run.sampler, {})[run.seed, run.graph] = fact_values(ranks[run.run])
     if not by_label:
         return {}
     graphs = {run.graph for run in done}
@@ -241,28 +243,28 @@ def intervals_of(comparison: Comparison, ranks: Mapping[str, Ranks]) -> dict[str
     means = {row["sampler"]: row["mrr"] for row in comparison.rows}
     best = max(by_label, key=lambda label: means[label])
     found: dict[str, dict[str, Any]] = {}
-    for label, by_seed in by_label.items():
-        ends = metric_intervals(_joined(by_seed, list(by_seed), same))
+    for label, mine in by_label.items():
+        ends = metric_intervals(_joined(mine, list(mine), same))
         found[label] = {f"{name}_interval": list(ends[name]) for name in ("mrr", "hits@10")}
         found[label]["difference"] = None
-        if label != best and not by_seed.keys().isdisjoint(by_label[best]):
-            difference = _difference(by_seed, by_label[best], same)
+        if label != best and not mine.keys().isdisjoint(by_label[best]):
+            difference = _difference(mine, by_label[best], same)
             found[label]["difference"] = {"to": best, **difference}
     return found
 
 
 def _difference(
-    mine: Mapping[int, np.ndarray], other: Mapping[int, np.ndarray], same: bool
+    mine: Mapping[_Facts, np.ndarray], other: Mapping[_Facts, np.ndarray], same: bool
 ) -> dict[str, Any]:
-    """Compare a sampler with another one, on the seeds that both have."""
-    seeds = [seed for seed in mine if seed in other]
+    """Compare a sampler with another one, on the facts that both have."""
+    both = [facts for facts in mine if facts in other]
     at = METRICS.index("mrr")
-    pair = [_joined(each, seeds, same)[:, at] for each in (mine, other)]
+    pair = [_joined(each, both, same)[:, at] for each in (mine, other)]
     gap, ends = paired_difference(*pair)
-    by_seed = [float((mine[seed] - other[seed])[:, at].mean()) for seed in seeds]
+    by_seed = [float((mine[facts] - other[facts])[:, at].mean()) for facts in both]
     return {"mrr": gap, "interval": list(ends), "within_noise": within_noise(ends, by_seed)}
 
 
-def _joined(by_seed: Mapping[int, np.ndarray], seeds: list[int], same: bool) -> np.ndarray:
-    values = [by_seed[seed] for seed in seeds]
+def _joined(found: Mapping[_Facts, np.ndarray], chosen: Sequence[_Facts], same: bool) -> np.ndarray:
+    values = [found[facts] for facts in chosen]
     return np.mean(values, axis=0) if same else np.concatenate(values)

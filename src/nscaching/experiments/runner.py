@@ -352,7 +352,7 @@ class PlannedRun:
             valid=summary["valid"],
             accuracy=None if math.isnan(accuracy) else accuracy,
             seconds_per_epoch=seconds_per_epoch(lines, run.config.pretrain_epochs),
-            graph=graph.fingerprint[:16],
+            graph=graph_digest(graph),
             **{name: summary[name] for name in _SUMMARY},
         )
 
@@ -360,6 +360,11 @@ class PlannedRun:
 def _digest(config: TrainConfig) -> str:
     """Return a short name of a configuration, by which a finished run is known again."""
     return hashlib.sha256(config.as_yaml().encode()).hexdigest()[:16]
+
+
+def graph_digest(graph: KnowledgeGraph) -> str:
+    """Return a short name of a graph: runs on the same one rank the same facts."""
+    return graph.fingerprint[:16]
 
 
 def seconds_per_epoch(lines: Iterable[Mapping[str, Any]], pretrain_epochs: int) -> float | None:

@@ -22,6 +22,7 @@ from nscaching.interrupt import become_worker, interrupts_ignored, worker_is_sto
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.cuda_graphs import CAPTURE_LOCK
 from nscaching.options import OptionGroup, Options
+from nscaching.processes import cores
 
 #: How long a scheduler may take to answer.
 _CONNECT_SECONDS = 10.0
@@ -151,8 +152,8 @@ class Workers(Options):
 
 
 def even_share(workers: int) -> Share:
-    """Return an equal part of the cores for each of so many processes."""
-    return Share(max(1, (os.cpu_count() or 1) // workers))
+    """Return an equal part of the cores that this process may use for each of so many."""
+    return Share(max(1, cores() // workers))
 
 
 @contextlib.contextmanager

@@ -54,6 +54,12 @@ class Tracker:
 
     """
 
+    def on_new_run(self) -> None:
+        """A run is about to be made that neither resumes nor replaces one; nothing is written yet.
+
+        A :class:`UserError` from here refuses it.
+        """
+
     def on_start(self, start: RunStart) -> None:
         """Training is about to begin.
 
@@ -245,18 +251,28 @@ class CsvTracker(Tracker):
             first = file.readline(100)
         return not first or first.rstrip(b"\r\n") == _csv([HEADER]).strip().encode()
 
+    def on_new_run(self) -> None:
+        """Refuse a file with the values of another run."""
+        if self._rows():
+            raise UserError(
+                f"{self.path} has the values of another run, so it is not replaced; name another "
+                "file."
+            )
+
     def on_start(self, start: RunStart) -> None:
         """Write the header, and what an earlier part of the run had written."""
         with explained_writes(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(self.path, _csv([HEADER, *self._kept(start.epochs_done)]))
+        kept = [row for row in self._rows() if int(row[0]) <= start.epochs_done]
+        write_text(self.path, _csv([HEADER, *kept]))
 
-    def _kept(self, epochs_done: int) -> list[list[str]]:
-        if epochs_done == 0 or not self.path.exists():
+    def _rows(self) -> list[list[str]]:
+        """Return the rows of the file that have an epoch, from 1."""
+        if not self.path.exists():
             return []
         with self.path.open(encoding="utf-8", errors="replace", newline="") as file:
             rows = [row for row in csv.reader(file) if len(row) == len(HEADER)]
-        return [row for row in rows if row[0].isdecimal() and int(row[0]) <= epochs_done]
+        return [row for row in rows if row[0].isdecimal()]
 
     def log_values(self, split: str, epoch: int, values: Mapping[str, float]) -> None:
         """Append one line per value."""
@@ -309,6 +325,11 @@ class Tracking:
         self._say = say
         #: Every line that was recorded, for :attr:`nscaching.Run.history`.
         self.lines: list[dict[str, Any]] = []
+
+    def begin_anew(self) -> None:
+        """Let each refuse a new run, before anything is written."""
+        for tracker in self._trackers:
+            tracker.on_new_run()
 
     def begin(self, start: RunStart) -> None:
         """Start all; one that cannot start is an error, before anything is trained."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nscaching.errors import UserError
+from nscaching.kernels.availability import HAVE_NUMBA
 
 #: Numbers that one thread handles in about the 30 to 80 microseconds in which another wakes up.
 LITTLE_WORK = 1 << 14
@@ -39,6 +40,17 @@ def refuse_lost_threads() -> None:
             "only in the processes that are forked."
         )
     _Threads.started = True
+
+
+def loops_may_overlap() -> bool:
+    """Tell whether threads may run compiled loops at once: Numba's own layer ends the process."""
+    if not HAVE_NUMBA:
+        return True
+    import numba
+
+    numba.get_num_threads()  # which starts the layer
+    layer = numba.threading_layer()  # type: ignore[attr-defined]
+    return layer in ("omp", "tbb")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from nscaching.kernels.cache_cpu import hashed, holds, stream_of
+from nscaching.kernels.cache_cpu import hashed, stream_of
 from nscaching.kernels.numba_tools import Array, exact_inline, exact_parallel
 
 #: Proposals that may be refused before a step is drawn by looking at all neighbours. Proposals are
@@ -50,6 +50,19 @@ def _weight(cumulative: Array, start: int, stop: int) -> Any:
     return cumulative[stop] - cumulative[start]
 
 
+@exact_inline
+def _find(neighbours: Array, start: Any, stop: Any, node: int) -> Any:
+    """Return the place of a node in an ascending row of neighbours, -1 where it has none."""
+    end = stop
+    while start < stop:
+        middle = (start + stop) >> 1
+        if neighbours[middle] < node:
+            start = middle + 1
+        else:
+            stop = middle
+    return start if start < end and neighbours[start] == node else -1
+
+
 # A graph is a tuple here: offsets, neighbours, cumulative weights, and whether it is directed.
 
 
@@ -59,8 +72,8 @@ def _adjacent(graph: Any, before: int, node: int) -> bool:
     offsets, neighbours, _, directed = graph
     start, stop = offsets[before], offsets[before + 1]
     if directed or stop - start <= offsets[node + 1] - offsets[node]:
-        return holds(neighbours, start, stop, node)
-    return holds(neighbours, offsets[node], offsets[node + 1], before)
+        return _find(neighbours, start, stop, node) >= 0
+    return _find(neighbours, offsets[node], offsets[node + 1], before) >= 0
 
 
 @exact_inline
@@ -103,10 +116,8 @@ def _biased_step(
     largest, always = max(1.0, 1.0 / q), min(1.0, 1.0 / q)
     envelope = _weight(cumulative, start, stop) * largest
     extra = 0.0
-    if 1.0 / p > largest and holds(neighbours, start, stop, before):
-        back = start
-        while neighbours[back] < before:
-            back += 1
+    back = _find(neighbours, start, stop, before) if 1.0 / p > largest else -1
+    if back >= 0:
         extra = _weight(cumulative, back, back + 1) * (1.0 / p - largest)
     for _ in range(_ATTEMPTS):
         share = _uniform(stream, draw) * (envelope + extra)

@@ -41,7 +41,7 @@ def load_node_graph(
         source: A :class:`NodeGraph`, ``"cora"`` or ``"citeseer"``, the path of an edge list, a
             NetworkX graph, a PyG ``Data`` or an ``edge_index`` of shape (2, edges).
         labels: File with a node and its class per line.
-        directed: Whether edges lead one way only.
+        directed: Whether edges lead one way only; a graph that says so itself is taken as it is.
 
     Returns:
         The graph.
@@ -65,6 +65,11 @@ def load_node_graph(
         raise UserError(
             f"A {type(source).__name__} is no graph; give a name, a file, a NetworkX graph or an "
             "edge_index of shape (2, edges)."
+        )
+    if directed and not graph.directed:
+        raise UserError(
+            "The edges of this graph have no direction, so directed has no effect; drop it, or "
+            "give a directed graph, such as a NetworkX DiGraph."
         )
     return graph if labels is None else read_labels(Path(labels).expanduser(), graph)
 

@@ -177,7 +177,8 @@ def draw_picture(
     if len(shown) < 4:
         raise UserError("A picture needs at least 4 nodes with an edge.")
     perplexity = min(30.0, (len(shown) - 1) / 3)
-    tsne = TSNE(metric="cosine", init="pca", perplexity=perplexity, random_state=seed)
+    start = "pca" if vectors.shape[1] > 1 else "random"  # of one dimension there are no two axes
+    tsne = TSNE(metric="cosine", init=start, perplexity=perplexity, random_state=seed)
     places = np.asarray(tsne.fit_transform(vectors[shown]))
     return write_svg(path, [Scatter(title, places, *_classes(graph.labels, shown), (840, 720))])
 

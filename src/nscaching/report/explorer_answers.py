@@ -136,13 +136,12 @@ class ExplorerAnswers:
 
     def links(self, ids: Sequence[int]) -> list[tuple[int, int]]:
         """Return the pairs of these entities that a fact links."""
-        facts, among = self._links[0], set(ids)
-        pairs = {
-            (head, tail)
-            for number in among
-            for head, _, tail in facts[self._facts_of(number)].tolist()
-            if head == number and tail in among and tail != head
-        }
+        pairs = set()
+        for number in set(ids):
+            facts = self._links[0][self._facts_of(number)]
+            tails = facts[facts[:, 0] == number, 2]
+            linked = tails[np.isin(tails, ids)].tolist()  # a hub has more facts than are shown
+            pairs |= {(number, tail) for tail in linked if tail != number}
         return sorted(pairs)
 
     # Questions ------------------------------------------------------------------------------------

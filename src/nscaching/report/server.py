@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
 from nscaching.errors import UserError
+from nscaching.kernels.threads import loops_may_overlap
 from nscaching.report.explorer import packed, render
 from nscaching.report.explorer_answers import ExplorerAnswers
 from nscaching.runs.run import Run
+from nscaching.training import Progress
 
 try:
     import uvicorn
@@ -41,6 +45,8 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _MOST_IDS = 2000
+#: Seconds in which a question gets in between two pieces of the search for new facts.
+_TURN_SECONDS = 0.001
 
 
 def _only_this_computer(app: Any, port: int) -> Any:
@@ -72,11 +78,32 @@ def _only_this_computer(app: Any, port: int) -> Any:
     return answer
 
 
-def _queue(answers: ExplorerAnswers) -> Callable[[], dict[str, Any]]:
+class _Turns(Progress):
+    """Holds a lock during long work, and gives it away for a moment after each piece."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        super().__init__("none")
+        self.lock = lock
+
+    @contextlib.contextmanager
+    def work(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Yield what is called after each piece."""
+
+        def advance(done: int) -> None:
+            self.lock.release()
+            time.sleep(_TURN_SECONDS)  # else this thread would have it again at once
+            self.lock.acquire()
+
+        yield advance
+
+
+def _queue(answers: ExplorerAnswers, lock: threading.Lock) -> Callable[[], dict[str, Any]]:
     """Look for new facts in the background; return what tells them, or that they are not there yet.
 
-    They are looked for on a copy of the run's buffers.
+    They are looked for on a copy of the run's buffers; with the lock of the other answers where
+    compiled loops must not run at once.
     """
+    _ = answers.run.calibration  # fitted once, for both
     own = copy.copy(answers)
     own.run = copy.copy(answers.run)
     own.run.model = copy.copy(answers.run.model)
@@ -84,7 +111,11 @@ def _queue(answers: ExplorerAnswers) -> Callable[[], dict[str, Any]]:
 
     def work() -> None:
         try:
-            found.set_result(own.queue())
+            if loops_may_overlap():
+                found.set_result(own.queue())
+            else:
+                with lock:
+                    found.set_result(own.queue(progress=_Turns(lock)))
         except Exception as error:  # shown on the page; the other views still work
             found.set_exception(UserError(str(error) or type(error).__name__))
 
@@ -95,7 +126,8 @@ def _queue(answers: ExplorerAnswers) -> Callable[[], dict[str, Any]]:
 def explorer_app(run: Run, port: int) -> Any:
     """Return the ASGI application that explores a run under a port of this computer."""
     answers = ExplorerAnswers(run)
-    queue, lock = _queue(answers), threading.Lock()
+    lock = threading.Lock()
+    queue = _queue(answers, lock)
     page = render({**answers.info(), "embedded": False, "report": None}, _POLICY)
 
     def answering(work: Callable[[Request], Any]) -> Callable[[Request], Response]:
@@ -153,7 +185,7 @@ def explorer_app(run: Run, port: int) -> Any:
 
 
 def bound_socket(port: int | None) -> socket.socket:
-    """Return a socket on 127.0.0.1: the given port, or the usual one, or any that is free."""
+    """Listen on 127.0.0.1: on the given port, or the usual one, or any that is free."""
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -165,6 +197,7 @@ def bound_socket(port: int | None) -> socket.socket:
                 f"Port {port} cannot be used ({error.strerror}); choose another --port."
             ) from error
         made.bind((ADDRESS, 0))
+    made.listen()  # a browser that comes before the server is ready waits
     return made
 
 

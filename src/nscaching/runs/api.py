@@ -265,7 +265,7 @@ def _resumed(
     settings = resumed_config(folder, given)
     if graph is None and settings.data != folder.read_config().data:
         graph = settings.data
-    loaded = _resumed_graph(folder, graph, settings)
+    loaded = resumed_graph(folder, graph, settings)
     refuse_what_does_not_fit(loaded, settings)
     done = folder.read_counters() if folder.has_checkpoint() else None
     if done is not None:
@@ -382,9 +382,10 @@ def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
     return wanted
 
 
-def _resumed_graph(
+def resumed_graph(
     folder: RunFolder, graph: KnowledgeGraph | str | Path | None, settings: TrainConfig
 ) -> KnowledgeGraph:
+    """Return the graph of a run that is resumed; the one given now must be the same."""
     stored = folder.read_graph()
     if stored.on_disk:
         folder.store.verify()

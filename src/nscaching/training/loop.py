@@ -64,6 +64,8 @@ class Trainer:
             raise UserError("The graph has no training triples; there is nothing to learn from.")
         self.graph, self.config, self.folder, self.progress = graph, config, folder, progress
         self.tracking = tracking or Tracking()
+        if folder is None or not folder.is_run():  # else it is resumed or replaced
+            self.tracking.begin_anew()
         self.device = pick_device(config.device)
         self.batch_size = config.batch(len(graph.train))
         self.placement = Placement.of(graph, config, self.device)

@@ -157,7 +157,9 @@ def load(
 def check(folder: Path) -> checkpoint.Counters:
     """Read all of a checkpoint, one stratum after the other; return where the run stands."""
     counters, tensors = read_latest(folder)
-    for stratum in range(len(list(tensors.glob("model-*-of-*.safetensors"))) - 1):
+    # Each name says how many files there are; the first is what the strata share.
+    count = max((int(file.stem.rpartition("-")[2]) for file in tensors.glob(SHARD)), default=2)
+    for stratum in range(count - 1):
         load(folder, [stratum])
     return counters
 

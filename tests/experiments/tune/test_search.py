@@ -364,6 +364,29 @@ def test_seconds_bound_a_search_but_never_to_nothing(graph, tmp_path, capsys):
     assert "used up after 3 of 4 trials. Resume with:" in capsys.readouterr().err
 
 
+def test_a_trial_that_the_seconds_end_is_continued(graph, tmp_path):
+    told = {"trials": 2, "method": "random", "epochs": 9}
+    whole = search(graph, tmp_path / "whole", **told)
+    short = search(graph, tmp_path / "S", seconds=1e-6, **told)
+    (cut,) = short.trials
+    assert (cut.status, cut.epochs, short.best) == ("cut", 1, cut)
+    assert TrainConfig.from_file(short.folder.best) == short.config
+    for epochs in (2, 3):  # every session trains it further, from its checkpoint
+        again = ns.tune(out=tmp_path / "S", resume=True, progress="none")
+        assert (again.trials[0].status, again.trials[0].epochs) == ("cut", epochs)
+    events = [line["event"] for line in short.folder.log.read()]
+    assert events == ["asked"]
+    resumed = ns.tune(out=tmp_path / "S", resume=True, seconds=600.0, progress="none")
+    assert untimed_result(resumed) == untimed_result(whole)
+    assert [line["event"] for line in short.folder.log.read()] == ["asked", "answered"] * 2
+
+
+def test_a_trial_that_its_own_seconds_end_is_finished(graph, tmp_path):
+    told = {"trials": 1, "method": "random", "epochs": 9, "max_seconds": 1e-6}
+    made = search(graph, tmp_path / "S", seconds=600.0, **told)
+    assert [(trial.status, trial.epochs) for trial in made.trials] == [("success", 1)]
+
+
 @pytest.mark.parametrize("metric", ["hits@3", "accuracy"])
 def test_trials_are_compared_by_the_metric_that_is_chosen(graph, tmp_path, metric):
     result = search(graph, tmp_path / "S", select=metric, method="random", trials=3)

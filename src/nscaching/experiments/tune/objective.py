@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from nscaching.errors import UserError
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.experiments.runner import TrialLog
 from nscaching.experiments.tune.space import AUTO, SPACES, AnyOptions, NodeSearchOptions
-from nscaching.experiments.tune.trials import SUCCESS, TrialResult
+from nscaching.experiments.tune.trials import CUT, SUCCESS, TrialResult
 from nscaching.graph import KnowledgeGraph, as_graph
 from nscaching.nodes import NodeConfig, NodeEmbedding, NodeGraph, embed_nodes, load_node_graph
 from nscaching.nodes.api import make_node_config
@@ -121,17 +122,24 @@ class GraphRuns:
     ) -> TrialResult:
         """Train a trial in its folder, or resume it; the test split stays unseen.
 
-        ``seconds`` of training, those of earlier sessions included, are what is left of the search.
+        ``seconds`` are what is left of the search. Where they end a trial that could have trained
+        longer, it is cut, and can be resumed.
         """
-        config = self.read_config(base)
-        limits = [limit for limit in (config.max_seconds, seconds) if limit is not None]
-        options = {**options, "max_seconds": min(limits, default=None)}
+        config, folder = self.read_config(base), RunFolder(out)
+        spent: float | None = None  # seconds of training in earlier sessions
         with joined(config.device) as group, contextlib.ExitStack() as held:
             with group.together():
                 if group.rank == 0:
-                    held.enter_context(RunFolder(out).writing())
-            anew = group.broadcast(not RunFolder(out).has_checkpoint())
-            how: dict[str, Any] = {"resume": not anew, "overwrite": anew, **options}
+                    held.enter_context(folder.writing())
+                    if folder.has_checkpoint():
+                        spent = folder.read_counters().epoch_seconds
+            spent = group.broadcast(spent)
+            anew = spent is None
+            limit = config.max_seconds
+            if seconds is not None:
+                limit = min((spent or 0.0) + seconds, math.inf if limit is None else limit)
+            how: dict[str, Any] = {"resume": not anew, "overwrite": anew, "max_seconds": limit}
+            how |= options
             trainer = make_trainer(
                 _graph(str(base)), out=out, config=config, progress=Progress("none"), **how
             )
@@ -140,8 +148,11 @@ class GraphRuns:
         if counters.best_valid is None:
             raise UserError("Nothing was validated; a search needs valid triples, --valid-every.")
         score = counters.best_valid[trainer.config.select]
-        best, epochs = counters.best_epoch, counters.epoch
-        return TrialResult(SUCCESS, float(score), best_epoch=best, epochs=epochs, anew=anew)
+        asked = trainer.config.epochs
+        over = not counters.within_budget(asked, limit)
+        cut = over and counters.within_budget(asked, config.max_seconds)
+        best, epochs, status = counters.best_epoch, counters.epoch, CUT if cut else SUCCESS
+        return TrialResult(status, float(score), best_epoch=best, epochs=epochs, anew=anew)
 
 
 @functools.lru_cache(maxsize=2)

@@ -18,6 +18,7 @@ from nscaching.experiments.runner import Experiment, Failed, failure
 from nscaching.experiments.tune.objective import Config, Objective, objective_of
 from nscaching.experiments.tune.space import PAPERS_FIRST, AnyOptions, SearchSpace
 from nscaching.experiments.tune.trials import (
+    CUT,
     FAILED,
     RUNNING,
     CurvePoint,
@@ -42,7 +43,7 @@ class Work(NamedTuple):
 
     proposal: Proposal
     options: dict[str, Any]
-    seconds: float | None = None  #: that are left for it
+    seconds: float | None = None  #: that are left for the search
 
 
 def train_trial(folder: str, objective: Objective, processes: int, work: Work) -> TrialResult:
@@ -141,7 +142,7 @@ class Search(Experiment[Work, TrialResult]):
     @property
     def finished(self) -> int:  # type: ignore[override]
         """Trials with a result."""
-        return sum(trial.status != RUNNING for trial in self.trials.values())
+        return sum(trial.status not in (RUNNING, CUT) for trial in self.trials.values())
 
     def next(self) -> Work | None:
         """Return the next trial: those that a stopped search was training come first.
@@ -169,8 +170,9 @@ class Search(Experiment[Work, TrialResult]):
             result = TrialResult(FAILED, error=result.reason)
         if result.fatal:
             raise UserError(f"Trial {proposal.trial}: {result.error}")
-        self.folder.log.answered(proposal, result)
-        self.optimiser.tell(proposal, result)
+        if result.status != CUT:
+            self.folder.log.answered(proposal, result)
+            self.optimiser.tell(proposal, result)
         before = self.best
         self._add(proposal, result)
         if self.best is not before:
@@ -184,9 +186,9 @@ class Search(Experiment[Work, TrialResult]):
         if proposal.trial > self.total:
             self._enough = True
             return None
-        trial, left = self._trial(proposal), self._left()
-        seconds = trial.seconds + max(1e-3, left) if left < math.inf else None
-        return Work(proposal, trial.config, seconds)
+        left = self._left()
+        seconds = max(1e-3, left) if left < math.inf else None
+        return Work(proposal, self._trial(proposal).config, seconds)
 
     def _left(self) -> float:
         """Return the seconds that are left for the search, infinitely many without a limit."""
@@ -265,6 +267,7 @@ class Search(Experiment[Work, TrialResult]):
         mine = (
             f"valid {name} {trial.score:.4f}" if trial.error is None else f"failed: {trial.error}"
         )
+        mine += " when the seconds were used up" if trial.status == CUT else ""
         self.progress.say(
             f"trial {trial.number} ({plural(trial.epochs, 'epoch')}, {duration(trial.seconds)}): "
             f"{mine};  "

@@ -30,6 +30,8 @@ from nscaching.training import RunFolder
 from nscaching.training.config import read_yaml
 
 SUCCESS, FAILED, RUNNING = "success", "failed", "running"
+#: Ended by the seconds of its search: it counts in this session, and another one continues it.
+CUT = "cut"
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ class Trial:
     def add(self, proposal: Proposal, result: TrialResult) -> int:
         """Take one more result in; return the epochs that were trained for it."""
         trained = result.epochs if result.anew else max(0, result.epochs - self.epochs)
-        self.asked_epochs = max(self.asked_epochs, proposal.epochs)
+        if result.status != CUT:
+            self.asked_epochs = max(self.asked_epochs, proposal.epochs)
         self.status, self.error = result.status, result.error
         self.seconds += result.seconds
         self.epochs = max(self.epochs, result.epochs)

@@ -1,5 +1,6 @@
 // Review: a queue of discovered facts, answered by key, kept by the browser, written as two files.
 const ANSWERS_OF = { y: "accepted", n: "rejected", s: "skipped" };
+const AT_ONCE = 1000; // entities that are asked for together; the server has a bound, and addresses have
 const factKey = (fact) => `${fact.head.id} ${fact.relation} ${fact.tail.id}`;
 
 class Review {
@@ -86,7 +87,9 @@ class Review {
   async file(answer) {
     const chosen = this.given.filter((each) => each[3] === answer);
     const ids = [...new Set(chosen.flatMap(([head, , tail]) => [head, tail]))];
-    const names = new Map((await this.source.refs(ids)).map(({ id, name }) => [id, name]));
+    const names = new Map();
+    for (let first = 0; first < ids.length; first += AT_ONCE)
+      for (const { id, name } of await this.source.refs(ids.slice(first, first + AT_ONCE))) names.set(id, name);
     const lines = chosen.map(([head, relation, tail]) => [
       names.get(head),
       this.source.info.relations[relation],
@@ -156,7 +159,7 @@ function reviewView(source) {
       ...["y", "n"].map((answer) =>
         make(
           "button",
-          { type: "button", disabled: review.count(answer) === 0, onclick: () => review.download(answer) },
+          { type: "button", disabled: review.count(answer) === 0, onclick: () => later(() => review.download(answer)) },
           `Download ${ANSWERS_OF[answer]}.tsv (${count(review.count(answer))})`,
         ),
       ),

@@ -1,6 +1,7 @@
 // The views: start, an entity, a question. Each returns the content of <main>.
 const relationName = (source, relation) => visible(source.info.relations[relation] ?? "?");
-const MOST_OF_RELATION = 12;
+const MOST_OF_RELATION = 12,
+  MORE_OF_RELATION = 500;
 
 function heading(text, ...rest) {
   return make("div", { class: "heading" }, make("h1", { tabindex: "-1" }, text), rest);
@@ -110,6 +111,29 @@ function later(work) {
   );
 }
 
+// Entities as chips, the first ones; a button shows more of them in turn, for a hub has very many.
+function chipList(entries) {
+  const list = make("ul", { class: "chips" });
+  let shown = 0;
+  const show = (most) => {
+    const next = entries
+      .slice(shown, shown + most)
+      .map(({ entity, split }) => make("li", {}, chip(entity), heldOut(split)));
+    list.append(...next);
+    shown += next.length;
+    more.textContent = `${count(entries.length - shown)} more`;
+    if (shown === entries.length) more.remove();
+    return next[0];
+  };
+  const more = make("button", {
+    type: "button",
+    class: "plain",
+    onclick: () => show(MORE_OF_RELATION).querySelector("a").focus(),
+  });
+  show(MOST_OF_RELATION);
+  return shown < entries.length ? [list, more] : [list];
+}
+
 function factGroups(source, entity) {
   const groups = new Map();
   for (const fact of entity.facts) {
@@ -120,24 +144,6 @@ function factGroups(source, entity) {
   if (!groups.size) return make("p", { class: "quiet" }, "The graph has none.");
   const ordered = [...groups.values()].sort((a, b) => Number(b.out) - Number(a.out) || a.relation - b.relation);
   return ordered.map(({ relation, out, facts }) => {
-    const items = facts.map(({ other, split }) => make("li", {}, chip(other), heldOut(split)));
-    const list = make("ul", { class: "chips" }, items.slice(0, MOST_OF_RELATION));
-    const more =
-      items.length > MOST_OF_RELATION
-        ? make(
-            "button",
-            {
-              type: "button",
-              class: "plain",
-              onclick: (event) => {
-                list.append(...items.slice(MOST_OF_RELATION));
-                items[MOST_OF_RELATION].querySelector("a").focus();
-                event.target.remove();
-              },
-            },
-            `${count(items.length - MOST_OF_RELATION)} more`,
-          )
-        : null;
     const side = out ? "tail" : "head";
     const ask = make(
       "a",
@@ -155,8 +161,7 @@ function factGroups(source, entity) {
       "div",
       { class: "group" },
       make("h3", {}, said, out ? null : make("span", { class: "spoken" }, " of"), ask),
-      list,
-      more,
+      chipList(facts.map(({ other, split }) => ({ entity: other, split }))),
     );
   });
 }
@@ -228,11 +233,7 @@ async function askView(source, side, id, relation) {
           "section",
           { class: "card" },
           make("h2", {}, "In the graph already"),
-          make(
-            "ul",
-            { class: "chips" },
-            known.map((answer) => make("li", {}, chip(answer[other]), heldOut(answer.known))),
-          ),
+          chipList(known.map((answer) => ({ entity: answer[other], split: answer.known }))),
         )
       : null,
     make(
