@@ -135,11 +135,12 @@ def compile_sampling():
 
 
 def compile_steps():
+    count = {"count": "*fp64"}
     for large in (True, False):
         usual = {"beta1": 0.9, "beta2": 0.999, "width": DIM, "LARGE": large, "BLOCK": 512}
-        compile_kernel(adam_gpu._adam, LAZY=large, COPIED=large, **usual)
-    compile_kernel(adam_gpu._begin, log_beta1=-0.1, log_beta2=-0.001)
-    compile_kernel(adam_gpu._accumulate, BLOCK=8)
+        compile_kernel(adam_gpu._adam, count, LAZY=large, COPIED=large, **usual)
+    compile_kernel(adam_gpu._begin, count, log_beta1=-0.1, log_beta2=-0.001)
+    compile_kernel(adam_gpu._accumulate, count, BLOCK=8)
     compile_kernel(adagrad_gpu._adagrad, CLEAR=True, BLOCK=1024)
     for half in (True, False):
         kinds = dict.fromkeys(("table", "square"), "*bf16" if half else "*fp32")

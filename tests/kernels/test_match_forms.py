@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from nscaching.kernels.registry import CPU, GPU, PLAIN, forced
+from nscaching.losses import logsumexp
 from nscaching.models.match import (
     HYPERPLANE,
     NO_VIEW,
@@ -138,3 +139,12 @@ def test_a_pool_is_seen_through_the_relation_of_each_question(view, form, monkey
     torch.testing.assert_close(found.context.cpu().double(), expected.context, **close)
     rows = expected.rows.view(7, 12, -1).sum(0)
     torch.testing.assert_close(found.rows.cpu().double(), rows, **close)
+
+
+@pytest.mark.parametrize("form", kernel_forms())
+def test_the_log_of_no_sum_is_minus_infinity(form):
+    logits = torch.full((2, 5), -torch.inf)
+    logits[1, 3] = 2.0
+    with forced(form):
+        total = logsumexp(logits.to(device_of(form))).cpu()
+    torch.testing.assert_close(total, torch.tensor([[-torch.inf], [2.0]]))

@@ -27,6 +27,9 @@ def test_the_caches_are_all_that_the_sampler_keeps(nu):
     options = {"cache_size": 7, "nu": nu, "alpha2": 1.0}
     sampler = NSCachingSampler(GRAPH, SamplerOptions(**options), torch.device("cpu"))
     tables = [getattr(cache, name) for cache in sampler.caches.values() for name in cache.parts]
+    of_rows = sum(cache.first_places._stamps.nbytes for cache in sampler.caches.values())
+    assert of_rows > 0
+    assert parts_of(**options)["places of rows"] == of_rows
     assert parts_of(**options)["caches"] == sum(table.nbytes for table in tables)
 
 

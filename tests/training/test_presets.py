@@ -44,9 +44,9 @@ def test_unknown_presets_and_other_samplers_are_refused():
 
 def test_caches_that_do_not_fit_are_refused_before_they_are_made(tmp_path, monkeypatch):
     config = TrainConfig(preset="igan", cache_size=ENTITIES, candidates=0, device="cpu")
-    needed = plan_memory(ring(), config).parts["caches"]
-    rows = ring().rows
-    assert needed == (len(rows.head.anchor) + len(rows.tail.anchor)) * ENTITIES * 6
+    parts, rows = plan_memory(ring(), config).parts, ring().rows
+    needed = parts["caches"] + parts["places of rows"]
+    assert needed == (len(rows.head.anchor) + len(rows.tail.anchor)) * (ENTITIES * 6 + 8)
     monkeypatch.setattr(memory, "free_bytes", lambda device: needed - 1)
     with pytest.raises(ns.UserError, match=r"cache_size 30.* are free. Bound the caches"):
         train(ring(), preset="igan", out=tmp_path / "A")

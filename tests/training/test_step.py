@@ -223,8 +223,8 @@ def test_n3_adds_the_gradient_of_cubed_moduli(loss, reciprocal):
     times = 2 if loss == "softmax" else 1
     both = torch.cat([batch.heads, batch.tails])
     rows = batch.relations
-    if reciprocal:  # the row of each question of its own
-        rows, relation_times = torch.cat([rows, rows + trainer.model.num_relations]), 1
+    if reciprocal:  # the row of each question of its own; of one question, half of both
+        rows, relation_times = torch.cat([rows, rows + trainer.model.num_relations]), times / 2
     else:
         relation_times = times
     penalty = 0

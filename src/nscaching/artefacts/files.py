@@ -264,14 +264,19 @@ def write_tensors(
     write_atomically(path, lambda temporary: save_file(whole, temporary, metadata=metadata), size)
 
 
-def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(
+    path: Path, what: str, *, mapped: bool = False
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a safetensors file and its details; ``what`` names it in errors.
 
-    One that was written with a digest must still have it; files of 0.1.0 have none.
+    One that was written with a digest must still have it; files of 0.1.0 have none. Tensors are
+    copies, as the file may be changed under a long process; with ``mapped`` they are not, and may
+    be at any alignment: for those that are copied at once.
     """
     with _opened_tensors(path, what) as file:
-        # Copies: the file is mapped, at any alignment, and may be changed under a long process.
-        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if not mapped:
+            tensors = {name: tensor.clone() for name, tensor in tensors.items()}
         metadata = file.metadata() or {}
         details = _details(file)
         found = tensor_digest(tensors, metadata.get("details", "{}"))

@@ -202,8 +202,9 @@ def _logsumexp(logits, total, count, stride, BLOCK: tl.constexpr):
         added = added * tl.exp(largest - finite) + tl.exp(x - finite)
         largest = higher
     top = tl.max(largest, axis=0)
-    whole = tl.sum(added * tl.exp(largest - top), axis=0)
-    tl.store(total + i, top + tl.log(whole))
+    finite_top = tl.where(top > float("-inf"), top, 0.0)
+    whole = tl.sum(added * tl.exp(largest - finite_top), axis=0)
+    tl.store(total + i, finite_top + tl.log(whole))
 
 
 @triton.jit

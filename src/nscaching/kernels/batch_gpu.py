@@ -17,7 +17,7 @@ def _gather_batch(
     index = tl.load(order + tl.load(start) + i, mask=inside, other=0)
     tl.store(batch + i, index, mask=inside)
     for column in tl.static_range(COLUMNS):
-        value = tl.load(columns + column * count + index, mask=inside, other=0)
+        value = tl.load(columns + column * tl.cast(count, tl.int64) + index, mask=inside, other=0)
         tl.store(batch + (column + 1) * size + i, value, mask=inside)
 
 

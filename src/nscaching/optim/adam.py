@@ -51,8 +51,8 @@ class Adam(Optimizer):
         self.mean = {name: torch.zeros_like(table) for name, table in tables.items()}
         self.square = {name: torch.zeros_like(table) for name, table in tables.items()}
         device = self.device
-        # Triton reads a float32, which counts to 16 million.
-        precise = torch.float64 if device.type == "cpu" else torch.float32
+        # A float32 counts to 16 million, but Apple's GPUs have no more.
+        precise = torch.float32 if device.type == "mps" else torch.float64
         self.count = torch.zeros((), device=device, dtype=precise)
         self._scalars = torch.zeros(2, device=device)
         self._on_cpu = compiled_for(device) == CPU

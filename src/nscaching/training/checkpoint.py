@@ -62,9 +62,17 @@ def save(path: Path, counters: Counters, parts: Parts) -> None:
 
 
 def load(path: Path) -> tuple[Counters, Parts]:
-    """Read back what :func:`save` wrote."""
-    tensors, details = files.read_tensors(path, "checkpoint")
-    return read_counters(path, details), checked_parts(tensors, path, path.parent.parent)
+    """Read back what :func:`save` wrote.
+
+    A run that is resumed has tables of its own, into which it copies what is mapped here. It keeps
+    the best model and the order of an epoch as they are, so that these are copies.
+    """
+    tensors, details = files.read_tensors(path, "checkpoint", mapped=True)
+    counters, parts = read_counters(path, details), checked_parts(tensors, path, path.parent.parent)
+    for name in ("best", "epoch"):
+        if name in parts:
+            parts[name] = {part: tensor.clone() for part, tensor in parts[name].items()}
+    return counters, parts
 
 
 def details_of(counters: Counters, run: Path) -> dict[str, Any]:

@@ -296,6 +296,7 @@ class Trainer:
         if counters.best_valid is None or found[select] > counters.best_valid[select]:
             counters.best_valid, counters.best_epoch = found, counters.epoch
             counters.validations_without_gain = 0
+            self.best = {}  # memory has room for one best model, not for two
             self.best = {name: table.detach().clone() for name, table in self.model.state().items()}
         else:
             counters.validations_without_gain += 1

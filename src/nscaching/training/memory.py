@@ -36,6 +36,8 @@ _CUDA_BUILD_BYTES = 250 << 20
 #: What a GPU takes per triple besides its ids: keys and places, sorted in two buffers each, to draw
 #: the order of an epoch, and the copy of the order that a CUDA graph reads.
 _ORDER_BYTES = 40
+#: What a cache row takes besides its entries: it tells which place of a batch updates it.
+_OF_A_ROW = {"cpu": 8, "gpu": 4}
 #: Tensors of the size of the scores that a softmax over candidates holds at once: scores, weights,
 #: logits and their parts; those that an update of the cache adds, label smoothing, and a pool that
 #: distances are taken to.
@@ -84,6 +86,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "copy": 0,
         "best model": parameters if len(graph.valid) and config.valid_every else 0,
         "caches": 0,
+        "places of rows": 0,
         "generator": 0,
         "triples": triples * (5 * 4 + 8 + (_ORDER_BYTES if on_gpu else 0)),
         "known positives": 2 * 8 * triples if config.known_positives == "exclude" else 0,
@@ -97,6 +100,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         )
     if config.sampler == "nscaching":
         parts["caches"] = rows * row_bytes(config, entities)
+        parts["places of rows"] = rows * _OF_A_ROW["gpu" if on_gpu else "cpu"]
     if SAMPLERS[config.sampler].has_generator:
         parts["generator"] = _generator_bytes(graph, config)
     if len(graph.valid) or len(graph.test):
@@ -118,7 +122,8 @@ def refuse_what_does_not_fit(graph: KnowledgeGraph, config: TrainConfig) -> None
     """Raise where the caches and what a step offers them are more than the device has free."""
     if config.sampler != "nscaching":
         return
-    caches = plan_memory(graph, config).parts["caches"]
+    parts = plan_memory(graph, config).parts
+    caches = parts["caches"] + parts["places of rows"]
     candidates = _candidate_bytes(graph, config)
     free = free_bytes(pick_device(config.device))
     if free is not None and caches + candidates > free:

@@ -21,7 +21,7 @@ class N3:
         self.weight, self.parts = weight, scoring.number_parts
         self.of_relations = not scoring.unit_relations
 
-    def gradient(self, rows: Tensor, times: int = 1) -> Tensor:
+    def gradient(self, rows: Tensor, times: float = 1) -> Tensor:
         """Return the gradient of the penalty on rows that count so often. Shape: (b, width)."""
         if self.parts == 1:
             modulus = rows.abs()
@@ -42,6 +42,7 @@ class N3:
         if not self.of_relations:
             return entity, None
         rows = queries.relations
-        if model.reciprocal:  # each side has a relation of its own
-            rows, times = torch.cat([rows + model.num_relations, rows]), 1
-        return entity, (rows, self.gradient(model.relation[rows], times))
+        share: float = times
+        if model.reciprocal:  # each side has a relation of its own; of one question, half of each
+            rows, share = torch.cat([rows + model.num_relations, rows]), times / 2
+        return entity, (rows, self.gradient(model.relation[rows], share))
