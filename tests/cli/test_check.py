@@ -117,3 +117,11 @@ def test_runs_on_a_graph_on_disk_are_checked_with_the_others(tmp_path):
     model = tmp_path / "many" / "R" / "model.safetensors"
     model.write_bytes(model.read_bytes()[:-9])
     assert states(tmp_path / "many", 1)["R"] == "damaged"
+
+
+def test_a_model_that_was_deleted_is_missing_and_written_again(copy):
+    (copy / "model.safetensors").unlink()
+    assert states(copy, 1)["model.safetensors"] == "damaged"
+    assert "it is missing; 'nscaching train --resume" in invoke("check", copy).stdout
+    ns.train(out=copy, resume=True, progress="none")
+    assert states(copy, 0)["model.safetensors"] == "whole"

@@ -121,6 +121,12 @@ def test_claims_without_valid_facts_have_no_probability_and_none_is_undecided(tm
     assert "These probabilities" not in said
 
 
+def test_quiet_leaves_remarks_out(run, triples):
+    said = invoke("classify", run, "--file", triples, "--quiet").stdout
+    assert "e9 · r1 · e9" in said
+    assert "These probabilities" not in said
+
+
 def always(chance):
     return lambda _, triples: np.full(len(triples), np.log(chance / (1 - chance)))
 

@@ -61,3 +61,7 @@ def test_a_bad_line_is_named(tmp_path):
     said = complaint("ingest", file, "--out", tmp_path / "store")
     assert f"Line 2 of {file} has 1 column" in said
     assert not (tmp_path / "store").exists()
+
+
+def test_the_help_names_the_extra_that_has_duckdb():
+    assert "'nscaching[large]'" in invoke("ingest", "--help").stdout

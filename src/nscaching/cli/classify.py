@@ -36,7 +36,7 @@ def classify_command(
         raise UserError("Give --split or --file, not both.")
     loaded, progress = load_run(run, device), Progress("none" if quiet else "auto")
     if file is not None:
-        labelled = _label(loaded, file, seed, replaced)
+        labelled = _label(loaded, file, seed, replaced, remarks=not quiet)
         caution(loaded, progress, probabilities=True)
         return labelled
     report = loaded.classification(split or "test", seed=seed, replaced=replaced)
@@ -77,7 +77,7 @@ _UNDECIDED = (
 )
 
 
-def _label(run: Run, file: Path, seed: int, replaced: str) -> Output:
+def _label(run: Run, file: Path, seed: int, replaced: str, *, remarks: bool) -> Output:
     """Say of each triple of a file whether it is true."""
     triples = read_triples(file)
     refuse_unknown(run.graph, triples, file)
@@ -97,6 +97,6 @@ def _label(run: Run, file: Path, seed: int, replaced: str) -> Output:
     title = f"{file.name}, {(verdicts.labels & ~verdicts.undecided).sum():,} of {len(rows):,} true"
     title += f", {undecided:,} undecided" if undecided else ""
     shown = table(title, ("", "", "margin", "probability", ""), cells, texts=(0, 4))
-    remarks = [_UNDECIDED] if undecided else []
-    remarks += [_CLAIMS] if run.calibration is not None else []
-    return Output({"triples": rows}, [shown, *remarks])
+    said = [_UNDECIDED] if undecided else []
+    said += [_CLAIMS] if run.calibration is not None else []
+    return Output({"triples": rows}, [shown, *(said if remarks else [])])

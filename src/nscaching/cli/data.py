@@ -119,9 +119,9 @@ def ingest_command(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> Output:
-    """Turn files of any size into a graph on disk, which opens at once and need not fit in memory.
+    r"""Turn files of any size into a graph on disk, which opens at once and need not fit memory.
 
-    Needs DuckDB: pip install 'nscaching[large]'.
+    Needs DuckDB: pip install 'nscaching\[large]'.
     """
     with file_bars() as show:
         graph = ingest(

@@ -169,7 +169,9 @@ def _searched(result: SearchResult) -> Iterator[Part]:
         mark = f"{trial.number} *" if trial is best else str(trial.number)
         rows.append((mark, score, str(trial.epochs), *cells))
     title = f"{result.method}, {result.space}: trials"
-    yield table(title, ("", metric, "epochs", *result.searched), rows)
+    made = table(title, ("", metric, "epochs", *result.searched), rows)
+    made.columns[0].min_width, made.columns[0].no_wrap = max(len(row[0]) for row in rows), True
+    yield made
     if (found := result.importance) is not None:
         effects = ((each.name, f"{each.alone:.2f}", f"{each.total:.2f}") for each in found.effects)
         fit = f"surrogate of {found.trials} trials, cross-validated R² {found.fit:.2f}"

@@ -18,7 +18,7 @@ import torch
 from nscaching._version import __version__
 from nscaching.artefacts import MARKER, ArtefactFolder
 from nscaching.artefacts.files import read_json, read_json_lines, read_sealed_lines, read_tensors
-from nscaching.errors import UserError
+from nscaching.errors import UserError, resume_command
 from nscaching.extras import EXTRAS, is_installed
 from nscaching.graph import find_dataset, list_datasets
 from nscaching.graph.store import GraphStore
@@ -111,7 +111,11 @@ def _check_run(folder: Path, found: FolderCheck) -> None:
         for file in shards:
             _read(found, file, functools.partial(read_tensors, file, "shard of a model"))
         model = run.path / INDEX if shards else run.model
-        _read(found, model, lambda: run.read_model(config, graph), absent=started)
+        if run.has_checkpoint() and not model.exists():
+            again = f"'{resume_command('train', folder)}' writes it again from the checkpoint"
+            found.parts.append(Part(model.name, "damaged", f"it is missing; {again}"))
+        else:
+            _read(found, model, lambda: run.read_model(config, graph), absent=started)
     else:
         found.parts.append(Part(run.model.name, "unverified", "it cannot be read without the rest"))
     state = run.latest if run.latest.exists() else run.checkpoint
