@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
@@ -111,7 +112,7 @@ def _check_run(folder: Path, found: FolderCheck) -> None:
         for file in shards:
             _read(found, file, functools.partial(read_tensors, file, "shard of a model"))
         model = run.path / INDEX if shards else run.model
-        if run.has_checkpoint() and not model.exists():
+        if not model.exists() and _is_finished(run):
             again = f"'{resume_command('train', folder)}' writes it again from the checkpoint"
             found.parts.append(Part(model.name, "damaged", f"it is missing; {again}"))
         else:
@@ -127,6 +128,13 @@ def _check_run(folder: Path, found: FolderCheck) -> None:
             Part(part.name, "unverified", part.remark) if part.state == "whole" else part
             for part in found.parts
         ]
+
+
+def _is_finished(run: RunFolder) -> bool:
+    """Tell whether there is a checkpoint that says so."""
+    with contextlib.suppress(UserError):
+        return run.has_checkpoint() and run.read_counters().finished
+    return False
 
 
 def _checked_state(run: RunFolder, graph: Any) -> checkpoint.Counters:
