@@ -11,11 +11,10 @@ from nscaching import UserError
 from nscaching.models import Side
 from nscaching.optim import Adam
 from nscaching.runs import update
+from nscaching.runs.growing import _relation_weights, grown_tables
 from nscaching.runs.update import (
     OnlyNewRows,
-    _relation_weights,
     grown_graph,
-    grown_tables,
     train_new_rows,
 )
 from nscaching.training import Trainer, checkpoint

@@ -52,8 +52,8 @@ from nscaching.runs.api import (
     make_config,
     merged_options,
     refuse_both,
-    resumed_graph,
 )
+from nscaching.runs.resuming import resumed_graph
 from nscaching.sampling import SAMPLERS
 from nscaching.sampling.options import with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig

@@ -11,21 +11,21 @@ from typing import Any
 
 from nscaching.artefacts import artefact_id
 from nscaching.distributed.cost import agree, strata_for
-from nscaching.errors import CHOOSE_ANOTHER, UserError, plural
+from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.graph import GraphSource, KnowledgeGraph
 from nscaching.graph.splitting import split_on_disk
 from nscaching.interop.tracking import Tracker, Tracking
 from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import SCORING
 from nscaching.processes import attempt, current_group, joined, launch_id
+from nscaching.runs.resuming import refuse_less, resumed_graph
 from nscaching.runs.run import Run, finished
 from nscaching.sampling.options import ALL, check_preset, fitted, with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
-from nscaching.training.checkpoint import Counters
 from nscaching.training.config import idle_options, plain_options
 from nscaching.training.devices import pick_device
 from nscaching.training.memory import refuse_what_does_not_fit
-from nscaching.training.opening import graph_of_run, named_or_graph, open_graph, verified
+from nscaching.training.opening import named_or_graph, open_graph, verified
 from nscaching.training.progress import duration
 from nscaching.training.recipes import AUTO, PAPER, with_recipe
 from nscaching.training.recipes import read as read_recipe
@@ -269,7 +269,7 @@ def _resumed(
     refuse_what_does_not_fit(loaded, settings)
     done = folder.read_counters() if folder.has_checkpoint() else None
     if done is not None:
-        _refuse_less(folder, done, settings)
+        refuse_less(folder, done, settings)
     if done is None and folder.has_model():
         raise UserError(
             f"{folder.checkpoint} is missing, so the run cannot be resumed; restore it, or begin "
@@ -279,13 +279,15 @@ def _resumed(
     def keep() -> None:
         folder.sweep()
         folder.adopt()
-        spent = done is not None and not done.within_budget(settings.epochs, settings.max_seconds)
-        if spent and not folder.has_model():
+        spent = done if done is not None and not done.steps_into_epoch else None
+        if spent is not None and spent.within_budget(settings.epochs, settings.max_seconds):
+            spent = None
+        if spent is not None and not folder.has_model():
             progress.say("The model is missing; it is written again from the checkpoint.")
-        elif done is not None and spent:
+        elif spent is not None:
             progress.say(
-                f"Nothing to do: {folder.path} has {done.epoch} epochs already, in "
-                f"{duration(done.epoch_seconds)}. Give a larger --epochs (epochs=...) to continue "
+                f"Nothing to do: {folder.path} has {spent.epoch} epochs already, in "
+                f"{duration(spent.epoch_seconds)}. Give a larger --epochs (epochs=...) to continue "
                 "it."
             )
         elif settings != folder.read_config():  # more epochs, say: the file must repeat the run
@@ -293,18 +295,6 @@ def _resumed(
 
     # A checkpoint holds the parameters: the run they once came from may be gone.
     return loaded, replace(settings, init_from=None) if done is not None else settings, keep
-
-
-def _refuse_less(folder: RunFolder, done: Counters, settings: TrainConfig) -> None:
-    """Refuse to end an unfinished run before where it stands: it would pass for a finished one."""
-    stored = folder.read_config()
-    unfinished = not done.finished and done.within_budget(stored.epochs, stored.max_seconds)
-    if unfinished and not done.within_budget(settings.epochs, settings.max_seconds):
-        raise UserError(
-            f"{folder.path} has {plural(done.epoch, 'epoch')} of {stored.epochs} already, in "
-            f"{duration(done.epoch_seconds)}, and is not finished. Resume it without --epochs and "
-            "--max-seconds, or with larger ones (epochs=..., max_seconds=...)."
-        )
 
 
 def load_run(path: str | Path, device: str = "auto", *, mapped: bool | None = None) -> Run:
@@ -380,23 +370,3 @@ def resumed_config(folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
                 f"{name}, or {CHOOSE_ANOTHER}"
             )
     return wanted
-
-
-def resumed_graph(
-    folder: RunFolder, graph: KnowledgeGraph | str | Path | None, settings: TrainConfig
-) -> KnowledgeGraph:
-    """Return the graph of a run that is resumed; the one given now must be the same."""
-    stored = folder.read_graph()
-    if stored.on_disk:
-        folder.store.verify()
-    if graph is None:
-        return stored
-    if not isinstance(graph, KnowledgeGraph):
-        graph = open_graph(settings, graph)
-    given = graph_of_run(graph, stored, settings)
-    if given is None:
-        raise UserError(
-            f"{folder.path} was trained on another graph: its triples or names differ from those "
-            f"given now. Resume it with the same data, or {CHOOSE_ANOTHER}"
-        )
-    return given

@@ -29,8 +29,7 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.interop.tracking import RunStart, Tracking
 from nscaching.interrupt import StopRequest
 from nscaching.kernels.availability import HAVE_NUMBA
-from nscaching.models import EmbeddingModel, HalfTable, Int8Table
-from nscaching.optim import Adagrad, Adam, Copy, Optimizer
+from nscaching.models import EmbeddingModel
 from nscaching.processes import current_group
 from nscaching.sampling import BernoulliSampler, Sampler
 from nscaching.sampling.random_state import restore
@@ -39,6 +38,7 @@ from nscaching.training.config import TrainConfig
 from nscaching.training.devices import pick_device
 from nscaching.training.execution import Executor, make_executor
 from nscaching.training.folder import RunFolder, evaluation_line
+from nscaching.training.opening import copies_of, make_optimizer
 from nscaching.training.placement import Placement
 from nscaching.training.progress import Progress
 from nscaching.training.tracing import Tracer
@@ -74,15 +74,10 @@ class Trainer:
         self._warm_start = config.warm_start(self.batch_size)
         begins_with_bernoulli = config.pretrain_epochs > 0 or self._warm_start is not None
         self.counters = Counters(graph.fingerprint, pretraining=begins_with_bernoulli)
-        copies: dict[str, Copy] = {}
-        if config.uses_copy(self.device.type, len(graph.train), graph.num_entities):
-            if self.device.type == "cuda":
-                self.model.half = copies["entity"] = HalfTable(self.model.entity)
-            else:
-                self.model.int8 = copies["entity"] = Int8Table(self.model.entity)
+        copies = copies_of(self.model, config, graph)
         self.sampler = self._make_sampler()
         self.loss = config.build_loss(self.model.scoring.usual_loss)
-        self.optimizer = self._make_optimizer(copies)
+        self.optimizer = make_optimizer(self.model, config, len(graph.train), copies)
         self.columns = self.placement.columns()
         self.tracer: Tracer | None = None
         if config.is_traced():
@@ -99,17 +94,6 @@ class Trainer:
         """Return Bernoulli's until pretraining and warm start are over, then the chosen one."""
         name = BernoulliSampler.name if self.counters.pretraining else self.config.sampler
         return self.placement.sampler(name, self.model)
-
-    def _make_optimizer(self, copies: dict[str, Copy]) -> Optimizer:
-        """Return the optimiser of the model's tables; L2 is a weight decay (paper, Section 5.1)."""
-        config, triples = self.config, len(self.graph.train)
-        scoring = self.model.scoring
-        l2 = config.penalty(scoring.usual_l2, scoring.usual_loss)
-        decay = l2 * min(self.batch_size, triples) / triples
-        if config.optimizer == "adagrad":
-            return Adagrad(self.model.state(), config.lr, decay, copies)
-        lazy = config.optimizer == "lazy-adam"
-        return Adam(self.model.state(), config.lr, decay, lazy=lazy, copies=copies)
 
     def _make_executor(self) -> Executor:
         parts = self.model, self.sampler, self.loss, self.optimizer, self.generator

@@ -1,4 +1,4 @@
-"""What a run starts from: its graph, loaded and split where it has no test, and its parameters."""
+"""What a run starts from: its graph, split where it has no test, its parameters, an optimiser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from nscaching.errors import UserError
 from nscaching.graph import GraphSource, KnowledgeGraph, as_graph, load_graph
 from nscaching.graph.datasets import known_dataset
 from nscaching.graph.store import StoredGraph
-from nscaching.models import EmbeddingModel
+from nscaching.models import EmbeddingModel, HalfTable, Int8Table
+from nscaching.optim import Adagrad, Adam, Copy, Optimizer
 from nscaching.training.config import TrainConfig
 from nscaching.training.folder import RunFolder
 
@@ -119,3 +120,28 @@ def _parameters_of(folder: RunFolder, graph: KnowledgeGraph, config: TrainConfig
             "must be on the same graph."
         )
     return folder.read_model(source, source_graph)
+
+
+def make_optimizer(
+    model: EmbeddingModel, config: TrainConfig, triples: int, copies: dict[str, Copy]
+) -> Optimizer:
+    """Return the optimiser of a model's tables; L2 is a weight decay (paper, Section 5.1)."""
+    scoring = model.scoring
+    l2 = config.penalty(scoring.usual_l2, scoring.usual_loss)
+    decay = l2 * min(config.batch(triples), triples) / triples
+    if config.optimizer == "adagrad":
+        return Adagrad(model.state(), config.lr, decay, copies)
+    lazy = config.optimizer == "lazy-adam"
+    return Adam(model.state(), config.lr, decay, lazy=lazy, copies=copies)
+
+
+def copies_of(model: EmbeddingModel, config: TrainConfig, graph: KnowledgeGraph) -> dict[str, Copy]:
+    """Give a model the copy with fewer bits that candidates are scored from, if it has one."""
+    kind = model.device.type
+    if not config.uses_copy(kind, len(graph.train), graph.num_entities):
+        return {}
+    if kind == "cuda":
+        model.half = HalfTable(model.entity)
+        return {"entity": model.half}
+    model.int8 = Int8Table(model.entity)
+    return {"entity": model.int8}
