@@ -139,6 +139,10 @@ def compile_steps():
     for large in (True, False):
         usual = {"beta1": 0.9, "beta2": 0.999, "width": DIM, "LARGE": large, "BLOCK": 512}
         compile_kernel(adam_gpu._adam, count, LAZY=large, COPIED=large, **usual)
+    waiting = {**count, "moved": "*i32", "listed": "i32", "rows": "i32", "period": "i32"}
+    for copied in (True, False):
+        usual = {"beta1": 0.9, "beta2": 0.999, "width": DIM, "COPIED": copied, "BLOCK": 8}
+        compile_kernel(adam_gpu._catch_up, waiting, **usual)
     compile_kernel(adam_gpu._begin, count, log_beta1=-0.1, log_beta2=-0.001)
     compile_kernel(adam_gpu._accumulate, count, BLOCK=8)
     compile_kernel(adagrad_gpu._adagrad, CLEAR=True, BLOCK=1024)

@@ -7,9 +7,10 @@ from nscaching.kernels.registry import CPU, GPU, PLAIN, forced
 from nscaching.models import HalfTable, Int8Table
 from nscaching.optim import Adam, RowGradients
 
-from ..conftest import device_of, seeded
+from ..conftest import HAVE_GPU_FORMS, device_of, seeded
 from .helpers import ROWS, WIDTH, TorchTwin, step, steps_of, table_of
 
+needs_gpu_forms = pytest.mark.skipif(not HAVE_GPU_FORMS, reason="no GPU, and no triton")
 each_decay = pytest.mark.parametrize("decay", [0.0, 0.1])
 
 
@@ -277,7 +278,7 @@ def test_a_copy_is_as_fresh_as_a_new_one(kind, lazy, form):
         torch.testing.assert_close(getattr(copy, name), part, **(cut or {"rtol": 0, "atol": 0}))
 
 
-# Deferred updates, on the CPU --------------------------------------------------------------------
+# Deferred updates, by the kernels ----------------------------------------------------------------
 
 
 def rare_steps(count):
@@ -285,18 +286,26 @@ def rare_steps(count):
     return steps_of(count, rows=41, size=3)
 
 
+kernels = pytest.mark.parametrize(
+    "form", [CPU, pytest.param(GPU, marks=needs_gpu_forms)], indirect=True
+)
+
+
+@kernels
 @pytest.mark.parametrize("deferred", [2, 8, 16, 99])
 @each_decay
-def test_deferred_rows_are_torchs_once_they_have_caught_up(deferred, decay):
-    table = table_of(40)
+def test_deferred_rows_are_torchs_once_they_have_caught_up(deferred, decay, form):
+    table = table_of(40).to(device_of(form))
     theirs = TorchTwin(torch.optim.Adam, table, lr=0.01, weight_decay=decay)
     ours = Adam({"x": table}, 0.01, decay)
     ours.defer("x", deferred)
     assert ours.is_deferred("x")
-    for number, (ids, rows) in enumerate(rare_steps(700)):
-        ours.catch_up("x", ids)
+    for number, (ids, rows) in enumerate(rare_steps(700 if form == CPU else 50)):
+        padded = torch.cat([ids, torch.tensor([-1])]).to(table.device)
+        ours.catch_up("x", padded)
         expected = theirs.table.detach()[ids].float()
-        torch.testing.assert_close(table[ids], expected, atol=2e-5, rtol=2e-4)
+        found = table[ids.to(table.device)].cpu()
+        torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-4)
         theirs.step(ids, rows)
         step(ours, ids, rows)
         if number % 50 == 49:
@@ -304,10 +313,28 @@ def test_deferred_rows_are_torchs_once_they_have_caught_up(deferred, decay):
             theirs.assert_same(ours.caught_up()["x"], 2e-5)
             assert torch.equal(table, outstanding)
     expected = theirs.table.detach().float()
-    assert not torch.allclose(table, expected, atol=2e-5, rtol=2e-4)  # some are outstanding
+    assert not torch.allclose(table.cpu(), expected, atol=2e-5, rtol=2e-4)  # some are outstanding
     ours.catch_up_all()
     theirs.assert_same(table, 2e-5)
     assert ours.caught_up()["x"] is table
+
+
+@needs_gpu_forms
+@each_decay
+def test_on_a_gpu_a_deferred_row_takes_the_same_steps(decay):
+    """Each with the learning rate of its own, in the same operations."""
+    with forced(GPU):
+        tables = [table_of(40).to(device_of(GPU)) for _ in range(2)]
+        dense, deferred = (Adam({"x": table}, 0.01, decay) for table in tables)
+        deferred.defer("x", 16)
+        for number, (ids, rows) in enumerate(rare_steps(40)):
+            for adam in (dense, deferred):
+                adam.set_lr_factor(1 / (1 + number))
+                adam.catch_up("x", ids.to(adam.device))
+                step(adam, ids, rows)
+            assert torch.equal(tables[0][ids], tables[1][ids])
+        deferred.catch_up_all()
+    torch.testing.assert_close(*tables, atol=1e-7, rtol=1e-6)
 
 
 def test_two_steps_that_stand_for_sixteen_are_as_good_as_floats():
@@ -338,13 +365,24 @@ def test_the_int8_copy_of_a_deferred_row_is_that_of_the_row_as_it_stands(decay):
 
 
 @each_decay
-@pytest.mark.parametrize("kind", [CPU, PLAIN])
-def test_deferred_rows_resume_from_a_checkpoint(decay, kind):
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        (CPU, CPU),
+        (CPU, PLAIN),
+        *(pytest.param(x, marks=needs_gpu_forms) for x in ((CPU, GPU), (GPU, CPU), (GPU, GPU))),
+    ],
+    ids=str,
+)
+def test_deferred_rows_resume_from_a_checkpoint(decay, kinds):
+    first, kind = kinds
     tables = [table_of(40) for _ in range(2)]
-    one = Adam({"x": tables[0]}, 0.01, decay)
-    one.defer("x", 8)
-    steps = list(rare_steps(230))
-    for ids, rows in steps[:203]:
+    with forced(first):
+        one = Adam({"x": tables[0]}, 0.01, decay)
+        one.defer("x", 8)
+    steps = list(rare_steps(50 if GPU in kinds else 230))
+    before = len(steps) - 27
+    for ids, rows in steps[:before]:
         one.catch_up("x", ids)
         step(one, ids, rows)
     with forced(kind):
@@ -353,20 +391,30 @@ def test_deferred_rows_resume_from_a_checkpoint(decay, kind):
     tables[1].copy_(tables[0])
     two.load_state(clones(one.state()))
     for adam in (one, two):
-        for ids, rows in steps[203:]:
+        for ids, rows in steps[before:]:
             adam.catch_up("x", ids)
             step(adam, ids, rows)
         adam.catch_up_all()
-    if kind == PLAIN:
-        torch.testing.assert_close(*tables, atol=2e-5, rtol=2e-4)
-    else:
+    if kinds == (CPU, CPU):
         assert torch.equal(*tables)
+    else:
+        torch.testing.assert_close(*tables, atol=2e-5, rtol=2e-4)
 
 
-def test_only_the_dense_adam_of_the_cpu_defers(form):
+def test_only_the_dense_adam_of_the_kernels_defers(form):
     for lazy in (False, True):
         table = table_of().to(device_of(form))
         adam = Adam({"x": table}, 0.01, 0.0, lazy=lazy)
         adam.defer("x", 8)
-        assert adam.is_deferred("x") is (form == CPU and not lazy)
+        assert adam.is_deferred("x") is (form != PLAIN and not lazy)
         assert adam.caught_up()["x"] is table
+
+
+@needs_gpu_forms
+def test_a_deferred_table_wants_its_gradients_by_rows():
+    with forced(GPU):
+        adam = Adam({"x": table_of().to(device_of(GPU))}, 0.01, 0.0)
+        assert adam.gradient_table("x") is not None
+        adam.defer("x", 8)
+        assert adam.gradient_table("x") is None
+        assert adam.adds_rows_up("x")

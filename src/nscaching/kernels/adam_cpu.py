@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
+from nscaching.kernels.constants import MOST_DEFERRED
 from nscaching.kernels.int8_cpu import TINY_BITS, larger_bits, write_row
 from nscaching.kernels.numba_tools import Array, exact_inline, fetch_row, float_of, inside, parallel
 from nscaching.kernels.row_sums_cpu import fetch_place, places_of, sum_chain
@@ -25,8 +26,6 @@ from nscaching.kernels.row_sums_cpu import fetch_place, places_of, sum_chain
 BLOCK_ROWS = 16
 #: After so many steps without a gradient a row rests: what is left of its mean, 0.9^400, is 5e-19.
 RESTS_AFTER = 400
-#: The most steps that an update is deferred.
-MOST_DEFERRED = 16
 #: The first steps differ much from one another; until this one each is taken.
 _EARLY = 100
 #: Parts that the rows of a call are dealt out in.

@@ -14,3 +14,7 @@ LARGEST_SCORE = 65504.0
 TRIES = 17
 #: What keeps Adagrad from dividing by zero.
 ADAGRAD_EPSILON = 1e-10
+#: The most steps that Adam's update of a row without a gradient is deferred.
+MOST_DEFERRED = 16
+#: A GPU keeps the sizes of so many steps of Adam.
+KEPT_STEPS = 2 * MOST_DEFERRED

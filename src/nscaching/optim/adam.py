@@ -5,8 +5,9 @@ decay. On the CPU and on CUDA one fused pass reads the row gradients where they 
 are added into a table that is kept, and torch's own Adam reads that. Lazy Adam moves only the rows
 that have a gradient: for tables so large that moving all of them is most of a step.
 
-On the CPU updates of rows without a gradient may be deferred (:meth:`Adam.defer`): such rows move
-some steps later, all those steps at once, unless they are asked for before (:meth:`Adam.catch_up`).
+Updates of rows without a gradient may be deferred by the kernels (:meth:`Adam.defer`): such rows
+move some steps later, all those steps at once, unless they are asked for before
+(:meth:`Adam.catch_up`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nscaching.kernels.constants import KEPT_STEPS, MOST_DEFERRED
 from nscaching.kernels.registry import CPU, GPU, compiled_for
 from nscaching.kernels.threads import as_many_threads_as_pay
 from nscaching.optim.base import (
@@ -54,7 +56,7 @@ class Adam(Optimizer):
         # A float32 counts to 16 million, but Apple's GPUs have no more.
         precise = torch.float32 if device.type == "mps" else torch.float64
         self.count = torch.zeros((), device=device, dtype=precise)
-        self._scalars = torch.zeros(2, device=device)
+        self._scalars = torch.zeros(2 * KEPT_STEPS, device=device)  #: of the last steps, on a GPU
         self._on_cpu = compiled_for(device) == CPU
         self._on_gpu = compiled_for(device) == GPU
         #: On the CPU the place of a row's gradient, on a GPU the last step it had one.
@@ -62,20 +64,23 @@ class Adam(Optimizer):
             name: torch.full((len(table),), -1, dtype=torch.int32, device=device)
             for name, table in tables.items()
         }
-        #: On the CPU, the step as of which the moments of a row are stored, and the one it has
-        #: moved to.
+        #: The step as of which the moments of a row are stored, on a GPU that of the row itself,
+        #: and the one it has moved to.
         self._since, self._moved = (
             {
-                name: torch.zeros(len(table), dtype=torch.int32)
+                name: torch.zeros(len(table), dtype=torch.int32, device=device)
                 for name, table in tables.items()
-                if self._on_cpu
+                if self._on_cpu or self._on_gpu
             }
             for _ in range(2)
         )
+        if self._on_gpu:
+            self._since = self._moved
         #: A gradient without rows, kept since a step has no time to make one.
-        nowhere = torch.empty(0, dtype=torch.int64, device=device)
+        self._nowhere = torch.empty(0, dtype=torch.int64, device=device)
         self._none = {
-            name: RowGradients(nowhere, table[:0], table[:0]) for name, table in tables.items()
+            name: RowGradients(self._nowhere, table[:0], table[:0])
+            for name, table in tables.items()
         }
         self._deferred: dict[str, int] = {}
         self._arrays: dict[str, list[np.ndarray]] = {}  #: on the CPU, what the kernel works on
@@ -108,25 +113,26 @@ class Adam(Optimizer):
             return
         for name in self.tables:
             if self._on_gpu:
-                self._step_on_gpu(name)
+                self._step_on_gpu(name, gradients.get(name, []))
                 continue
             parts = gradients.get(name, [self._none[name]])  # a table without one moves as well
             (self._step_on_cpu if self._on_cpu else self._lazy_step)(name, parts)
         if not self._on_cpu and not self._on_gpu:
             self.refresh_copies()
 
-    # Deferred updates, on the CPU ---------------------------------------------------------------
+    # Deferred updates, by the kernels -----------------------------------------------------------
 
     def defer(self, name: str, steps: int) -> None:
         """Update the rows of a table that have no gradient every so many steps from now on.
 
-        Whoever reads rows between two steps calls :meth:`catch_up` first.
+        Whoever reads rows between two steps calls :meth:`catch_up` first. On a GPU gradients are
+        then given by rows, not as a table.
         """
         self.catch_up_all()
-        if self._on_cpu and not self.lazy:
-            from nscaching.kernels.adam_cpu import MOST_DEFERRED
-
+        if (self._on_cpu or self._on_gpu) and not self.lazy:
             self._deferred[name] = min(steps, MOST_DEFERRED)
+            if self._on_gpu:  # where none are deferred this is not kept up to date
+                self._moved[name].copy_(self.count)
 
     def is_deferred(self, name: str) -> bool:
         """Tell whether updates of rows of a table may be outstanding."""
@@ -138,14 +144,15 @@ class Adam(Optimizer):
         Int8 copies follow in the next step, in which these rows are expected to have a gradient.
         """
         if self.is_deferred(name):
-            self._move(name, ids, phase=0, period=0)
+            move = self._catch_up_on_gpu if self._on_gpu else self._move
+            move(name, ids, period=0)
 
     def catch_up_all(self) -> None:
         """Bring every row to the present step."""
         for name in self.tables:
             if self.is_deferred(name):
-                ids = torch.empty(0, dtype=torch.int64)
-                self._move(name, ids, phase=0, period=1)
+                move = self._catch_up_on_gpu if self._on_gpu else self._move
+                move(name, self._nowhere, period=1)
 
     def caught_up(self) -> dict[str, Tensor]:
         """Return the tables as of the present step; those with deferred updates are copied."""
@@ -185,12 +192,13 @@ class Adam(Optimizer):
         table[rows] -= self.lr * self.lr_factor / (1 - BETA1**step) * mean / root
 
     def gradient_table(self, name: str) -> Tensor | None:
-        """Return the table in which a GPU adds up gradients; lazy, it would touch every row."""
-        return self._gradient[name] if self._on_gpu and not self.lazy else None
+        """Return the table in which a GPU adds up gradients, unless rows must be known."""
+        some = self.lazy or self.is_deferred(name)
+        return self._gradient[name] if self._on_gpu and not some else None
 
     def adds_rows_up(self, name: str) -> bool:
         """Tell whether gradients of rows are added up by the optimiser, without such a table."""
-        return self._on_gpu and self.lazy
+        return self._on_gpu and (self.lazy or self.is_deferred(name))
 
     def takes_products(self, name: str) -> bool:
         """Tell whether gradients of a table need not be written out: they may have slopes."""
@@ -208,13 +216,12 @@ class Adam(Optimizer):
         second = torch.cat(others) if len(others) > 1 else others[0] if others else none.rows
         gradient = as_gradient(first, second, products.slopes, products.rows, products.places)
         ids = torch.cat([part.ids_in(table) for part in (*written, products)])
-        self._move(name, ids, int(self.count) % max(period, 1), period, gradient)
+        self._move(name, ids, period, gradient)
 
     def _move(
         self,
         name: str,
         ids: Tensor,
-        phase: int,
         period: int,
         gradient: tuple[np.ndarray, ...] | None = None,
     ) -> None:
@@ -243,7 +250,7 @@ class Adam(Optimizer):
                 scale,
                 self._fading,
                 int(self.count),
-                phase,
+                int(self.count) % max(period, 1),
                 period,
                 self.lr * self.lr_factor,
                 BETA1,
@@ -268,9 +275,14 @@ class Adam(Optimizer):
                 else:
                     adam_gpu.accumulate(gradient, mark, self.count, ids, rows)
 
-    def _step_on_gpu(self, name: str) -> None:
+    def _step_on_gpu(self, name: str, parts: list[RowGradients]) -> None:
         from nscaching.kernels import adam_gpu
 
+        if self.is_deferred(name):
+            ids = [part.ids_in(self.tables[name]) for part in parts]
+            listed = torch.cat(ids) if ids else self._nowhere
+            self._catch_up_on_gpu(name, listed, self._deferred[name])
+            return
         copy = self.copies.get(name)
         adam_gpu.adam(
             self.tables[name],
@@ -285,6 +297,24 @@ class Adam(Optimizer):
             EPSILON,
             self.weight_decay,
             self.lazy,
+        )
+
+    def _catch_up_on_gpu(self, name: str, ids: Tensor, period: int) -> None:
+        from nscaching.kernels import adam_gpu
+
+        copy = self.copies.get(name)
+        adam_gpu.catch_up(
+            self.tables[name],
+            None if copy is None else copy.values,
+            (self.mean[name], self.square[name]),
+            (self._gradient[name], self._mark[name]),
+            self._moved[name],
+            ids,
+            period,
+            (self.count, self._scalars),
+            (BETA1, BETA2),
+            EPSILON,
+            self.weight_decay,
         )
 
     def _lazy_step(self, name: str, parts: list[RowGradients]) -> None:
@@ -319,12 +349,12 @@ class Adam(Optimizer):
 
     def state(self) -> dict[str, Tensor]:
         """Return the moments and the number of steps as named tensors."""
-        waiting = {
-            f"{name}.{part}": steps[name]
-            for part, steps in (("since", self._since), ("moved", self._moved))
-            for name in steps
-            if not self.lazy
-        }
+        waiting = {}
+        for name, moved in self._moved.items():
+            if self._on_gpu and self.is_deferred(name):
+                waiting |= {f"{name}.since": moved.clone(), f"{name}.moved": moved}
+            elif self._on_cpu and not self.lazy:
+                waiting |= {f"{name}.since": self._since[name], f"{name}.moved": moved}
         return {**self._moments(), **waiting}
 
     def _moments(self) -> dict[str, Tensor]:
@@ -346,20 +376,21 @@ class Adam(Optimizer):
                 self._since[name].copy_(self.count if since is None else since)
                 self._moved[name].copy_(self.count if moved is None else moved)
                 self._check_waiting(name)
-            elif since is not None:  # rows do not wait here
+                continue
+            if since is not None:  # rows that waited there do not wait here
                 moved = torch.full_like(since, int(self.count)) if moved is None else moved
                 for block in blocks(len(table)):
                     parts = table[block], self.mean[name][block], self.square[name][block]
                     steps = (steps[block].to(table.device) for steps in (since, moved))
                     self._catch_up(parts, *steps)
+            if self._on_gpu:
+                self._moved[name].copy_(self.count)
         if self._torch is not None:
             for parameter in self._parameters.values():
                 self._torch.state[parameter]["step"].copy_(self.count)
 
     def _check_waiting(self, name: str) -> None:
         """Refuse what the kernels would read beside their tables for."""
-        from nscaching.kernels.adam_cpu import MOST_DEFERRED
-
         since, moved = self._since[name], self._moved[name]
         waited = self.count - moved
         if not len(moved) or self.lazy:

@@ -21,7 +21,7 @@ from nscaching.training.tracing import Tracer
 
 #: Steps executed one by one, for real, before a graph is captured: kernels get compiled.
 _WARM_UP_STEPS = 3
-#: Steps by which updates of entity rows without a gradient are deferred, on a CPU.
+#: Steps by which updates of entity rows without a gradient are deferred.
 DEFERRED_STEPS = 16
 #: Batches gathered at once.
 _BATCHES_AHEAD = 32
@@ -42,12 +42,24 @@ class Executor:
         #: Triples of the next steps as batches have them, and where in the order they begin.
         self._ahead, self._ahead_start = torch.empty(6, 0, dtype=torch.int64, device=device), 0
         self.total = torch.zeros((), device=device)
-        # A cache that is updated without an int8 copy reads rows of the table itself.
-        other_rows = step.sampler.reads_other_rows or (
-            step.sampler.scores_candidates and step.model.int8 is None
+        step.optimizer.defer("entity", DEFERRED_STEPS if self._may_defer() else 1)
+
+    def _may_defer(self) -> bool:
+        """Tell whether updates of rows without a gradient may wait, and whether that pays.
+
+        On a CPU a cache that is updated without an int8 copy reads rows of the table itself. On a
+        GPU candidates for a cache may be scored from rows that are some steps old, as they are
+        from an int8 copy; but there it does not pay where a step reads as many rows as there are.
+        """
+        step = self.training_step
+        sampler, model = step.sampler, step.model
+        if compiled_for(self.columns.device) == GPU:
+            read = (2 + sampler.negatives) * self.batch_size + sampler.options.pool
+            few = sampler.negatives <= step.summed_from and read <= len(model.entity)
+            return few and step.may_be_captured and not sampler.both_sides
+        return not sampler.reads_other_rows and not (
+            sampler.scores_candidates and model.int8 is None
         )
-        deferred = 1 if other_rows else DEFERRED_STEPS
-        step.optimizer.defer("entity", deferred)
 
     def begin_epoch(self, order: Tensor, first_step: int, loss_so_far: float = 0.0) -> None:
         """Take the order of an epoch's triples; steps before ``first_step`` are done already."""
@@ -120,6 +132,8 @@ class GraphExecutor(Executor):
             self._graphs[kind] = self._capture(size)
         self._graphs[kind].replay()
         self.start += self.batch_size
+        if self.start >= len(self.order):
+            self.training_step.optimizer.catch_up_all()
         if self.tracer is not None:
             self.tracer.after_step()
 
