@@ -14,7 +14,14 @@ from nscaching.losses import (
     MarginRanking,
     SoftmaxCrossEntropy,
 )
-from nscaching.models.match import HYPERPLANE, PROJECTION, Query, plain_forward
+from nscaching.models.match import (
+    HYPERPLANE,
+    PROJECTION,
+    Query,
+    aligned,
+    plain_forward,
+    with_room,
+)
 from nscaching.models.matches import Distance, Dot, Modulus
 
 from .conftest import seeded
@@ -178,6 +185,26 @@ def test_over_all_is_the_dense_softmax(name, smoothing, entities_of_a_block, mon
     torch.testing.assert_close(positive, logits.detach().gather(1, targets.unsqueeze(1)))
     ours = [part for part in found if part is not None]
     for mine, theirs in zip(ours, gradients, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("room", [True, False])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_rows_that_fast_products_add_do_not_count(smoothing, room, monkeypatch):
+    """As on a GPU, whatever stands behind the table in its memory."""
+    query, table, targets = questions(Dot())
+    loss = SoftmaxCrossEntropy(smoothing)
+    expected = loss.over_all(Dot(), query, table, targets)
+    assert len(table) % 8
+    if room:
+        table = with_room(table, table.device)
+        behind = aligned(table)
+        assert behind.data_ptr() == table.data_ptr()
+        behind[len(table) :] = 7.0
+    assert len(aligned(table)) % 8 == 0
+    monkeypatch.setattr(losses, "_aligned", lambda match, rows: aligned(rows))
+    found = loss.over_all(Dot(), query, table, targets)
+    for mine, theirs in zip((*found[:2], *found[2]), (*expected[:2], *expected[2]), strict=True):
         torch.testing.assert_close(mine, theirs)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad, softplus
 
 from nscaching.kernels.registry import kernel
-from nscaching.models.match import Match, MatchGradients, Query, fast_products
+from nscaching.models.match import Match, MatchGradients, Query, aligned, fast_products
 from nscaching.models.matches import Dot
 from nscaching.options import OptionGroup, Options
 
@@ -192,6 +192,7 @@ class OverAll:
                 if self._smoothing:
                     self.smoothed += inside.sum(1, keepdim=True)
                 softmax_gradient(inside, total, targets, block.start, self._sharp, self._spread)
+                logits[:, size:] = 0
                 found = match.backward_all(query, rows, logits)
                 parts.insert(0, found._replace(rows=found.rows[:size]))
         return _added(parts)
@@ -202,15 +203,8 @@ class OverAll:
 
 
 def _aligned(match: Match, rows: Tensor) -> Tensor:
-    """Return rows, on a GPU followed by rows of zeros to a multiple of eight.
-
-    The fast kernels of matrix products need that. The scores of those rows are zeros, and zeros
-    are what they add to the gradients.
-    """
-    missing = -len(rows) % 8
-    if missing == 0 or rows.device.type != "cuda" or not isinstance(match, Dot):
-        return rows
-    return pad(rows, (0, 0, 0, missing))
+    """Return rows as fast products take them: on a GPU followed by some that do not count."""
+    return aligned(rows) if rows.device.type == "cuda" and isinstance(match, Dot) else rows
 
 
 def _added(parts: list[MatchGradients]) -> MatchGradients:
@@ -295,6 +289,12 @@ class LossOptions(Options):
         "Weight of an auxiliary objective: the cross-entropy of the true relation among all, given "
         "head and tail; for distmult, complex, simple, and quate with --no-normalize.",
         low=0,
+    )
+
+    subsampling: bool = _model(
+        False,
+        "Weight each fact by 1 / sqrt(#(h, r) + #(r, t)), the counts of its pairs in training, so "
+        "that common ones count less; for the logistic and the margin loss.",
     )
 
     def loss_name(self, usual: str) -> str:

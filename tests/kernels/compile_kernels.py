@@ -14,6 +14,7 @@ from nscaching.kernels import (
     cache_gpu,
     draw_gpu,
     match_gpu,
+    pool_gpu,
     query_gpu,
     uniform_gpu,
 )
@@ -66,11 +67,12 @@ def compile_matches():
     rows = {"width": DIM, "stride": DIM, **blocks}
     for kernel in (match_gpu._dot_forward, match_gpu._dot_backward):
         for placed in (0, 1):
-            summed = {"SUMMED": 0} if kernel is match_gpu._dot_backward else {}
+            summed = {"WRITTEN": 1, "SUMMED": 0} if kernel is match_gpu._dot_backward else {}
             compile_kernel(kernel, **rows, PLACED=placed, **summed)
-    compile_kernel(match_gpu._dot_backward, **rows, PLACED=0, SUMMED=1)
+    for written in (0, 1):
+        compile_kernel(match_gpu._dot_backward, **rows, PLACED=0, WRITTEN=written, SUMMED=written)
     half = {"table": "*bf16", "entity": "*bf16"}
-    compile_kernel(match_gpu._dot_backward, half, **rows, PLACED=1, SUMMED=0)
+    compile_kernel(match_gpu._dot_backward, half, **rows, PLACED=1, WRITTEN=1, SUMMED=0)
     halves = {"dim": DIM, "stride": 2 * DIM}
     compile_kernel(match_gpu._distance_forward, **halves, NORM=0, VIEW=0, **blocks)
     compile_kernel(match_gpu._modulus_backward, **halves, BLOCK_D=8)
@@ -126,6 +128,11 @@ def compile_sampling():
     for weighting in range(4):
         kept = {"WEIGHTING": weighting, "BLOCK": 256, "CHUNK": 16}
         compile_kernel(cache_gpu._keep, counts, **kept)
+    pool = {"pool": "*i64", "own": "*i64", "count": "i32"}
+    compile_kernel(pool_gpu._draw_pool, pool, BLOCK=64, CHUNK=64)
+    compile_kernel(pool_gpu._draw_pool, pool, BLOCK=64, CHUNK=64, num_entities=1)
+    compile_kernel(pool_gpu._pool_weights, pool, BLOCK=256, CHUNK=16)
+    compile_kernel(pool_gpu._hardest, {**pool, "kept": "i32"}, BLOCK=256)
     picks = {"draws": "i32", "picked": "*i64"}
     compile_kernel(draw_gpu._draw_softmax, picks, BLOCK=64)
     rewards = {"count": "i32", "row": "i32", "column": "i32", "keep": "fp32"}
@@ -149,7 +156,11 @@ def compile_steps():
     for half in (True, False):
         kinds = dict.fromkeys(("table", "square"), "*bf16" if half else "*fp32")
         usual = {"width": DIM, "ROUND": half, "BLOCK_J": 8, "BLOCK": 8}
-        compile_kernel(adagrad_gpu._adagrad_large, {**kinds, "count": "i32"}, **usual)
+        kinds |= {"count": "i32", "written": "i32", "ids": "*i32"}
+        for products, placed in ((False, False), (True, False), (True, True)):
+            each = {"PRODUCTS": products, "PLACED": placed, **usual}
+            compile_kernel(adagrad_gpu._adagrad_large, kinds, **each)
+            compile_kernel(adagrad_gpu._adagrad_large, kinds, **each, k=1)  # as Triton takes a 1
     compile_kernel(all_pairs_gpu._logsumexp, {"count": "i32"}, BLOCK=1024)
     compile_kernel(all_pairs_gpu._gradient, {"count": "i32"}, BLOCK=1024)
     counted = {"count": "i32", "row": "*i64", "better": "*i64", "equal": "*i64"}

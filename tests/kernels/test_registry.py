@@ -99,6 +99,20 @@ class Case:
     def adagrad(self):
         return self.floats(self.n, self.d), self.floats(self.n, self.d).square()
 
+    def row_gradients(self):
+        """Return ids, rows that are written out, and, of an odd number, products as well."""
+        ids, rows = self.below(self.n, self.b), self.floats(self.b, self.d)
+        if self.k == 0 or self.b % 2 == 0:
+            return ids, rows, None
+        of_products = self.below(self.n, self.b * self.k, low=-1)
+        return torch.cat([ids, of_products]), rows, (self.slopes(), rows, self.places())
+
+    def pool(self):
+        """Return a pool, its weights, 0 for repeats, and what questions have of their own."""
+        ids = self.below(self.n, 1 + self.n).sort().values
+        once = torch.cat([torch.ones(1), (ids[1:] != ids[:-1]).float()])
+        return ids, once * self.floats(1 + self.n), self.below(self.n, self.b, self.k, low=-1)
+
     def copy(self):
         return torch.zeros(self.n, self.d, dtype=torch.int8), torch.zeros(self.n)
 
@@ -207,8 +221,7 @@ CASES = {
     ),
     "adagrad_large": lambda c: (
         *c.adagrad(),
-        c.below(c.n, c.b),
-        c.floats(c.b, c.d),
+        *c.row_gradients(),
         c.seed(),
         torch.full((), 0.7),
         0.1,
@@ -225,6 +238,8 @@ CASES = {
         torch.arange(c.n) + 7,
         (c.n + 1) // 2,
     ),
+    "draw_pool": lambda c: (c.seed(), 1 + 60 * c.k, 3 + 90 * c.k),
+    "pool_weights": lambda c: c.pool(),
     "sample_rows": lambda c: c.sampled(),
     "draw_uniform": lambda c: (c.seed(), c.below(2, c.b).bool(), c.rows()[: c.b], None, c.n, c.k),
     "is_answer": lambda c: c.answers(),
@@ -249,6 +264,8 @@ EXACT = {
     "offer",
     "keep",
     "hardest",
+    "draw_pool",
+    "pool_weights",
     "sample_rows",
     "draw_uniform",
     "is_answer",
@@ -282,6 +299,8 @@ def results(name, arguments, form, double=False):
     written = [inputs[place] for place in WRITES.get(name, ())]
     if name == "keep":
         written = [written[0].ids, written[0].scores]
+    if name == "hardest":  # in any order
+        parts = [part.sort(dim=1).values for part in parts]
     return [part.cpu() for part in (*parts, *written) if part is not None]
 
 

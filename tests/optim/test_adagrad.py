@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from nscaching.kernels.registry import GPU
 from nscaching.models import HalfTable, Int8Table
 from nscaching.optim import Adagrad, RowGradients
 from nscaching.optim import adagrad as adagrad_module
@@ -141,3 +142,34 @@ def test_nothing_is_deferred():
     adagrad.defer("x", 16)
     assert not adagrad.is_deferred("x")
     assert adagrad.caught_up()["x"] is table
+
+
+@pytest.mark.parametrize("placed", [False, True])
+@each_decay
+def test_a_gradient_may_stay_products(decay, placed, form, monkeypatch):
+    """Slopes times vectors, with padding; a GPU adds them up row by row."""
+    monkeypatch.setattr(adagrad_module, "SORTED", 1)
+    monkeypatch.setattr("nscaching.kernels.adagrad_gpu._LARGE_BLOCK", 4, raising=False)
+    table = table_of().to(device_of(form))
+    theirs, ours = Twin(table, 0.1, decay), Adagrad({"x": table}, 0.1, decay)
+    assert ours.takes_products("x", few=False) is (form == GPU)
+    for number, (ids, rows) in enumerate(steps_of(4)):
+        random = seeded(70 + number)
+        vectors, slopes = torch.randn(4, WIDTH, generator=random), torch.randn(6, 3)
+        places = torch.randint(4, (6,), generator=random) if placed else None
+        if places is None:
+            slopes = slopes[:4]
+        of_products = torch.randint(-1, ROWS, (slopes.numel(),), generator=random)
+        products = RowGradients(of_products, vectors, slopes, places)
+        given = [products] if number % 2 else [RowGradients(ids, rows), products]
+        there = [
+            RowGradients(*(part if part is None else part.to(table.device) for part in each))
+            for each in given
+        ]
+        if not ours.takes_products("x", few=False):
+            there = [part.written_out() for part in there]
+        ours.step({"x": there})
+        written = [part.written_out() for part in given]
+        theirs.step(torch.cat([x.ids for x in written]), torch.cat([x.rows for x in written]))
+        theirs.assert_same(table)
+    assert not ours._gradient

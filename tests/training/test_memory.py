@@ -143,6 +143,22 @@ def test_the_host_of_a_gpu_holds_no_gradients(optimizer, monkeypatch):
     assert on_gpu.host == there.host
 
 
+@pytest.mark.parametrize(
+    ("scoring", "sampler", "table"),
+    [("complex", "uniform", 0), ("transe", "uniform", 1), ("complex", "all", 0)],
+)
+def test_a_gpu_keeps_no_table_of_gradients_that_are_products(scoring, sampler, table, monkeypatch):
+    options = {"scoring": scoring, "sampler": sampler, "loss": "softmax", "optimizer": "adagrad"}
+    config = TrainConfig(device="cpu", dim=DIM, **options)
+    monkeypatch.setattr(memory, "pick_device", lambda asked: torch.device("cuda"))
+    monkeypatch.setattr(memory, "SORTED", 1)
+    (entities, width), (relations, own) = config.table_shapes(
+        GRAPH.num_entities, GRAPH.num_relations
+    ).values()
+    gradients = plan_memory(GRAPH, config).parts["gradients"]
+    assert gradients == 4 * (table * entities * width + relations * own)
+
+
 #: Trains in a process of its own and prints what was planned and what was taken, in bytes.
 _MEASURE = """
 import json, sys

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, softplus
 
-from nscaching.kernels.registry import CPU, PLAIN, forced
+from nscaching.kernels.registry import PLAIN, forced
 from nscaching.losses import Logistic, MarginRanking, SoftmaxCrossEntropy
 from nscaching.models import SCORING, EmbeddingModel
 from nscaching.sampling import Batch, Candidates
@@ -66,7 +66,7 @@ class Remembering:
     def adds_rows_up(self, name):
         return False
 
-    def takes_products(self, name):
+    def takes_products(self, name, few):
         return self.products
 
     def accumulate(self, gradients):
@@ -248,14 +248,14 @@ def test_gradients_summed_by_entity_are_those_of_the_definition(
 @each_kind
 @pytest.mark.parametrize("shape", [ONE_SIDE, BOTH_SIDES, POOL])
 @pytest.mark.parametrize("name", SCORING)
-@pytest.mark.parametrize("form", [PLAIN, CPU])
+@pytest.mark.parametrize("form", quick_forms())
 def test_gradients_that_stay_products_are_those_of_the_definition(name, shape, reciprocal, form):
     """For an optimiser that adds slopes times queries up by itself."""
     model, batch = model_of(name, reciprocal), batch_of()
     candidates, loss = candidates_of(batch, shape, importance=True), LOSSES["softmax"]
     expected = by_definition(model, batch, candidates, loss)
     with forced(form):
-        found = step_of(model, batch, candidates, loss, products=True)
+        found = step_of(model, batch, candidates, loss, device_of(form), products=True)
     assert_same(found, expected, 2e-4)
     if form == PLAIN:  # once
         double = model.with_tables({name: table.double() for name, table in model.state().items()})

@@ -13,8 +13,8 @@ from nscaching.kernels.match_gpu import warps_for
 
 _EPSILON = tl.constexpr(ADAGRAD_EPSILON)
 _BLOCK = 1024
-#: Gradients of a row that are read at once.
-_GRADIENTS = 8
+#: Gradients of a row that are read at once, and numbers of it that a program takes.
+_GRADIENTS, _LARGE_BLOCK = 8, 1024
 
 
 @triton.jit
@@ -65,14 +65,22 @@ def _rounded(values, bits):
 
 @triton.jit
 def _adagrad_large(
-    table, square, ids, order, rows, seed, rate, lr, decay, count,
-    width: tl.constexpr, ROUND: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK: tl.constexpr,
+    table, square, ids, order, rows, slopes, vectors, places, seed, rate, lr, decay,
+    count, written, k,
+    width: tl.constexpr, PRODUCTS: tl.constexpr, PLACED: tl.constexpr, ROUND: tl.constexpr,
+    BLOCK_J: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Add the gradients of a row up and move it; the first ones are written out, others products.
+
+    A product is a slope times the vector of its question, which has ``k`` of them.
+    """
     i = tl.program_id(0).to(tl.int64)
     entity = tl.load(ids + i)
+    if entity < 0:
+        return
     if tl.load(ids + i - 1, mask=i > 0, other=-1) == entity:
         return  # the first of a row's gradients does it all
-    d = tl.arange(0, BLOCK)
+    d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = d < width
     g = tl.zeros([BLOCK], tl.float32)
     start = i
@@ -80,9 +88,22 @@ def _adagrad_large(
     while more > 0:
         j = start + tl.arange(0, BLOCK_J)
         mine = (tl.load(ids + j, mask=j < count, other=-1) == entity) & (j < count)
-        place = tl.load(order + j, mask=mine, other=0) * width
+        place = tl.load(order + j, mask=mine, other=0)
         both = mine[:, None] & there[None, :]
-        g += tl.sum(tl.load(rows + place[:, None] + d[None, :], mask=both, other=0.0), axis=0)
+        if PRODUCTS:
+            product = place >= written
+            of_product = tl.maximum(place - written, 0)
+            factor = tl.load(slopes + of_product, mask=mine & product, other=1.0)
+            asked = of_product // k
+            if PLACED:
+                asked = tl.load(places + asked, mask=mine & product, other=0)
+            row = tl.where(product, vectors + asked * width, rows + place * width)
+            g += tl.sum(
+                factor[:, None] * tl.load(row[:, None] + d[None, :], mask=both, other=0.0), axis=0
+            )
+        else:
+            row = rows + place * width
+            g += tl.sum(tl.load(row[:, None] + d[None, :], mask=both, other=0.0), axis=0)
         more = tl.min(mine.to(tl.int32), axis=0)
         start += BLOCK_J
     own = entity.to(tl.int64) * width + d
@@ -104,6 +125,7 @@ def adagrad_large(
     square: Tensor,
     ids: Tensor,
     rows: Tensor,
+    products: tuple[Tensor, Tensor, Tensor | None] | None,
     count: Tensor,
     rate: Tensor,
     lr: float,
@@ -112,12 +134,20 @@ def adagrad_large(
     """Move rows of a table in place; ids may repeat. The rate is a factor of the learning rate.
 
     Gradients are added up in the order of their ids, so that the same ones give the same bits.
+    Products are never written out.
     """
-    ordered, order = ids.sort(stable=True)
-    block = triton.next_power_of_2(table.shape[1])
+    width = table.shape[1]
+    slopes, vectors, places = products or (rows, rows, None)
+    ordered, order = ids.to(torch.int32).sort(stable=True)
+    # A row decays where any part of its gradient is not zero, so that one program must have it all.
+    block = triton.next_power_of_2(width)
+    if not weight_decay:
+        block = min(block, _LARGE_BLOCK)
     if len(ids):
-        _adagrad_large[(len(ids),)](
-            table, square, ordered, order, rows.contiguous(), count, rate, lr, weight_decay,
-            len(ids), table.shape[1], table.dtype == torch.bfloat16, _GRADIENTS, block,
-            num_warps=warps_for(block),
+        _adagrad_large[(len(ids), triton.cdiv(width, block))](
+            table, square, ordered, order, rows.contiguous(), slopes.contiguous(),
+            vectors.contiguous(), order if places is None else places.contiguous(), count, rate,
+            lr, weight_decay, len(ids), len(rows), slopes.shape[1], width,
+            products is not None, places is not None, table.dtype == torch.bfloat16,
+            _GRADIENTS, block, num_warps=warps_for(block),
         )  # fmt: skip

@@ -51,17 +51,18 @@ def _dot_forward(
 @triton.jit
 def _dot_backward(
     query, places, table, ids, d_scores, d_query, rows, k,
-    width: tl.constexpr, stride: tl.constexpr, PLACED: tl.constexpr, SUMMED: tl.constexpr,
-    BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+    width: tl.constexpr, stride: tl.constexpr, PLACED: tl.constexpr, WRITTEN: tl.constexpr,
+    SUMMED: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Write gradients of candidates into ``rows``; ``SUMMED``: add them to those of a table."""
     i = tl.program_id(0).to(tl.int64)
-    own = i
-    if PLACED:
-        own = tl.load(places + i)
     d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
     there = d < width
-    q = tl.load(query + own * width + d, mask=there, other=0.0)
+    if WRITTEN:
+        own = i
+        if PLACED:
+            own = tl.load(places + i)
+        q = tl.load(query + own * width + d, mask=there, other=0.0)
     total = tl.zeros([BLOCK_D], dtype=tl.float32)
     for start in range(0, k, BLOCK_K):
         j = start + tl.arange(0, BLOCK_K)
@@ -75,11 +76,12 @@ def _dot_backward(
         place = row[:, None] + d[None, :]
         x = tl.load(table + place, mask=both, other=0.0)
         total += tl.sum(slope[:, None] * x, axis=0)
-        if SUMMED:
-            tl.atomic_add(rows + place, slope[:, None] * q[None, :], mask=both, sem="relaxed")
-        else:
-            place = (i * k + j)[:, None] * stride + d[None, :]
-            tl.store(rows + place, slope[:, None] * q[None, :], mask=both)
+        if WRITTEN:
+            if SUMMED:
+                tl.atomic_add(rows + place, slope[:, None] * q[None, :], mask=both, sem="relaxed")
+            else:
+                place = (i * k + j)[:, None] * stride + d[None, :]
+                tl.store(rows + place, slope[:, None] * q[None, :], mask=both)
     tl.store(d_query + i * width + d, total, mask=there)
 
 
@@ -293,20 +295,27 @@ def dot_backward(
     return _dot_gradients(query.vectors, query.places, table, ids, d_scores, rows), None, rows
 
 
+def dot_query_sums(table: Tensor, ids: Tensor, d_scores: Tensor) -> Tensor:
+    """Return the gradient of queries alone. Shape: (b, q)."""
+    return _dot_gradients(None, None, table, ids, d_scores, None)
+
+
 def _dot_gradients(
-    vectors: Tensor, places: Tensor | None, table: Tensor, ids: Tensor, d_scores: Tensor,
-    rows: Tensor, summed: bool = False,
+    vectors: Tensor | None, places: Tensor | None, table: Tensor, ids: Tensor, d_scores: Tensor,
+    rows: Tensor | None, summed: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return the gradient of queries; write that of candidates, or add it to that of a table."""
-    (count, k), width = ids.shape, vectors.shape[1]
-    d_query = vectors.new_empty(count, width)
+    (count, k), width = ids.shape, table.shape[1]
+    d_query = d_scores.new_empty(count, width)
     block_d = min(_MAX_BLOCK_D, triton.next_power_of_2(width))
     block_k = min(_BLOCK_K, triton.next_power_of_2(max(k, 1)))
     if count:
         _dot_backward[(count, triton.cdiv(width, block_d))](
-            vectors.contiguous(), ids if places is None else places, table, ids.contiguous(),
-            d_scores.contiguous(), d_query, rows, k, width, table.shape[1],
-            int(places is not None), int(summed), block_k, block_d, num_warps=_WARPS,
+            d_query if vectors is None else vectors.contiguous(),
+            ids if places is None else places, table, ids.contiguous(), d_scores.contiguous(),
+            d_query, d_query if rows is None else rows, k, width, table.shape[1],
+            int(places is not None), int(rows is not None), int(summed), block_k, block_d,
+            num_warps=_WARPS,
         )  # fmt: skip
     return d_query
 

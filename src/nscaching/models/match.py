@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, pad
 
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.kernels.registry import kernel
@@ -36,6 +36,8 @@ _BLOCK_FLOATS = {"cpu": 1 << 20}
 _BLOCK_FLOATS_DEVICE = 1 << 27
 
 
+#: Rows of a matrix that fast products take are a multiple of so many.
+_ALIGNED = 8
 #: Not all of its attributes are known to type checkers.
 _MKLDNN: Any = torch.backends.mkldnn
 
@@ -199,6 +201,28 @@ def rows_of(table: Tensor, ids: Tensor) -> Tensor:
     """Gather rows of a table; those of bfloat16 become float32, in which all is computed."""
     rows = table[ids]
     return rows.float() if rows.dtype == torch.bfloat16 else rows
+
+
+def aligned(rows: Tensor) -> Tensor:
+    """Return rows followed by others, whatever they are, to a multiple of eight.
+
+    The fast matrix products of a GPU need that. Memory behind the rows is taken where there is any
+    (:func:`with_room`), so that no table is copied.
+    """
+    missing = -len(rows) % _ALIGNED
+    if missing == 0:
+        return rows
+    end = rows.storage_offset() + (len(rows) + missing) * rows.shape[1]
+    if rows.is_contiguous() and end * rows.element_size() <= rows.untyped_storage().nbytes():
+        return rows.as_strided((len(rows) + missing, rows.shape[1]), rows.stride())
+    return pad(rows, (0, 0, 0, missing))
+
+
+def with_room(table: Tensor, device: torch.device) -> Tensor:
+    """Copy a table to a device, with memory behind it for the rows that :func:`aligned` adds."""
+    rows = len(table) + -len(table) % _ALIGNED
+    room = torch.zeros(rows, table.shape[1], dtype=table.dtype, device=device)
+    return room[: len(table)].copy_(table)
 
 
 def plain_forward(match: Match, query: Query, table: Tensor, ids: Tensor) -> Tensor:

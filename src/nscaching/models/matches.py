@@ -182,7 +182,7 @@ def dot_backward(query: Query, table: Tensor, ids: Tensor, d_scores: Tensor) -> 
     return d_query, None, (d_scores.unsqueeze(2) * vectors.unsqueeze(1)).flatten(0, 1)
 
 
-@kernel(cpu="dot_cpu")
+@kernel(cpu="dot_cpu", gpu="match_gpu")
 def dot_query_sums(table: Tensor, ids: Tensor, d_scores: Tensor) -> Tensor:
     """Return the gradient of queries. Shapes: (n, q), (b, k), (b, k) -> (b, q)."""
     d_scores = d_scores.masked_fill(ids < 0, 0)

@@ -18,6 +18,7 @@ from nscaching.models.match import (
     exact_products,
     fast_products,
     rows_of,
+    with_room,
 )
 from nscaching.models.matches import Dot
 from nscaching.models.queries import BatchQueries, make_queries
@@ -109,7 +110,9 @@ class EmbeddingModel:
 
     def to(self, device: torch.device) -> EmbeddingModel:
         """Return the model on another device."""
-        return self.with_tables({name: table.to(device) for name, table in self.state().items()})
+        apart = device.type == "cuda" and self.device != device
+        entity = with_room(self.entity, device) if apart else self.entity.to(device)
+        return self.with_tables({"entity": entity, "relation": self.relation.to(device)})
 
     def refresh_copies(self) -> None:
         """Write the copies of the entity table anew."""

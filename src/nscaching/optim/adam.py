@@ -200,9 +200,9 @@ class Adam(Optimizer):
         """Tell whether gradients of rows are added up by the optimiser, without such a table."""
         return self._on_gpu and (self.lazy or self.is_deferred(name))
 
-    def takes_products(self, name: str) -> bool:
+    def takes_products(self, name: str, few: bool) -> bool:
         """Tell whether gradients of a table need not be written out: they may have slopes."""
-        return self._on_cpu
+        return self._on_cpu and few
 
     def _step_on_cpu(self, name: str, parts: list[RowGradients]) -> None:
         from nscaching.kernels.row_sums_cpu import as_gradient
@@ -349,7 +349,7 @@ class Adam(Optimizer):
 
     def state(self) -> dict[str, Tensor]:
         """Return the moments and the number of steps as named tensors."""
-        waiting = {}
+        waiting: dict[str, Tensor] = {}
         for name, moved in self._moved.items():
             if self._on_gpu and self.is_deferred(name):
                 waiting |= {f"{name}.since": moved.clone(), f"{name}.moved": moved}

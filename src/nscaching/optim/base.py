@@ -89,7 +89,9 @@ def joined_products(parts: list[RowGradients]) -> RowGradients:
             starts[key] = count
             vectors.append(part.rows)
             count += len(part.rows)
-        own = torch.arange(len(part.slopes)) if part.places is None else part.places
+        own = part.places
+        if own is None:
+            own = torch.arange(len(part.slopes), device=part.slopes.device)
         places.append((own + starts[key]).repeat_interleave(part.slopes.shape[1]))
         slopes.append(part.slopes.reshape(-1, 1))
     ids = torch.cat([part.ids for part in parts if part.ids is not None])
@@ -146,8 +148,11 @@ class Optimizer(ABC):
         """Tell whether gradients of rows are added up by the optimiser, without such a table."""
         return False
 
-    def takes_products(self, name: str) -> bool:
-        """Tell whether gradients of a table need not be written out: they may have slopes."""
+    def takes_products(self, name: str, few: bool) -> bool:
+        """Tell whether gradients of a table need not be written out: they may have slopes.
+
+        ``few`` tells whether a question has few candidates.
+        """
         return False
 
     def int8_copy(self, name: str) -> Int8Table:

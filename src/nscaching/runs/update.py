@@ -239,7 +239,7 @@ class OnlyNewRows:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._optimizer, name)
 
-    def takes_products(self, name: str) -> bool:
+    def takes_products(self, name: str, few: bool) -> bool:
         """Return False: gradients are masked row by row, so that they must be written out."""
         return False
 

@@ -11,19 +11,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.hashing import new_seed
 from nscaching.models import EmbeddingModel, Side
-from nscaching.sampling.cache import fresh_entities
 from nscaching.sampling.known import KnownPositives, draw_uniform, exclude_known
 from nscaching.sampling.options import SamplerOptions
+from nscaching.sampling.pool import Pool
 
 
 class Scorer(Protocol):
@@ -249,12 +248,7 @@ class Sampler(ABC):
 
         Each stands for its share of all entities; a repeat stands for none.
         """
-        nothing = torch.zeros(1, dtype=torch.int64, device=self.device)
-        seed = new_seed(generator)
-        drawn = fresh_entities(nothing, self.options.pool, self.num_entities, seed)
-        ids = drawn[0].sort().values
-        differs = pad(ids[1:] != ids[:-1], (1, 0), value=True)
-        return Pool(ids, differs * (self.num_entities / differs.sum()))
+        return Pool.drawn(new_seed(generator), self.options.pool, self.num_entities)
 
     def shared(
         self, replaces_head: Tensor, targets: Tensor, rows: Tensor, generator: torch.Generator
@@ -279,21 +273,6 @@ class Sampler(ABC):
             return ids
         head, tail = (exclude_known(self.known[side], rows, ids) for side in Side)
         return torch.where(replaces_head.unsqueeze(1), head, tail)
-
-
-class Pool(NamedTuple):
-    """Entities that the questions of a step share."""
-
-    ids: Tensor  #: (p,), ascending
-    weights: Tensor  #: (p,): how many entities each stands for, 0 for a repeat
-
-    def weights_without(self, ids: Tensor) -> Tensor:
-        """Return the weights per question, 0 for entities among ids (q, m). Shape: (q, p)."""
-        size = len(self.ids)
-        place = torch.searchsorted(self.ids, ids).clamp_max_(size - 1)
-        place = torch.where(self.ids[place] == ids, place, size)
-        weights = pad(self.weights, (0, 1)).expand(len(ids), -1).clone()
-        return weights.scatter_(1, place, 0.0)[:, :size]
 
 
 def answered(

@@ -35,6 +35,7 @@ from nscaching.sampling.base import (
 from nscaching.sampling.cache import PADDING, Cache, VarianceCache, repeats
 from nscaching.sampling.int8_update import Int8Update
 from nscaching.sampling.options import CacheOptions, SamplerOptions
+from nscaching.sampling.pool import hardest
 from nscaching.sampling.softmax import log_weights
 
 
@@ -335,16 +336,3 @@ def sample_rows(
     found: Tensor = torch.where(replaces_head.unsqueeze(1), drawn[0], drawn[1])
     true = torch.where(replaces_head, targets[0], targets[1]).unsqueeze(1)
     return replaces_head, torch.cat([true, found], dim=1), (found >= 0).float()
-
-
-@kernel(cpu="cache_cpu")
-def hardest(scores: Tensor, weights: Tensor, pool: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return the entities of a pool that score highest, in descending order, and their scores.
-
-    Those without weight are left out, -1 where too few are left. The scores of the pool are the
-    last ones of each question. Shapes: (q, . + p), (q, p), (p,) -> (q, size), (q, size).
-    """
-    first = scores.shape[1] - len(pool)
-    shared = scores[:, first:].masked_fill(weights == 0, -torch.inf)
-    values, places = shared.topk(size, dim=1)
-    return pool[places].masked_fill(values == -torch.inf, PADDING), values

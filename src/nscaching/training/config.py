@@ -214,6 +214,7 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
             f"the sampler {self.sampler}": SAMPLERS[self.sampler].has_generator,
             "tracing": self.is_traced(),
             "alpha1": self.alpha1 > 0,
+            "subsampling": self.subsampling,
             "select accuracy": self.select == "accuracy",
         }
         for what, wrong in reasons.items():
@@ -348,6 +349,8 @@ def _reasons(config: TrainConfig) -> Iterator[tuple[Collection[str], str]]:
         yield ["negatives"], "with --pool, which takes their place"
     if softmax and not cached:
         yield ["known_positives"], "with the softmax loss: uniform entities stand for all others"
+    if softmax:
+        yield ["subsampling"], "with the softmax loss"
     if config.alpha1 == 0:
         yield ["importance"], "where --alpha1 is 0 and positives are shuffled"
         if config.alpha3 == 0 and (config.alpha2 == 0 or softmax):

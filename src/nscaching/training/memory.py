@@ -19,7 +19,7 @@ from nscaching.losses import LOGIT_BYTES
 from nscaching.models import ScoringFunction
 from nscaching.models.match import NO_VIEW, block_floats, multiplies_bfloat16
 from nscaching.models.matches import Distance, Dot
-from nscaching.optim.adagrad import LARGE
+from nscaching.optim.adagrad import LARGE, SORTED
 from nscaching.sampling import SAMPLERS
 from nscaching.sampling.shared_rows import row_bytes, row_counts
 from nscaching.training.config import TrainConfig
@@ -74,7 +74,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
     adagrad = config.optimizer == "adagrad"
     moments, steps = (1, 0) if adagrad else (2, 12)  # Adam counts the steps of each row
     gradients = 4 * numbers["relation"] if on_gpu else 0
-    if on_gpu and not _is_large(config, numbers["entity"]):
+    if on_gpu and not _by_rows(config, scoring, numbers["entity"]):
         gradients += 4 * numbers["entity"]
     rows = sum(row_counts(graph, config))
     parts = {
@@ -157,6 +157,16 @@ def _is_large(config: TrainConfig, numbers: int) -> bool:
     return large and config.optimizer == "adagrad"
 
 
+def _by_rows(config: TrainConfig, scoring: ScoringFunction, numbers: int) -> bool:
+    """Tell whether a GPU adds gradients of entity rows up without a table of them.
+
+    Those over all entities are a table of the step; products are never written out.
+    """
+    if config.optimizer != "adagrad" or _is_large(config, numbers):
+        return config.optimizer == "adagrad"
+    return config.sampler == "all" or (numbers >= SORTED and isinstance(scoring.match, Dot))
+
+
 def _graph_bytes(graph: KnowledgeGraph) -> int:
     total = sum(graph.split(split).nbytes for split in ("train", "valid", "test"))
     for side in graph.rows:
@@ -226,7 +236,10 @@ def _batch_bytes(graph: KnowledgeGraph, config: TrainConfig, scoring: ScoringFun
     one_by_one = _is_large(config, entities * scoring.entity_width) or (
         on_gpu and config.optimizer == "lazy-adam"
     )
-    if isinstance(scoring.match, Dot) and own > SUMMED_FROM and not one_by_one:
+    numbers = entities * scoring.entity_width
+    if on_gpu and isinstance(scoring.match, Dot) and _by_rows(config, scoring, numbers):
+        rows = 0  # they stay products
+    elif isinstance(scoring.match, Dot) and own > SUMMED_FROM and not one_by_one:
         rows = min(rows, entities)  # they are added up by entity
     gradients = 2 * (rows + questions) * width
     shared = config.pool if own == 1 or both_sides else 0

@@ -22,6 +22,7 @@ from nscaching.training.config import TrainConfig
 from nscaching.training.folder import RunFolder
 from nscaching.training.opening import initial_model
 from nscaching.training.step import TrainingStep
+from nscaching.training.subsampling import fact_weights
 
 
 class Placement:
@@ -61,7 +62,10 @@ class Placement:
     def step(self, *parts: Any) -> TrainingStep:
         """Return the step; ``parts`` are model, sampler, loss, optimiser and generator."""
         rejected = RejectedFacts.of(self.graph, self.device)
-        return TrainingStep(*parts, **self._of_step, rejected=rejected)
+        weights = None
+        if self.config.subsampling and not self.config.asks_both_sides():
+            weights = fact_weights(self.graph).to(self.device)
+        return TrainingStep(*parts, **self._of_step, rejected=rejected, fact_weights=weights)
 
     @property
     def _of_step(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -54,6 +55,7 @@ class TrainingStep:
         relation_prediction: float = 0.0,
         dropout: float = 0.0,
         rejected: RejectedFacts | None = None,
+        fact_weights: Tensor | None = None,
     ) -> None:
         self.model, self.sampler, self.loss, self.optimizer = model, sampler, loss, optimizer
         self.generator = generator
@@ -63,6 +65,7 @@ class TrainingStep:
             self.relation_prediction = RelationPrediction(relation_prediction, model.scoring)
         self.dropout = dropout
         self.rejected = rejected
+        self.fact_weights = fact_weights  #: (n,), of subsampling; None weights all facts alike
         self.observer: Tracer | None = None  #: sees every step, changes none
         self.summed_from = SUMMED_FROM
 
@@ -72,7 +75,7 @@ class TrainingStep:
         beside: Callable[[list[Callable[[], None]]], AbstractContextManager[None]] = at_once,
     ) -> Tensor:
         """Take a step; return the loss, summed over the batch."""
-        candidates = self.sampler.sample(batch, self.generator)
+        candidates = self._weighted(batch, self.sampler.sample(batch, self.generator))
         refused = self._rejected_answers(batch, candidates)
         self._catch_up(batch, candidates, refused)
         queries = self._queries(batch)
@@ -106,6 +109,15 @@ class TrainingStep:
     def _queries(self, batch: Batch) -> BatchQueries:
         """Return both questions of every triple."""
         return self.model.queries(batch.heads, batch.relations, batch.tails)
+
+    def _weighted(self, batch: Batch, candidates: Candidates) -> Candidates:
+        """Weight questions, one per triple, by how common their facts are."""
+        if self.fact_weights is None:
+            return candidates
+        weights = self.fact_weights[batch.index]
+        if candidates.importance is not None:
+            weights = weights * candidates.importance
+        return replace(candidates, importance=weights)
 
     def _catch_up(self, batch: Batch, candidates: Candidates, refused: Tensor | None) -> None:
         """Bring the entity rows that the step reads to the present step."""
@@ -201,7 +213,7 @@ class TrainingStep:
         """Return the gradients of queries, and of the rows of those entities."""
         match, table = self.model.match, self.model.entity
         few = ids.shape[1] <= self.summed_from
-        if few and self.optimizer.takes_products("entity"):
+        if self.optimizer.takes_products("entity", few):
             d_query = match.backward_products(query, table, ids, d_scores)
             if d_query is not None:
                 products = RowGradients(ids.reshape(-1), query.vectors, d_scores, query.places)
