@@ -13,8 +13,9 @@ from nscaching.kernels.match_gpu import warps_for
 
 _EPSILON = tl.constexpr(ADAGRAD_EPSILON)
 _BLOCK = 1024
-#: Gradients of a row that are read at once, and numbers of it that a program takes.
-_GRADIENTS, _LARGE_BLOCK = 8, 1024
+#: Gradients of a row that are read at once, first (most rows have few) and after those; numbers of
+#: it that a program takes.
+_FIRST, _GRADIENTS, _LARGE_BLOCK = 2, 8, 512
 
 
 @triton.jit
@@ -64,11 +65,34 @@ def _rounded(values, bits):
 
 
 @triton.jit
+def _added_up(
+    ids, order, rows, slopes, vectors, places, entity, start, d, count, written, k,
+    width: tl.constexpr, PRODUCTS: tl.constexpr, PLACED: tl.constexpr, BLOCK_J: tl.constexpr,
+):  # fmt: skip
+    """Return the sum of the gradients of an entity from a place on, and whether more may follow."""
+    j = start + tl.arange(0, BLOCK_J)
+    mine = (tl.load(ids + j, mask=j < count, other=-1) == entity) & (j < count)
+    place = tl.load(order + j, mask=mine, other=0)
+    both = mine[:, None] & (d < width)[None, :]
+    row, factor = rows + place * width, tl.full([BLOCK_J], 1.0, tl.float32)
+    if PRODUCTS:
+        product = mine & (place >= written)
+        of_product = tl.maximum(place - written, 0)
+        factor = tl.load(slopes + of_product, mask=product, other=1.0)
+        asked = of_product // k
+        if PLACED:
+            asked = tl.load(places + asked, mask=product, other=0)
+        row = tl.where(product, vectors + asked * width, row)
+    given = tl.load(row[:, None] + d[None, :], mask=both, other=0.0)
+    return tl.sum(factor[:, None] * given, axis=0), tl.min(mine.to(tl.int32), axis=0)
+
+
+@triton.jit
 def _adagrad_large(
     table, square, ids, order, rows, slopes, vectors, places, seed, rate, lr, decay,
     count, written, k,
     width: tl.constexpr, PRODUCTS: tl.constexpr, PLACED: tl.constexpr, ROUND: tl.constexpr,
-    BLOCK_J: tl.constexpr, BLOCK: tl.constexpr,
+    FIRST: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add the gradients of a row up and move it; the first ones are written out, others products.
 
@@ -82,35 +106,24 @@ def _adagrad_large(
         return  # the first of a row's gradients does it all
     d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = d < width
-    g = tl.zeros([BLOCK], tl.float32)
-    start = i
-    more = 1
-    while more > 0:
-        j = start + tl.arange(0, BLOCK_J)
-        mine = (tl.load(ids + j, mask=j < count, other=-1) == entity) & (j < count)
-        place = tl.load(order + j, mask=mine, other=0)
-        both = mine[:, None] & there[None, :]
-        if PRODUCTS:
-            product = place >= written
-            of_product = tl.maximum(place - written, 0)
-            factor = tl.load(slopes + of_product, mask=mine & product, other=1.0)
-            asked = of_product // k
-            if PLACED:
-                asked = tl.load(places + asked, mask=mine & product, other=0)
-            row = tl.where(product, vectors + asked * width, rows + place * width)
-            g += tl.sum(
-                factor[:, None] * tl.load(row[:, None] + d[None, :], mask=both, other=0.0), axis=0
-            )
-        else:
-            row = rows + place * width
-            g += tl.sum(tl.load(row[:, None] + d[None, :], mask=both, other=0.0), axis=0)
-        more = tl.min(mine.to(tl.int32), axis=0)
-        start += BLOCK_J
     own = entity.to(tl.int64) * width + d
     x = tl.load(table + own, mask=there, other=0.0).to(tl.float32)
+    total = tl.load(square + own, mask=there, other=0.0).to(tl.float32)
+    g, more = _added_up(
+        ids, order, rows, slopes, vectors, places, entity, i, d, count, written, k,
+        width, PRODUCTS, PLACED, FIRST,
+    )  # fmt: skip
+    start = i + FIRST
+    while more > 0:
+        others, more = _added_up(
+            ids, order, rows, slopes, vectors, places, entity, start, d, count, written, k,
+            width, PRODUCTS, PLACED, BLOCK_J,
+        )  # fmt: skip
+        g += others
+        start += BLOCK_J
     if tl.max(tl.abs(g), axis=0) > 0:
         g += decay * x
-        total = tl.load(square + own, mask=there, other=0.0).to(tl.float32) + g * g
+        total += g * g
         x -= lr * tl.load(rate) * g / (tl.sqrt(total) + _EPSILON)
         if ROUND:
             bits = hashed(stream_of(seed, entity), d)
@@ -149,5 +162,5 @@ def adagrad_large(
             vectors.contiguous(), order if places is None else places.contiguous(), count, rate,
             lr, weight_decay, len(ids), len(rows), slopes.shape[1], width,
             products is not None, places is not None, table.dtype == torch.bfloat16,
-            _GRADIENTS, block, num_warps=warps_for(block),
+            _FIRST, _GRADIENTS, block, num_warps=warps_for(block),
         )  # fmt: skip

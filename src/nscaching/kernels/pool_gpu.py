@@ -14,7 +14,7 @@ from torch import Tensor
 from nscaching.kernels.cache_gpu import _at_place, _in_order, hashed, stream_of
 
 #: Entities of a program, and those that they are compared with at once.
-_BLOCK, _CHUNK = 64, 64
+_BLOCK, _CHUNK = 16, 128
 #: Entities of a pool whose weights a program writes, and others that it compares them with.
 _WEIGHTS, _OWN = 256, 16
 
@@ -25,18 +25,18 @@ def _draw_pool(seed, ids, once, size, num_entities, BLOCK: tl.constexpr, CHUNK: 
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     stream = stream_of(seed, tl.full([], 0, tl.int64))
     entities = tl.cast(num_entities, tl.uint64)
-    own = (((hashed(stream, i) >> 33) * entities) >> 31).to(tl.int64)
+    own = (((hashed(stream, i) >> 33) * entities) >> 31).to(tl.int32)
     place = tl.zeros([BLOCK], tl.int32)
     before = tl.zeros([BLOCK], tl.int32)
     for start in range(0, size, CHUNK):
         j = start + tl.arange(0, CHUNK)
-        other = (((hashed(stream, j) >> 33) * entities) >> 31).to(tl.int64)
+        other = (((hashed(stream, j) >> 33) * entities) >> 31).to(tl.int32)
         there = (j < size)[None, :]
         same = (other[None, :] == own[:, None]) & (j[None, :] < i[:, None]) & there
         smaller = (other[None, :] < own[:, None]) & there
         before += tl.sum(same.to(tl.int32), axis=1)
         place += tl.sum((same | smaller).to(tl.int32), axis=1)
-    tl.store(ids + place, own, mask=i < size)
+    tl.store(ids + place, own.to(tl.int64), mask=i < size)
     tl.store(once + place, (before == 0).to(tl.float32), mask=i < size)
 
 

@@ -49,13 +49,13 @@ class Executor:
 
         On a CPU a cache that is updated without an int8 copy reads rows of the table itself. On a
         GPU candidates for a cache may be scored from rows that are some steps old, as they are
-        from an int8 copy; but there it does not pay where a step reads half of the rows.
+        from an int8 copy; but there it does not pay where a step reads a quarter of the rows.
         """
         step = self.training_step
         sampler, model = step.sampler, step.model
         if compiled_for(self.columns.device) == GPU:
             read = (2 + sampler.negatives) * self.batch_size + sampler.options.pool
-            few = sampler.negatives <= step.summed_from and 2 * read <= len(model.entity)
+            few = sampler.negatives <= step.summed_from and 4 * read <= len(model.entity)
             return few and step.may_be_captured and not sampler.both_sides
         return not sampler.reads_other_rows and not (
             sampler.scores_candidates and model.int8 is None
