@@ -12,7 +12,7 @@ import torch
 
 from nscaching.evaluation import RankingReport, labelled_triples
 from nscaching.evaluation.classification import LabelledTriples, best_accuracy
-from nscaching.evaluation.ranking import Count
+from nscaching.evaluation.ranking import Count, Prepared
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import Ids
 from nscaching.kernels.hashing import hashed_bits
@@ -42,6 +42,8 @@ class Validation:
     ) -> RankingReport:
         """Rank one split, or some of its facts, with a model."""
         how: Any = {"memory_mb": self._memory_mb, "count": self._count, "facts": facts}
+        if facts is self.facts:
+            how["prepared"] = self._prepared
         return RankingReport.of_split(model, self.graph, split, progress=progress, **how)
 
     def measure(
@@ -53,6 +55,11 @@ class Validation:
         if self.select == "accuracy":
             found["accuracy"] = best_accuracy(model, self._labelled, self.graph.num_relations)
         return found, time.monotonic() - started
+
+    @cached_property
+    def _prepared(self) -> Prepared:
+        """The questions of the facts that each validation ranks, with their known answers."""
+        return Prepared(self.graph, self.facts, self._memory_mb)
 
     @cached_property
     def _labelled(self) -> LabelledTriples:
