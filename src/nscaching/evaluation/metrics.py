@@ -233,9 +233,15 @@ class RankingReport(RankingMetrics):
             for name in ("rank", "among", "without_loops")
         )
         overall = RankingMetrics.of(rank.ravel(), among.ravel())
-        parts = rank, among, loop_free, triples, graph
         return cls(
-            *(getattr(overall, each.name) for each in fields(overall)), split, seconds, *parts
+            **overall.__dict__,
+            split=split,
+            seconds=seconds,
+            ranks=rank,
+            _among=among,
+            _loop_free=loop_free,
+            _triples=triples,
+            _graph=graph,
         )
 
     def to_frame(self) -> Any:

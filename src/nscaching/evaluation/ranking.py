@@ -78,6 +78,8 @@ class KnownAnswers:
         return question, entity
 
 
+#: Numbers of a triple that :func:`counts_of` returns.
+COUNTS = 5
 #: Which share of the entities with the same score stands above the true one.
 TIES = {"mean": 0.5, "optimistic": 0.0, "pessimistic": 1.0}
 #: The scores of a chunk take this part of the memory that bounds it, for what is alive besides.
@@ -196,7 +198,7 @@ def rank_triples(
     refuse_lost_threads()
     if prepared is None:
         prepared = Prepared(graph, triples, memory_mb, kept_bytes=0)
-    counts = [torch.empty(5, 0, dtype=torch.int64, device=model.device)]
+    counts = [torch.empty(COUNTS, 0, dtype=torch.int64, device=model.device)]
     for side in Side:
         for questions in prepared.chunks(side, model.device):
             counts.append((count or count_better)(model, side, questions))

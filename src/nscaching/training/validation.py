@@ -32,6 +32,7 @@ class Validation:
         #: What is ranked in each validation: the same facts for all epochs, seeds and trials.
         self.facts = drawn_facts(graph.valid, config.valid_facts)
         self._count = count
+        self._at: torch.Tensor | None = None  #: the labelled triples of valid on the device
 
     def rank(
         self,
@@ -53,7 +54,10 @@ class Validation:
         started = time.monotonic()
         found = self.rank(model, "valid", progress, self.facts).overall()
         if self.select == "accuracy":
-            found["accuracy"] = best_accuracy(model, self._labelled, self.graph.num_relations)
+            if self._at is None or self._at.device != model.device:
+                self._at = torch.from_numpy(self._labelled.triples.copy()).to(model.device)
+            given = self._labelled, self.graph.num_relations, self._at
+            found["accuracy"] = best_accuracy(model, *given)
         return found, time.monotonic() - started
 
     @cached_property
