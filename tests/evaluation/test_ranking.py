@@ -6,7 +6,7 @@ import torch
 
 from nscaching.errors import UserError
 from nscaching.evaluation import rank_triples, ranking
-from nscaching.evaluation.ranking import TIES, chunk_rows, known_positives
+from nscaching.evaluation.ranking import TIES, Prepared, chunk_rows, known_positives
 from nscaching.graph.names import SPLITS
 from nscaching.graph.pairs import TrainingRows, pair_rows
 from nscaching.kernels.registry import PLAIN, forced
@@ -69,6 +69,24 @@ def test_the_filter_knows_all_answers_where_a_key_would_not_fit_64_bits(side):
     expected = answers_of(GRAPH, GRAPH.test)
     found = {(int(p), int(largest[0] - a)) for p, a in zip(position, answers, strict=True)}
     assert found == {(int(p), int(a)) for p, a in zip(*expected, strict=True)}
+
+
+@pytest.mark.parametrize("kept", [0, 2000, 1 << 20])
+def test_what_is_prepared_serves_one_model_after_another(kept, monkeypatch):
+    monkeypatch.setattr(ranking, "chunk_rows", lambda *_: 4)
+    prepared = Prepared(GRAPH, GRAPH.test, kept_bytes=kept)
+    for name in ("simple", "transd", "distmult"):
+        assert_ranks(random_model(name, **SIZES), GRAPH, GRAPH.test, prepared=prepared)
+        assert sum(part.nbytes for part in prepared._kept.values()) <= kept
+        assert (len(prepared._kept) > 0) == (kept > 0)
+
+
+def test_known_positives_are_looked_up_once(monkeypatch):
+    prepared = Prepared(GRAPH, GRAPH.test)
+    rank_triples(random_model("simple", **SIZES), GRAPH, GRAPH.test, prepared=prepared)
+    monkeypatch.setattr(ranking.KnownAnswers, "of", pytest.fail)
+    monkeypatch.setattr(ranking.KnownAnswers, "__init__", pytest.fail)
+    assert_ranks(random_model("complex", **SIZES), GRAPH, GRAPH.test, prepared=prepared)
 
 
 @pytest.mark.parametrize("ties", TIES)

@@ -88,6 +88,10 @@ def compile_matches():
         settings = {**tile, "NORM": norm, "UNROLLED": unrolled}
         code = compile_kernel(all_pairs_gpu._all_distances, pairs, **settings)
         assert_places_are_wide(code)
+    for norm, own in itertools.product((1, 2), (False, True)):
+        settings = {**tile, "NORM": norm, "OWN": own, "UNROLLED": 8}
+        code = compile_kernel(all_pairs_gpu._all_views, {**pairs, "group": "*i64"}, **settings)
+        assert_places_are_wide(code)
     sums = {"stride_q": "i32", "stride_e": "i32", "share": "i32", **pairs}
     for modulus in (False, True):
         tile = {"BLOCK_Q": 16, "BLOCK_D": 64, "UNROLLED": 4}

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from nscaching.kernels.registry import CPU, GPU, PLAIN, forced
+from nscaching.kernels.registry import CPU, GPU, KERNELS, PLAIN, forced
 from nscaching.losses import logsumexp
 from nscaching.models.match import (
     HYPERPLANE,
@@ -97,6 +97,27 @@ def test_all_entities_are_scored_as_candidates_are(name, form):
     with forced(form):
         found = match.forward_all(*on(form, query, table)).cpu()
     torch.testing.assert_close(found.double(), expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("view", [HYPERPLANE, PROJECTION])
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("form", kernel_forms())
+def test_views_of_all_relations_at_once_score_as_those_of_one_after_another(
+    form, norm, view, monkeypatch
+):
+    """Equal to the bit: ranks must not change with the number of relations that are asked."""
+    match = Distance(norm, view)
+    query, table, _, _ = case(match, (9, 1, 90, 14))
+    relations = torch.tensor([0, 0, 3, 1, 1, 1, 0, 2, 3])  # some apart
+    query, table = on(form, query._replace(context=query.context[relations]), table)
+    if form == GPU:  # products of two normals at a time
+        module = KERNELS["all_view_distances"].form(GPU).__globals__
+        monkeypatch.setitem(module, "_PRODUCTS", 2 * table.numel())
+    with forced(form):
+        found = match.forward_all(query, table)
+        for i, (vector, context) in enumerate(zip(query.vectors, query.context, strict=True)):
+            views = match.view(table, context)
+            assert torch.equal(found[i], match.compare_all(vector[None], views)[0])
 
 
 @pytest.mark.parametrize("name", MATCHES)

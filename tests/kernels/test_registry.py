@@ -179,6 +179,7 @@ CASES = {
     "modulus_forward": lambda c: c.match(2 * c.d),
     "modulus_backward": lambda c: (*c.match(2 * c.d), c.slopes()),
     "all_distances": lambda c: (c.floats(c.b, c.d), c.floats(c.n, c.d), 2),
+    "all_view_distances": lambda c: (*c.match(c.d, True, 2 * c.d)[:2], 2, PROJECTION),
     "all_moduli": lambda c: (c.floats(c.b, 2 * c.d), c.floats(c.n, 2 * c.d)),
     "sign_sums": lambda c: (c.floats(c.b, c.d), c.floats(c.n, c.d), c.floats(c.n, c.b).T),
     "direction_sums": lambda c: (

@@ -43,6 +43,21 @@ def test_ranking_is_planned_with_the_views_of_all_entities(name, on_gpu, monkeyp
     assert mine - plain == 4 * copies * DIM * GRAPH.num_entities
 
 
+@pytest.mark.parametrize("few", [None, 9])
+def test_questions_are_planned_as_a_validation_keeps_them(few, monkeypatch):
+    config = TrainConfig(device="cpu", dim=DIM, valid_facts=few)
+    trainer = Trainer(GRAPH, config, None, Progress("none"))
+    trainer.validation.measure(trainer.model)
+    prepared = trainer.validation._prepared
+    of_facts = [*prepared.order.values(), prepared.among, prepared.left_out, prepared.true_loop]
+    kept = sum(part.nbytes for part in prepared._kept.values()) + sum(x.nbytes for x in of_facts)
+    planned = parts_of(valid_facts=few)["questions"]
+    assert kept <= planned <= 1.5 * kept  # held-out facts count as answers to what is asked
+    assert parts_of(valid_facts=few, valid_every=0)["questions"] == 0
+    monkeypatch.setattr(memory, "KEPT_BYTES", 100)
+    assert parts_of(valid_facts=few)["questions"] == 100 + sum(x.nbytes for x in of_facts)
+
+
 def allocated(**options):
     """Return the bytes of the tables and of the optimiser's state of a run."""
     config = TrainConfig(device="cpu", dim=DIM, **options)

@@ -5,10 +5,12 @@ import pytest
 
 import nscaching as ns
 from nscaching import KnowledgeGraph
+from nscaching.evaluation import RankingReport
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.training import RunFolder, TrainConfig
 from nscaching.training.validation import Validation, drawn_facts
 
+from ..conftest import random_model
 from .helpers import go_on, kept_bits, ring, train, untimed_metrics
 
 LEARNT = {"scoring": "transe", "lr": 0.05, "dim": 16, "epochs": 12, "valid_every": 1, "patience": 0}
@@ -95,6 +97,23 @@ def test_a_validation_may_rank_some_facts_the_same_ones_each_time(tmp_path):
     place = [graph.valid.tolist().index(fact) for fact in validation.facts.tolist()]
     mrr = (1 / of_all[:, place]).mean()
     assert run.summary["valid"]["mrr"] == pytest.approx(mrr)
+
+
+@pytest.mark.parametrize("select", ["mrr", "accuracy"])
+def test_later_validations_measure_as_the_first_without_parts_that_nobody_asks_for(
+    select, monkeypatch
+):
+    graph = ring()
+    config = TrainConfig(**LEARNT, select=select, device="cpu")
+    kept = Validation(graph, config)
+    for seed in range(3):
+        model = random_model("transe", graph.num_entities, graph.num_relations, seed=seed)
+        found, _ = kept.measure(model)
+        for name in ("head", "tail", "per_relation", "per_cardinality", "without_loops"):
+            monkeypatch.setattr(RankingReport, name, property(pytest.fail))
+        assert found == Validation(graph, config).measure(model)[0]
+        whole = kept.rank(model, "valid", facts=graph.valid.copy()).overall()
+        assert {name: found[name] for name in whole} == whole
 
 
 def test_an_update_draws_the_same_facts_but_for_those_that_it_rejects(tmp_path):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from nscaching.distributed.shards import Shards, fetched_query
-from nscaching.evaluation.ranking import Asked, Counts, count_scores
+from nscaching.evaluation.ranking import Questions, count_above, counts_of
 from nscaching.models import EmbeddingModel, Side
 
 
@@ -20,17 +18,10 @@ class StrataRanking:
         self._places = torch.from_numpy(shards.strata.places).to(shards.device)
 
     @torch.no_grad()
-    def __call__(
-        self,
-        model: EmbeddingModel,
-        side: Side,
-        asked: Asked,
-        question: npt.NDArray[np.int64],
-        entity: npt.NDArray[np.int64],
-    ) -> Counts:
-        """Count for each triple, without the entities that are listed with their question."""
+    def __call__(self, model: EmbeddingModel, side: Side, questions: Questions) -> Tensor:
+        """Count for each triple, without the entities that are known to answer. Shape: (5, b)."""
         shards, exchange = self._shards, self._shards.exchange
-        anchors, relations, row, targets = asked.on(model.device)
+        anchors, relations, row, targets, question, entity = questions
         query = fetched_query(shards, model, side, self._places[anchors], relations)
         scores = [
             model.match.forward_all(query, model.entity[shards.rows(number)])
@@ -42,15 +33,14 @@ class StrataRanking:
         )
         nothing = torch.zeros(places.shape, device=model.device)
         true, loop = exchange.gather(sum(local, nothing).unsqueeze(0)).sum(0)
-        known = self._shards.strata.places[entity]
-        counts = np.zeros((2, len(targets)), dtype=np.int64)
+        question, known = question.long(), self._places[entity.long()]
+        counts = torch.zeros(2, len(targets), dtype=torch.int64, device=model.device)
         for each, number in self._pairs(scores):
             rows = known - number * shards.strata.stride
             here = (rows >= 0) & (rows < shards.strata.stride)
-            counts += count_scores(each, row, true, question[here], rows[here])
-        summed = exchange.gather(torch.from_numpy(counts).unsqueeze(0).to(model.device)).sum(0)
-        better, equal = summed.cpu().numpy()
-        return Counts.of(better, equal, true, loop)
+            counts += torch.stack(count_above(each, row, true, question[here], rows[here].long()))
+        better, equal = exchange.gather(counts.unsqueeze(0)).sum(0)
+        return counts_of(better, equal, true, loop)
 
     def _pairs(self, scores: list[Tensor]) -> zip[tuple[Tensor, int]]:
         return zip(scores, self._shards.own, strict=True)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from nscaching.artefacts.showing import frame, html_table
 from nscaching.errors import HOLD_OUT, UserError, plural
@@ -45,25 +46,27 @@ def fit_thresholds(
     finite = _finite(scores)
     if len(finite) == 0:
         raise ValueError("thresholds need at least one labelled triple")
-    overall = float(
-        _best_cuts(finite, np.zeros(len(finite), dtype=np.int64), true, float(np.median(finite)))[0]
-    )
+    order = np.argsort(finite, kind="stable")
+    one_group = np.zeros(len(finite), dtype=np.int64)
+    overall = float(_best_cuts(finite[order], one_group, true[order], float(np.median(finite)))[0])
     values = np.full(num_relations, overall)
     own = np.bincount(relations, minlength=num_relations) > 0
-    values[own] = _best_cuts(finite, relations, true, overall)
+    groups = relations[order]
+    short = num_relations <= 1 << 16  # NumPy sorts 16 bits in one pass
+    order = order[np.argsort(groups.astype(np.uint16) if short else groups, kind="stable")]
+    values[own] = _best_cuts(finite[order], relations[order], true[order], overall)
     return Thresholds(values, own, overall)
 
 
 def _best_cuts(scores: Floats, groups: Integers, true: Bools, prefer: float) -> Floats:
     """Return the best threshold of each group that occurs, in the order of the groups.
 
+    Triples are sorted by group, then by score. Shapes: (n,) three times -> (groups that occur,).
     There is a cut before each triple of a group in the order of scores, and one after the last.
     With all of the group taken as true, moving the cut over a triple wins one where it is false and
     loses one where it is true.
     """
-    order = np.lexsort((scores, groups))
-    scores, groups = scores[order], groups[order]
-    wins = np.where(true[order], -1, 1)
+    wins = np.where(true, -1, 1)
     first = np.flatnonzero(np.diff(groups, prepend=-1))
     last = np.append(first[1:], len(groups)) - 1
     won = np.cumsum(wins)
@@ -79,8 +82,11 @@ def _best_cuts(scores: Floats, groups: Integers, true: Bools, prefer: float) -> 
     gain = np.concatenate([before, won[last] - (won - wins)[first]])
     owner = np.concatenate([group, np.arange(len(first))])
     possible = np.concatenate([below < scores, np.ones(len(first), dtype=bool)])
-    cut, gain, owner = cut[possible], gain[possible], owner[possible]
-    ranked = np.lexsort((cut, np.abs(cut - prefer), -gain, owner))
+    inner = np.where(possible[: len(before)], before, np.iinfo(before.dtype).min)
+    most = np.maximum(np.maximum.reduceat(inner, first), gain[len(before) :])
+    possible &= gain == most[owner]
+    cut, owner = cut[possible], owner[possible]
+    ranked = np.lexsort((cut, np.abs(cut - prefer), owner))
     best: Floats = cut[ranked][np.flatnonzero(np.diff(owner[ranked], prepend=-1))]
     return best
 
@@ -200,14 +206,19 @@ def _told(count: int, noun: str, split: str) -> str:
 
 
 @torch.no_grad()
-def score_triples(model: EmbeddingModel, triples: Integers) -> np.ndarray:
-    """Score triples of ids: higher is more plausible. Shapes: (n, 3) -> (n,)."""
-    scores = np.empty(len(triples), dtype=np.float32)
+def score_triples(model: EmbeddingModel, triples: Integers | Tensor) -> np.ndarray:
+    """Score triples of ids: higher is more plausible. Shapes: (n, 3) -> (n,).
+
+    A tensor of them may be on the device of the model already; a GPU is waited for once.
+    """
+    scores = torch.empty(len(triples), device=model.device)
     for start in range(0, len(triples), _BLOCK):
-        block = torch.from_numpy(np.ascontiguousarray(triples[start : start + _BLOCK].T))
-        heads, relations, tails = block.to(model.device).long()
-        scores[start : start + _BLOCK] = model.score(heads, relations, tails).cpu().numpy()
-    return scores
+        block = triples[start : start + _BLOCK]
+        if not isinstance(block, Tensor):
+            block = torch.from_numpy(np.array(block))  # mapped ones must not be written to
+        heads, relations, tails = block.to(model.device).long().unbind(1)
+        scores[start : start + _BLOCK] = model.score(heads, relations, tails)
+    return np.asarray(scores.cpu().numpy())
 
 
 def learn_thresholds(
@@ -238,10 +249,15 @@ def learn_thresholds(
     return fit_thresholds(scores, triples[:, 1], true, graph.num_relations)
 
 
-def best_accuracy(model: EmbeddingModel, given: LabelledTriples, num_relations: int) -> float:
-    """Return the accuracy on triples with the thresholds that are best for the same triples."""
+def best_accuracy(
+    model: EmbeddingModel, given: LabelledTriples, num_relations: int, at: Tensor | None = None
+) -> float:
+    """Return the accuracy on triples with the thresholds that are best for the same triples.
+
+    ``at`` are the triples where the model is, if they are there already.
+    """
     relations = given.triples[:, 1]
-    scores = score_triples(model, given.triples)
+    scores = score_triples(model, given.triples if at is None else at)
     thresholds = fit_thresholds(scores, relations, given.true, num_relations)
     return float(((thresholds.margins(scores, relations) >= 0) == given.true).mean())
 

@@ -9,7 +9,7 @@ difference.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from nscaching.artefacts.showing import frame, html_table
 from nscaching.errors import plural
 from nscaching.evaluation.ranking import Ranks, rank_triples
 from nscaching.graph import KnowledgeGraph
-from nscaching.graph.names import Floats, Ids, Longs
+from nscaching.graph.names import Floats, Ids, Integers, Longs
 from nscaching.graph.pairs import CARDINALITIES, blocks_of, contained, pair_keys, ranges
 from nscaching.graph.splitting import group_numbers
 from nscaching.models import EmbeddingModel, Side
@@ -149,18 +149,52 @@ class RankingMetrics:
 
 @dataclass(frozen=True)
 class RankingReport(RankingMetrics):
-    """Metrics over both sides, and their parts by side, relation and cardinality class."""
+    """Metrics over both sides; their parts by side, relation and cardinality class, when asked."""
 
     split: str
     seconds: float
-    head: RankingMetrics
-    tail: RankingMetrics
-    per_relation: dict[str, RankingMetrics]
-    per_cardinality: dict[str, RankingMetrics]
-    #: Over both sides, where an entity is no candidate for an irreflexive relation to itself.
-    without_loops: RankingMetrics
     #: Ranks of the heads and of the tails, in the order of the split; shape: (2, n).
-    ranks: np.ndarray = field(repr=False, compare=False, default_factory=lambda: np.empty((2, 0)))
+    ranks: np.ndarray = field(repr=False, compare=False)
+    _among: np.ndarray = field(repr=False, compare=False)  #: (2, n) entities of each rank
+    _loop_free: np.ndarray = field(repr=False, compare=False)  #: (2, n) ranks without loops
+    _triples: np.ndarray = field(repr=False, compare=False)  #: (n, 3)
+    _graph: KnowledgeGraph = field(repr=False, compare=False)
+
+    @cached_property
+    def head(self) -> RankingMetrics:
+        """Metrics of the questions for heads."""
+        return RankingMetrics.of(self.ranks[0], self._among[0])
+
+    @cached_property
+    def tail(self) -> RankingMetrics:
+        """Metrics of the questions for tails."""
+        return RankingMetrics.of(self.ranks[1], self._among[1])
+
+    @cached_property
+    def without_loops(self) -> RankingMetrics:
+        """Over both sides, where no entity is a candidate for an irreflexive relation to itself."""
+        return RankingMetrics.of(self._loop_free.ravel(), self._among.ravel())
+
+    @cached_property
+    def per_relation(self) -> dict[str, RankingMetrics]:
+        """Metrics by relation; those without a triple are omitted."""
+        parts = self._by(self._triples[:, 1])
+        return {self._graph.relations[relation]: part for relation, part in parts}
+
+    @cached_property
+    def per_cardinality(self) -> dict[str, RankingMetrics]:
+        """Metrics by cardinality class of the relation; classes without a triple are omitted."""
+        classes = np.array([CARDINALITIES.index(c) for c in self._graph.statistics.cardinality])
+        parts = self._by(classes[self._triples[:, 1]]) if len(self._triples) else ()
+        return {CARDINALITIES[number]: part for number, part in parts}
+
+    def _by(self, groups: Integers) -> Iterator[tuple[int, RankingMetrics]]:
+        """Return the metrics of each group of facts, in the order of groups. Shape: (n,)."""
+        order = np.argsort(groups, kind="stable")
+        begins = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        for part in np.split(order, begins[1:]) if len(order) else ():
+            ranks, among = self.ranks[:, part].ravel(), self._among[:, part].ravel()
+            yield int(groups[part[0]]), RankingMetrics.of(ranks, among)
 
     @cached_property
     def intervals(self) -> dict[str, Interval]:
@@ -193,34 +227,21 @@ class RankingReport(RankingMetrics):
         split: str,
         seconds: float,
     ) -> RankingReport:
-        """Break ranks down; relations and classes without a triple are omitted."""
-        rank = np.stack([ranks[side].rank for side in Side])
-        among = np.stack([ranks[side].among for side in Side])
-        relations = triples[:, 1]
-
-        def metrics(mask: np.ndarray) -> RankingMetrics:
-            return RankingMetrics.of(rank[:, mask].ravel(), among[:, mask].ravel())
-
-        classes = np.array([CARDINALITIES.index(c) for c in graph.statistics.cardinality])
-        per_cardinality = {
-            name: metrics(classes[relations] == index)
-            for index, name in enumerate(CARDINALITIES)
-            if len(triples) and (classes[relations] == index).any()
-        }
+        """Return the report of ranks of triples (n, 3)."""
+        rank, among, loop_free = (
+            np.stack([getattr(ranks[side], name) for side in Side])
+            for name in ("rank", "among", "without_loops")
+        )
         overall = RankingMetrics.of(rank.ravel(), among.ravel())
-        loop_free = np.stack([ranks[side].without_loops for side in Side])
         return cls(
             **overall.__dict__,
             split=split,
             seconds=seconds,
-            head=RankingMetrics.of(rank[0], among[0]),
-            tail=RankingMetrics.of(rank[1], among[1]),
-            per_relation={
-                graph.relations[r]: metrics(relations == r) for r in np.unique(relations)
-            },
-            per_cardinality=per_cardinality,
-            without_loops=RankingMetrics.of(loop_free.ravel(), among.ravel()),
             ranks=rank,
+            _among=among,
+            _loop_free=loop_free,
+            _triples=triples,
+            _graph=graph,
         )
 
     def to_frame(self) -> Any:

@@ -10,10 +10,13 @@ scores above the true one, in one pass.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn.functional import normalize
 
 #: Programs that keep a large GPU busy.
 _PROGRAMS = 2048
@@ -73,12 +76,17 @@ def all_moduli(query: Tensor, views: Tensor) -> Tensor:
     return _launch(query, views, query.shape[1] // 2, 0)
 
 
+def _side(count: int, entities: int) -> int:
+    """Return the side of a tile: shorter where programs would be few."""
+    return 64 if count * entities >= 64 * 64 * _PROGRAMS // 4 else 32
+
+
 def _launch(query: Tensor, views: Tensor, dim: int, norm: int) -> Tensor:
     """Run the kernel over (tile of entities, tile of queries)."""
     count, entities = len(query), len(views)
     scores = torch.empty(count, entities, device=query.device)
     if count and entities:
-        side = 64 if count * entities >= 64 * 64 * _PROGRAMS // 4 else 32
+        side = _side(count, entities)
         _all_distances[(triton.cdiv(entities, side), triton.cdiv(count, side))](
             query.T.contiguous(),
             views.T.contiguous(),
@@ -93,6 +101,94 @@ def _launch(query: Tensor, views: Tensor, dim: int, norm: int) -> Tensor:
             num_warps=_WARPS,
         )
     return scores
+
+
+#: Products with normals of hyperplanes that are held at once, before they are added up.
+_PRODUCTS = 1 << 24
+
+
+@triton.jit
+def _all_views(
+    query, context, unit, moved, group, scores, queries, entities, dim,
+    NORM: tl.constexpr, OWN: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_E: tl.constexpr, UNROLLED: tl.constexpr,
+):  # fmt: skip
+    """Write negative distances to ``unit + moved context``; ``OWN``: moved by a row per group.
+
+    Compiled without fused multiply-adds but the one that is written: the numbers are those of views
+    that were made beforehand.
+    """
+    i = tl.program_id(1) * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    j = tl.program_id(0) * BLOCK_E + tl.arange(0, BLOCK_E)
+    wide, long = tl.cast(queries, tl.int64), tl.cast(entities, tl.int64)  # times d: past 31 bits
+    if OWN:
+        row = tl.load(group + i, mask=i < queries, other=0) * long
+        inside = (i < queries)[:, None] & (j < entities)[None, :]
+        by = tl.load(moved + row[:, None] + j[None, :], mask=inside, other=0.0)
+    else:
+        by = tl.load(moved + j, mask=j < entities, other=0.0)[None, :]
+    total = tl.zeros([BLOCK_Q, BLOCK_E], dtype=tl.float32)
+    for start in range(0, dim, UNROLLED):
+        for step in tl.static_range(UNROLLED):
+            d = start + step
+            there = d < dim
+            q = tl.load(query + d * wide + i, mask=(i < queries) & there, other=0.0)
+            w = tl.load(context + d * wide + i, mask=(i < queries) & there, other=0.0)
+            x = tl.load(unit + d * long + j, mask=(j < entities) & there, other=0.0)
+            gap = q[:, None] - (x[None, :] + by * w[:, None])
+            if NORM == 1:
+                total += tl.abs(gap)
+            else:
+                total = tl.fma(gap, gap, total)
+    if NORM == 2:
+        total = tl.sqrt(total)
+    place = i[:, None] * long + j[None, :]
+    tl.store(scores + place, -total, mask=(i < queries)[:, None] & (j < entities)[None, :])
+
+
+def all_view_distances(query: Any, table: Tensor, norm: int, view: int) -> Tensor:
+    """Score all pairs through the view of each query's relation. Shapes: (n, w) -> (b, n).
+
+    One kernel for the questions of all relations: a kernel for each would wait for its launch.
+    """
+    vectors, context, _ = query
+    (count, dim), entities = vectors.shape, len(table)
+    scores = torch.empty(count, entities, device=vectors.device)
+    if not (count and entities):
+        return scores
+    unit = normalize(table[:, :dim], dim=-1)
+    own = view == 2
+    if own:
+        group, moved = _onto_hyperplanes(unit, context)
+    else:
+        moved = (table[:, dim:] * unit).sum(-1)
+        group = moved  # which is not read
+    side = _side(count, entities)
+    _all_views[(triton.cdiv(entities, side), triton.cdiv(count, side))](
+        vectors.T.contiguous(), context.T.contiguous(), unit.T.contiguous(), moved, group, scores,
+        count, entities, dim, norm, own, side, side, 1 if side == 64 else _UNROLLED,
+        num_warps=_WARPS, enable_fp_fusion=False,
+    )  # fmt: skip
+    return scores
+
+
+def _onto_hyperplanes(unit: Tensor, normals: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which of the different normals each query has, and how far they move each entity.
+
+    Shapes: (n, q), (b, q) -> (b,), (g, n).
+    """
+    order = normals[:, 0].argsort(stable=True)
+    ordered = normals[order]
+    new = torch.ones_like(order, dtype=torch.bool)
+    new[1:] = (ordered[1:] != ordered[:-1]).any(1)
+    group = torch.empty_like(order).scatter_(0, order, new.cumsum(0) - 1)
+    different = ordered[new]
+    moved = unit.new_empty(len(different), len(unit))
+    block = max(1, _PRODUCTS // unit.numel())
+    for start in range(0, len(different), block):
+        part = different[start : start + block]
+        moved[start : start + block] = (part.unsqueeze(1) * unit).sum(-1)
+    return group, moved.neg_()
 
 
 @triton.jit

@@ -104,15 +104,27 @@ class Match(ABC):
         """Return entities as they are compared. Shapes: (..., w), (..., q) -> (..., q)."""
         if self.view_kind == NO_VIEW:
             return rows
-        width = rows.shape[-1] // 2 if self.view_kind == PROJECTION else rows.shape[-1]
+        return self.seen(*self.unit(rows), context)
+
+    def unit(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return what of a view no relation changes: the unit vector, and how far it is moved.
+
+        Shapes: (..., w) -> (..., q), and of a projection (..., 1).
+        """
+        if self.view_kind != PROJECTION:
+            return normalize(rows, dim=-1), None
+        width = rows.shape[-1] // 2
         unit = normalize(rows[..., :width], dim=-1)
-        if self.view_kind == HYPERPLANE:
-            assert context is not None
+        return unit, (rows[..., width:] * unit).sum(-1, keepdim=True)
+
+    def seen(self, unit: Tensor, moved: Tensor | None, context: Tensor | None) -> Tensor:
+        """Return the view of :meth:`unit` through a relation. Shapes: (..., q), (..., 1)."""
+        if not self.relational_view:
+            return unit
+        assert context is not None
+        if moved is None:
             return unit - (context * unit).sum(-1, keepdim=True) * context
-        if self.view_kind == PROJECTION:
-            assert context is not None
-            return unit + (rows[..., width:] * unit).sum(-1, keepdim=True) * context
-        return unit
+        return unit + moved * context
 
     # Candidates of their own -------------------------------------------------------------------
 
@@ -154,8 +166,9 @@ class Match(ABC):
             return self.compare_all(query.vectors, self.view(table, None))
         assert query.context is not None
         scores = query.vectors.new_empty(len(query.vectors), len(table))
+        unit, moved = self.unit(table)
         for rows in _same_context(query.context):  # those share the views of all entities
-            views = self.view(table, query.context[rows[0]])
+            views = self.seen(unit, moved, query.context[rows[0]])
             scores[rows] = self.compare_all(query.vectors[rows], views)
         return scores
 

@@ -105,6 +105,12 @@ class Distance(Match):
         found = distance_backward_summed(query, table, ids, d_scores, *settings, into)
         return MatchGradients(*found, into), None
 
+    def forward_all(self, query: Query, table: Tensor) -> Tensor:
+        """All pairs, through the views of all relations at once."""
+        if not self.relational_view:
+            return super().forward_all(query, table)
+        return all_view_distances(query, table, self.norm, self.view_kind)
+
     def compare_all(self, query: Tensor, views: Tensor) -> Tensor:
         """All pairs without their differences in memory."""
         return all_distances(query, views, self.norm)
@@ -244,6 +250,12 @@ def modulus_backward(query: Query, table: Tensor, ids: Tensor, d_scores: Tensor)
 def all_distances(query: Tensor, views: Tensor, norm: int) -> Tensor:
     """Score all pairs by the negative p-norm. Shapes: (b, q), (n, q) -> (b, n)."""
     return -torch.cdist(query, views, p=norm, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+@kernel(gpu="all_pairs_gpu")
+def all_view_distances(query: Query, table: Tensor, norm: int, view: int) -> Tensor:
+    """Score all pairs through the view of each query's relation. Shapes: (n, w) -> (b, n)."""
+    return Match.forward_all(Distance(norm, view), query, table)
 
 
 @kernel(cpu="all_pairs_cpu", gpu="all_pairs_gpu")

@@ -9,14 +9,15 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from nscaching.errors import UserError
-from nscaching.evaluation.ranking import COUNTED_BYTES, chunk_rows, counted_rows
+from nscaching.evaluation.ranking import COUNTED_BYTES, COUNTS, KEPT_BYTES, chunk_rows, counted_rows
 from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.registry import CPU, PLAIN, compiled_for
 from nscaching.losses import LOGIT_BYTES
-from nscaching.models import ScoringFunction
+from nscaching.models import ScoringFunction, Side
 from nscaching.models.match import NO_VIEW, block_floats, multiplies_bfloat16
 from nscaching.models.matches import Distance, Dot
 from nscaching.optim.adagrad import LARGE, SORTED
@@ -26,6 +27,7 @@ from nscaching.training.config import TrainConfig
 from nscaching.training.devices import free_bytes, pick_device
 from nscaching.training.step import SUMMED_FROM
 from nscaching.training.tracing.counters import followed_triples
+from nscaching.training.validation import drawn_facts
 
 #: Bytes of a short Python string in a list, and of its place in the dictionary of names.
 _NAME_BYTES = 70 + 8 + 100
@@ -92,6 +94,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "known positives": 2 * 8 * triples if config.known_positives == "exclude" else 0,
         "batch": _batch_bytes(graph, config, scoring),
         "trace": _trace_bytes(graph, config) if config.is_traced() else 0,
+        "questions": _question_bytes(graph, config),
         "evaluation": 0,
     }
     if config.uses_copy(pick_device(config.device).type, triples, entities):
@@ -108,6 +111,9 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         live = min(chunk_rows(entities, config.eval_memory), queries)
         held_out = len(graph.valid) + len(graph.test)
         parts["evaluation"] = 4 * entities * live + (5 * 8 + 12) * held_out
+        parts["evaluation"] += (
+            2 * len(Side) * COUNTS * 8 * queries
+        )  # by chunk, and one after another
         if on_gpu:  # the CPU counts in one pass
             parts["evaluation"] += COUNTED_BYTES * entities * counted_rows(live, entities)
         parts["evaluation"] += entities * _view_bytes(scoring, on_gpu)
@@ -175,6 +181,24 @@ def _graph_bytes(graph: KnowledgeGraph) -> int:
     if graph.on_disk:  # names are read when they are asked for; arrays are mapped, and may stay
         return total
     return total + (graph.num_entities + graph.num_relations) * _NAME_BYTES
+
+
+def _question_bytes(graph: KnowledgeGraph, config: TrainConfig) -> int:
+    """Return what a validation keeps for the next: its questions, and what is known to answer them.
+
+    Also where the facts stand in their order, and what is left after filtering.
+    """
+    if not (len(graph.valid) and config.valid_every):
+        return 0
+    facts = drawn_facts(graph.valid, config.valid_facts)
+    kept, held_out = 0, len(graph.valid) + len(graph.test)
+    for side, pairs in zip(Side, graph.rows, strict=True):
+        asked = pairs.find(facts[:, side.other.column], facts[:, 1])
+        rows = np.unique(asked[asked >= 0])
+        answers = int((pairs.offsets[rows + 1] - pairs.offsets[rows]).sum()) + held_out
+        questions = len(rows) + int((asked < 0).sum())  # those that training does not ask, too
+        kept += (2 * 8) * len(facts) + (2 * 8) * questions + (2 * 4) * answers
+    return min(kept, KEPT_BYTES) + len(Side) * (2 * 8 + 2) * len(facts)
 
 
 def _view_bytes(scoring: ScoringFunction, on_gpu: bool) -> int:

@@ -12,7 +12,7 @@ import torch
 
 from nscaching.evaluation import RankingReport, labelled_triples
 from nscaching.evaluation.classification import LabelledTriples, best_accuracy
-from nscaching.evaluation.ranking import Count
+from nscaching.evaluation.ranking import Count, Prepared
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import Ids
 from nscaching.kernels.hashing import hashed_bits
@@ -32,6 +32,7 @@ class Validation:
         #: What is ranked in each validation: the same facts for all epochs, seeds and trials.
         self.facts = drawn_facts(graph.valid, config.valid_facts)
         self._count = count
+        self._at: torch.Tensor | None = None  #: the labelled triples of valid on the device
 
     def rank(
         self,
@@ -42,6 +43,8 @@ class Validation:
     ) -> RankingReport:
         """Rank one split, or some of its facts, with a model."""
         how: Any = {"memory_mb": self._memory_mb, "count": self._count, "facts": facts}
+        if facts is self.facts:
+            how["prepared"] = self._prepared
         return RankingReport.of_split(model, self.graph, split, progress=progress, **how)
 
     def measure(
@@ -51,8 +54,16 @@ class Validation:
         started = time.monotonic()
         found = self.rank(model, "valid", progress, self.facts).overall()
         if self.select == "accuracy":
-            found["accuracy"] = best_accuracy(model, self._labelled, self.graph.num_relations)
+            if self._at is None or self._at.device != model.device:
+                self._at = torch.from_numpy(self._labelled.triples.copy()).to(model.device)
+            given = self._labelled, self.graph.num_relations, self._at
+            found["accuracy"] = best_accuracy(model, *given)
         return found, time.monotonic() - started
+
+    @cached_property
+    def _prepared(self) -> Prepared:
+        """The questions of the facts that each validation ranks, with their known answers."""
+        return Prepared(self.graph, self.facts, self._memory_mb)
 
     @cached_property
     def _labelled(self) -> LabelledTriples:
