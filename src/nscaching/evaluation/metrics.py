@@ -228,21 +228,14 @@ class RankingReport(RankingMetrics):
         seconds: float,
     ) -> RankingReport:
         """Return the report of ranks of triples (n, 3)."""
-        rank, among, loop_free = (
-            np.stack([getattr(ranks[side], name) for side in Side])
-            for name in ("rank", "among", "without_loops")
-        )
-        overall = RankingMetrics.of(rank.ravel(), among.ravel())
-        return cls(
-            **overall.__dict__,
-            split=split,
-            seconds=seconds,
-            ranks=rank,
-            _among=among,
-            _loop_free=loop_free,
-            _triples=triples,
-            _graph=graph,
-        )
+        names = {"ranks": "rank", "_among": "among", "_loop_free": "without_loops"}
+        parts: dict[str, Any] = {
+            part: np.stack([getattr(ranks[side], name) for side in Side])
+            for part, name in names.items()
+        }
+        overall = RankingMetrics.of(parts["ranks"].ravel(), parts["_among"].ravel()).__dict__
+        parts |= {"_triples": triples, "_graph": graph}
+        return cls(**overall, split=split, seconds=seconds, **parts)
 
     def to_frame(self) -> Any:
         """Return a pandas data frame: both sides, each side, and each relation."""
