@@ -70,6 +70,32 @@ def test_every_kind_of_file_gives_what_the_loader_gives(tmp_path):
         assert graph.name == loaded.name
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.txt"])
+def test_remarks_on_names_and_first_lines_are_those_of_the_loader(tmp_path, name):
+    lines = [f"a{i},knows,a{i + 1}" for i in range(25)]
+    lines += ["5 york,is,a1", "5  york,is,a2", "a1, knows,a2\u00a0 "]
+    text = "\n".join(["person,verb,friend", *lines, ""])
+    (tmp_path / name).write_text(text.replace(",", "," if name == "x.csv" else "\t"))
+    graph, loaded = ingest(tmp_path / name, tmp_path / "store"), load_graph(tmp_path / name)
+    assert graph.notes == loaded.notes
+    told = " ".join(graph.notes)
+    assert f"The first line of {name} was read as head 'person'" in told
+    assert "'5  york' and '5 york' are two entities" in told
+    assert ("' knows' and 'knows' are two relations" in told) == (name != "x.csv")
+
+
+def test_a_header_without_a_relation_is_refused(tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_text("source,target,weight\na,b,1\n")
+    said = []
+    for read in (load_graph, lambda path: ingest(path, tmp_path / "store")):
+        with pytest.raises(UserError, match="has the relation cannot be told") as raised:
+            read(file)
+        said.append(str(raised.value))
+    assert said[0] == said[1]
+    assert not (tmp_path / "store").exists()
+
+
 def test_many_files_and_blocks_give_one_graph(tmp_path, monkeypatch):
     text = random_lines(3000)
     lines = text.splitlines(keepends=True)
