@@ -157,6 +157,48 @@ def test_parts_of_splits_are_never_trained_on(tmp_path, held):
         assert named(graph, "test") == FACTS[3:]
 
 
+def test_a_part_that_is_missing_is_named(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number in (0, 2):
+        pq.write_table(table_of(FACTS), folder / f"train-0000{number}-of-00003.parquet")
+    for read in (load_graph, lambda given: ingest(given, tmp_path / "store")):
+        with pytest.raises(UserError) as raised:
+            read(folder)
+        assert str(raised.value) == (
+            f"{folder} has no train-00001-of-00003.parquet, and 2 of 3 such files; get what is "
+            "missing, or rename the others if they are all that you want."
+        )
+    assert not (tmp_path / "store").exists()
+    for file in list(folder.iterdir()):
+        file.rename(folder / file.name.replace("train", "part"))
+    with pytest.raises(UserError, match=r"has no part-00001-of-00003.parquet"):
+        ingest(folder, tmp_path / "store")
+    graph = ingest(sorted(folder.iterdir()), tmp_path / "store")  # these were chosen
+    said = "part-00001-of-00003.parquet was not given, and 2 of 3 such files were."
+    assert graph.notes[0] == said
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (["x-0-of-2.tsv.gz"], ("x-1-of-2.tsv.gz", "1 of 2")),
+        (["x-0-of-2.tsv", "x-1-of-2.tsv.gz"], None),
+        (["x-1-of-2.tsv", "x-2-of-2.tsv"], None),  # counted from 1
+        (["x-2-of-3.tsv", "x-3-of-3.tsv"], ("x-1-of-3.tsv", "2 of 3")),
+        (["x-00-of-02-1f3a.parquet"], ("x-01-of-02", "1 of 2")),
+        (["x-0-of-99999999999999999999.tsv"], ("x-1-of-99999999999999999999.tsv", None)),
+        (["x-0-of-1.tsv", "x-0-of-2.tsv"], ("x-1-of-2.tsv", "1 of 2")),
+        (["x-0.tsv", "x-2.tsv", "x.tsv"], None),
+    ],
+)
+def test_parts_are_counted_as_their_names_say(tmp_path, names, missing):
+    found = files.missing_part(tmp_path / name for name in names)
+    assert (found and found[0]) == (missing and missing[0])
+    if missing and missing[1]:
+        assert found[1] == missing[1]
+
+
 def test_files_of_any_name_are_for_training_but_those_of_valid_and_test(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()

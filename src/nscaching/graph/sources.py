@@ -11,6 +11,8 @@ from nscaching.graph.files import (
     LABELLED,
     folder_files,
     kind_of,
+    missing_part,
+    refuse_missing_part,
     split_of,
     unreadable,
 )
@@ -33,8 +35,10 @@ def ingested_files(
     files: dict[str, list[Path]] = {split: [] for split in SPLITS}
     notes: list[str] = []
     for split, given in zip(SPLITS, (source, valid, test), strict=True):
+        named: list[Path] = []
         for path in listed(given):
             inside = _inside(path, split, notes) if path.is_dir() else {split: [path]}
+            named += [] if path.is_dir() else [path]
             for part, found in inside.items():
                 files[part].extend(found)
             if not path.is_dir() and split == "train" and split_of(path) in SPLITS[1:]:
@@ -42,6 +46,8 @@ def ingested_files(
                     f"{path.name} was read as training triples; name it with --{split_of(path)} if "
                     "it is not for training."
                 )
+        if len(named) > 1 and (lacking := missing_part(named)):
+            notes.append(f"{shown(lacking[0])} was not given, and {lacking[1]} such files were.")
     if not files["train"]:
         raise UserError("There are no training triples; name at least one file of them.")
     for path in (file for each in files.values() for file in each):
@@ -68,8 +74,10 @@ def _inside(folder: Path, split: str, notes: list[str]) -> dict[str, list[Path]]
         for file in sorted(folder.glob(f"*{LABELLED}"))
     )
     if split != "train":
+        refuse_missing_part(folder, everything)
         return {split: sorted(everything)}
     if "train" not in found.splits:
+        refuse_missing_part(folder, found.others)
         return {**found.splits, "train": found.others}
     if found.others:
         names = ", ".join(shown(file.name) for file in found.others[:5])
