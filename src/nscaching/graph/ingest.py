@@ -310,8 +310,8 @@ class _Ingestion:
             for triples in held
             for block in blocks_of(triples, 1 << 16)
         )
-        names = (_names(self.folder, kind) for kind in ("entities", "relations"))
-        self.notes += first_line_remarks(self.first, *names, (train, *held))
+        entities, relations = (_names(self.folder, kind) for kind in ("entities", "relations"))
+        self.notes += first_line_remarks(self.first, entities, relations, (train, *held))
         self.notes += remarks(self.duplicates, unseen, leaked) + self.spaced
 
 
