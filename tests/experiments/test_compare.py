@@ -15,6 +15,7 @@ from nscaching.experiments import compare as api
 from nscaching.experiments import runner
 from nscaching.experiments.comparison import intervals_of
 from nscaching.training import RunFolder
+from nscaching.training.loop import Trainer
 
 from ..conftest import graph_of
 from ..training.helpers import few_valid_facts, kept_bits, ring, train, write_folder
@@ -517,3 +518,37 @@ def test_a_full_disk_ends_the_comparison(data, tmp_path, monkeypatch):
     monkeypatch.undo()
     made = compare(data, "uniform,bernoulli", out=tmp_path / "C", resume=True)
     assert [run.error for run in made.runs] == [None, None]
+
+
+def test_the_time_left_leaves_out_that_of_compiling(data, tmp_path, monkeypatch, capsys):
+    now, real = [0.0], Trainer._train_epoch
+
+    def train_epoch(trainer, *given):
+        first = trainer.counters.epoch == 0
+        now[0] += 600.0 if first and trainer.config.sampler == "uniform" else 10.0
+        return real(trainer, *given)
+
+    def waited():
+        """Half a minute for each run that was trained."""
+        return 30.0 * len(list((tmp_path / "C").glob("*/model.safetensors")))
+
+    def make(planned, *given, **named):
+        now[0] += 30.0
+        return made(planned, *given, **named)
+
+    made = runner.PlannedRun.make
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr(Trainer, "_train_epoch", train_epoch)
+    monkeypatch.setattr(runner.PlannedRun, "make", make)
+    monkeypatch.setattr(api, "seconds_waited", waited)
+    told = {**SMALL, "epochs": 4, "out": tmp_path / "C", "progress": "lines"}
+    ns.compare(data, "uniform,bernoulli,nscaching", seeds=[0], **told)
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Run ")]
+    assert said == [
+        "Run 1 of 3: uniform, seed 0",
+        "Run 2 of 3: bernoulli, seed 0 (about 1 min 20 s left for all)",
+        "Run 3 of 3: nscaching, seed 0 (about 40.0 s left for all)",
+    ]
+    ns.compare(data, "uniform,bernoulli,nscaching", seeds=[0, 1], resume=True, **told)
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Run ")]
+    assert said[0] == "Run 4 of 6: uniform, seed 1 (about 2 min 0 s left for all)"

@@ -70,6 +70,32 @@ def test_every_kind_of_file_gives_what_the_loader_gives(tmp_path):
         assert graph.name == loaded.name
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.txt"])
+def test_remarks_on_names_and_first_lines_are_those_of_the_loader(tmp_path, name):
+    lines = [f"a{i},knows,a{i + 1}" for i in range(25)]
+    lines += ["5 york,is,a1", "5  york,is,a2", "a1, knows,a2\u00a0 "]
+    text = "\n".join(["person,verb,friend", *lines, ""])
+    (tmp_path / name).write_text(text.replace(",", "," if name == "x.csv" else "\t"))
+    graph, loaded = ingest(tmp_path / name, tmp_path / "store"), load_graph(tmp_path / name)
+    assert graph.notes == loaded.notes
+    told = " ".join(graph.notes)
+    assert f"The first line of {name} was read as head 'person'" in told
+    assert "'5  york' and '5 york' are two entities" in told
+    assert ("' knows' and 'knows' are two relations" in told) == (name != "x.csv")
+
+
+def test_a_header_without_a_relation_is_refused(tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_text("source,target,weight\na,b,1\n")
+    said = []
+    for read in (load_graph, lambda path: ingest(path, tmp_path / "store")):
+        with pytest.raises(UserError, match="has the relation cannot be told") as raised:
+            read(file)
+        said.append(str(raised.value))
+    assert said[0] == said[1]
+    assert not (tmp_path / "store").exists()
+
+
 def test_many_files_and_blocks_give_one_graph(tmp_path, monkeypatch):
     text = random_lines(3000)
     lines = text.splitlines(keepends=True)
@@ -129,6 +155,48 @@ def test_parts_of_splits_are_never_trained_on(tmp_path, held):
         assert named(graph) == sorted(FACTS[:2])
         assert named(graph, "valid") == FACTS[2:3]
         assert named(graph, "test") == FACTS[3:]
+
+
+def test_a_part_that_is_missing_is_named(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number in (0, 2):
+        pq.write_table(table_of(FACTS), folder / f"train-0000{number}-of-00003.parquet")
+    for read in (load_graph, lambda given: ingest(given, tmp_path / "store")):
+        with pytest.raises(UserError) as raised:
+            read(folder)
+        assert str(raised.value) == (
+            f"{folder} has no train-00001-of-00003.parquet, and 2 of 3 such files; get what is "
+            "missing, or rename the others if they are all that you want."
+        )
+    assert not (tmp_path / "store").exists()
+    for file in list(folder.iterdir()):
+        file.rename(folder / file.name.replace("train", "part"))
+    with pytest.raises(UserError, match=r"has no part-00001-of-00003.parquet"):
+        ingest(folder, tmp_path / "store")
+    graph = ingest(sorted(folder.iterdir()), tmp_path / "store")  # these were chosen
+    said = "part-00001-of-00003.parquet was not given, and 2 of 3 such files were."
+    assert graph.notes[0] == said
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (["x-0-of-2.tsv.gz"], ("x-1-of-2.tsv.gz", "1 of 2")),
+        (["x-0-of-2.tsv", "x-1-of-2.tsv.gz"], None),
+        (["x-1-of-2.tsv", "x-2-of-2.tsv"], None),  # counted from 1
+        (["x-2-of-3.tsv", "x-3-of-3.tsv"], ("x-1-of-3.tsv", "2 of 3")),
+        (["x-00-of-02-1f3a.parquet"], ("x-01-of-02", "1 of 2")),
+        (["x-0-of-99999999999999999999.tsv"], ("x-1-of-99999999999999999999.tsv", None)),
+        (["x-0-of-1.tsv", "x-0-of-2.tsv"], ("x-1-of-2.tsv", "1 of 2")),
+        (["x-0.tsv", "x-2.tsv", "x.tsv"], None),
+    ],
+)
+def test_parts_are_counted_as_their_names_say(tmp_path, names, missing):
+    found = files.missing_part(tmp_path / name for name in names)
+    assert (found and found[0]) == (missing and missing[0])
+    if missing and missing[1]:
+        assert found[1] == missing[1]
 
 
 def test_files_of_any_name_are_for_training_but_those_of_valid_and_test(tmp_path):

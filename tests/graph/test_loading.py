@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nscaching.errors import UserError
 from nscaching.graph import KnowledgeGraph, load_graph, read_triples
-from nscaching.graph.names import column_order
+from nscaching.graph.columns import column_order
 from tests.conftest import counting_steps
 
 CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\t\r\n")
@@ -281,16 +281,74 @@ def test_a_first_line_of_names_that_occur_nowhere_else_is_remarked_on(tmp_path):
     assert not load_graph(file).notes
     file.write_text("person,verb,friend\na,knows,b\n")  # too few lines to tell
     assert not load_graph(file).notes
+    file.write_text(f"head,relation,tail\nperson,verb,friend\n{facts}")  # not the first line
+    assert load_graph(file).notes == [
+        "The first line of x.csv (head, relation, tail) was taken as column names."
+    ]
+
+
+def test_the_same_first_line_in_every_file_of_a_folder_is_remarked_on_once(tmp_path):
+    for at, split in enumerate(("train", "valid", "test")):
+        facts = "".join(f"a{i}\tknows\ta{i + 1 + at}\n" for i in range(25))
+        (tmp_path / f"{split}.txt").write_text(f"person\tverb\tfriend\n{facts}")
+    notes = load_graph(tmp_path).notes
+    [told] = [note for note in notes if "column names" in note]
+    assert told.startswith("The first line of train.txt and of 2 more files was read as head")
+    (tmp_path / "test.txt").write_text("person\tverb\tfriend\nfriend\tknows\ta1\n")
+    assert not any("column names" in note for note in load_graph(tmp_path).notes)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".txt", ".parquet"])
+def test_a_header_without_a_relation_is_refused_not_trained_on(tmp_path, ending):
+    file, facts = tmp_path / f"x{ending}", [(f"a{i}", f"a{i + 1}", "0.5") for i in range(25)]
+    if ending == ".parquet":
+        columns = zip(("source", "target", "weight"), zip(*facts, strict=True), strict=True)
+        pq.write_table(pa.table({name: list(values) for name, values in columns}), file)
+    else:
+        lines = [("source", "target", "weight"), *facts]
+        sign = "," if ending == ".csv" else "\t"
+        file.write_text("".join(f"{sign.join(line)}\n" for line in lines))
+    with pytest.raises(UserError) as raised:
+        load_graph(file)
+    said = str(raised.value)
+    assert str(file) in said
+    assert "source, target, weight" in said
+    assert "has the relation cannot be told; call" in said
+
+
+@pytest.mark.parametrize("header", ["subject,predicate,value", "source,kind,target", "x,rel,to"])
+def test_a_header_with_two_known_names_in_their_places_is_a_header(tmp_path, header):
+    (tmp_path / "x.csv").write_text(f"{header}\na,r,b\nc,r,d\n")
+    graph = load_graph(tmp_path / "x.csv")
+    assert named(graph) == PLAIN
+    told = header.replace(",", ", ")
+    assert graph.notes == [f"The first line of x.csv ({told}) was taken as column names."]
+
+
+def test_single_letters_and_one_known_name_are_no_header(tmp_path):
+    for line in ("s,likes,t", "source,is,a", "a,object,subject", "from,source,x"):
+        file = tmp_path / "x.csv"
+        file.write_text(f"{line}\na,r,b\n")
+        if line == "a,object,subject":
+            with pytest.raises(UserError, match="has the relation cannot be told"):
+                load_graph(file)
+        else:
+            assert len(load_graph(file).train) == 2
 
 
 def test_names_that_differ_by_spaces_alone_are_remarked_on(tmp_path):
     file = tmp_path / "x.tsv"
     file.write_text("a\t knows\t b\nb\t knows\t c\nc\t knows\t a\nd\tknows\td \n")
     assert load_graph(file).notes == [
-        "4 entity names differ from another only by spaces at the ends: ' b' and 'b' are two "
-        "entities here. Remove the spaces if they should be one.",
-        "1 relation name differs from another only by spaces at the ends: ' knows' and 'knows' are "
-        "two relations here. Remove the spaces if they should be one.",
+        "4 entity names differ from another only by spaces: ' b' and 'b' are two entities "
+        "here. Remove the spaces if they should be one.",
+        "1 relation name differs from another only by spaces: ' knows' and 'knows' are two "
+        "relations here. Remove the spaces if they should be one.",
+    ]
+    file.write_text("new york\tr\tnew  york\nnew york\tr\tb  c\n")
+    assert load_graph(file).notes == [
+        "1 entity name differs from another only by spaces: 'new  york' and 'new york' are two "
+        "entities here. Remove the spaces if they should be one."
     ]
     file.write_text("a\tknows\tb\nb\tknows\t \n \u3000\tknows\tc \n")  # none could be another
     assert load_graph(file).notes == []

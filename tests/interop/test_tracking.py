@@ -8,7 +8,8 @@ import time
 import pytest
 
 from nscaching import TrainingDiverged, TrainingInterrupted, UserError, extras
-from nscaching.interop.tracking import RunStart, Tracker, Tracking, make_tracker
+from nscaching.interop.tracking import RunStart, Tracker, make_tracker
+from nscaching.training.trackers import Tracking
 
 from ..training.helpers import ring, train
 
@@ -134,6 +135,72 @@ def test_a_run_that_goes_on_is_cut_back_in_the_csv(tmp_path):
     )
     losses = [row["epoch"] for row in csv.DictReader(path.open()) if row["metric"] == "loss"]
     assert losses == ["1", "2", "3", "4", "5", "6"]
+
+
+def losses(path):
+    """Return the epochs whose loss a CSV file has, in order."""
+    return [int(r["epoch"]) for r in csv.DictReader(path.open()) if r["metric"] == "loss"]
+
+
+def test_a_file_that_is_named_twice_has_each_line_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    twice = ["csv:curve.csv", f"csv:{tmp_path}/link/curve.csv", "csv:./curve.csv"]
+    train(ring(), out="run", track=twice, **OPTIONS)
+    assert losses(tmp_path / "curve.csv") == [1, 2, 3, 4]
+
+
+def test_a_resumed_run_keeps_its_trackers(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    memory = Memory()
+    train(ring(), out="run", track=["csv:a.csv", "csv:b.csv", memory], **OPTIONS)
+    told = len(memory.moments)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    more = {**OPTIONS, "out": tmp_path / "run", "resume": True}
+    train(ring(), progress="lines", **{**more, "epochs": 5})
+    assert f"Logging to csv:{tmp_path / 'a.csv'}, csv:{tmp_path / 'b.csv'}, as before." in (
+        capsys.readouterr().err
+    )
+    assert losses(tmp_path / "a.csv") == losses(tmp_path / "b.csv") == [1, 2, 3, 4, 5]
+    assert len(memory.moments) == told  # an object lives in its process
+    before = (tmp_path / "a.csv").read_bytes()
+    tests = [row for row in csv.DictReader((tmp_path / "a.csv").open()) if row["split"] == "test"]
+    assert len({row["metric"] for row in tests}) == len(tests)
+    train(ring(), **{**more, "epochs": 5})  # nothing to do
+    assert (tmp_path / "a.csv").read_bytes() == before
+    train(ring(), track=f"csv:{tmp_path / 'b.csv'}", **{**more, "epochs": 6})
+    train(ring(), **{**more, "epochs": 7})  # what was named last is what it has
+    assert losses(tmp_path / "b.csv") == [1, 2, 3, 4, 5, 6, 7]
+    assert (tmp_path / "a.csv").read_bytes() == before
+    train(ring(), track="none", **{**more, "epochs": 8})
+    train(ring(), **{**more, "epochs": 9})
+    assert losses(tmp_path / "b.csv") == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_tracker_that_is_not_there_any_more_does_not_bar_the_way(tmp_path):
+    path, longer = tmp_path / "curve.csv", {**OPTIONS, "epochs": 6, "resume": True}
+    train(ring(), out=tmp_path / "run", track=f"csv:{path}", **OPTIONS)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UserError, match=r"is a folder.*begun with this tracker; --track none"):
+        train(ring(), out=tmp_path / "run", **longer)
+    (tmp_path / "run" / "track.json").write_text("{}")
+    with pytest.raises(UserError, match=r"names no trackers.*; --track none"):
+        train(ring(), out=tmp_path / "run", **longer)
+    train(ring(), out=tmp_path / "run", track="none", **longer)
+    assert not (tmp_path / "run" / "track.json").exists()
+
+
+def test_a_remembered_tracker_that_cannot_start_says_how_to_resume(tmp_path):
+    class Broken(Tracker):
+        def on_start(self, start):
+            raise OSError("no server")
+
+    with pytest.raises(OSError, match="no server"):
+        Tracking(Broken()).begin(RunStart("x", {}))
+    with pytest.raises(UserError, match=r"no server\. The run was begun with this tracker"):
+        Tracking(Broken(), remembered=True).begin(RunStart("x", {}))
 
 
 def test_the_values_of_another_run_are_not_replaced_by_a_csv(tmp_path):

@@ -3,12 +3,16 @@
 import base64
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 
+import nscaching as ns
 import nscaching.report.explorer as explorer
 from nscaching.errors import UserError
+from nscaching.graph import KnowledgeGraph
+from nscaching.report import explorer_answers
 from nscaching.report.entity_map import entity_degrees, entity_places, entity_types
 from nscaching.report.explorer import (
     embedded_json,
@@ -17,7 +21,9 @@ from nscaching.report.explorer import (
     write_explorer,
 )
 from nscaching.report.explorer_answers import ExplorerAnswers, find_names, fold, single_answers
+from nscaching.training import TrainConfig
 
+from ..conftest import random_model
 from .conftest import NASTY, clubs
 
 
@@ -155,6 +161,110 @@ def test_new_facts_of_an_entity_are_new_and_about_it(clubs_run):
         assert clubs_run.split_of(*names) is None
     chances = [fact["probability"] for fact in fresh]
     assert chances == sorted(chances, reverse=True)
+
+
+def tangled(seed=0, entities=9, relations=3):
+    """Return a run on a graph with loops, with facts in two splits, and with a lonely entity."""
+    rng = np.random.default_rng(seed)
+    limits = (entities - 1, relations, entities - 1)
+    train, valid, test = (rng.integers(0, limits, (n, 3)) for n in (60, 12, 12))
+    names = [f"e{i}" for i in range(entities)], [f"r{i}" for i in range(relations)]
+    graph = KnowledgeGraph(*names, train, valid, np.concatenate([test, train[:6], valid[:3]]))
+    model = random_model("distmult", entities, relations, 4)
+    return ns.Run(TrainConfig(scoring="distmult", dim=4), graph, model)
+
+
+def defined(graph, number, loops):
+    """Return what links an entity, from the definition: {(relation, out): {other: split}}."""
+    found = {}
+    for split in ("test", "valid", "train"):
+        for head, relation, tail in graph.split(split).tolist():
+            if head == number:
+                found.setdefault((relation, True), {})[tail] = split
+            if tail == number and (loops or head != number):
+                found.setdefault((relation, False), {})[head] = split
+    return found
+
+
+def pages(ask, size):
+    """Return all facts of a group, page by page, and check how long pages are."""
+    held = []
+    while page := ask(len(held)):
+        assert len(page) == size or not ask(len(held) + len(page))
+        held += page
+    return held
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pages_of_facts_are_those_of_the_entity(monkeypatch, seed):
+    monkeypatch.setattr(explorer_answers, "PAGE", 2)
+    run = tangled(seed)
+    answers, degree = ExplorerAnswers(run), entity_degrees(run.graph)
+    for number in range(run.graph.num_entities):
+        expected = defined(run.graph, number, loops=False)
+        shown = answers.entity(number)
+        keys = [(group["relation"], group["out"]) for group in shown["groups"]]
+        assert keys == sorted(expected, key=lambda key: (not key[1], key[0]))
+        others = {other for each in expected.values() for other in each} - {number}
+        assert shown["neighbours"] == len(others)
+        for group in shown["groups"]:
+            of = group["relation"], group["out"]
+            facts = pages(partial(answers.facts, number, *of), 2)
+            assert {f["other"]["id"]: f["split"] for f in facts} == expected[of]
+            assert group["total"] == len(facts) == len(expected[of])
+            assert group["facts"] == facts  # few enough to come at once
+            ids = [fact["other"]["id"] for fact in facts]
+            assert ids == sorted(ids, key=lambda each: (-degree[each], each))
+        for (relation, out), known in defined(run.graph, number, loops=True).items():
+            side = "tail" if out else "head"
+            asked = partial(answers.known, side, number, relation)
+            held = pages(lambda start, asked=asked: asked(start)["facts"], 2)
+            assert {f["other"]["id"]: f["split"] for f in held} == known
+            assert known == run.graph.answers(side, number, relation)
+            assert answers.known(side, number, relation)["total"] == len(known)
+
+
+def test_a_hub_comes_with_its_first_facts_only():
+    n = 30_000
+    facts = np.column_stack([np.arange(1, n), np.zeros(n - 1, int), np.zeros(n - 1, int)])
+    facts[:, 1] = facts[:, 0] % 3
+    names = [f"e{i}" for i in range(n)]
+    run = ns.Run(
+        TrainConfig(scoring="distmult", dim=4),
+        KnowledgeGraph(names, ["a", "b", "c"], facts),
+        random_model("distmult", n, 3, 4),
+    )
+    answers = ExplorerAnswers(run)
+    shown = answers.entity(0)
+    assert [(group["total"], len(group["facts"])) for group in shown["groups"]] == [
+        (9999, 18),
+        (10_000, 18),
+        (10_000, 18),
+    ]
+    assert shown["neighbours"] == n - 1
+    assert len(json.dumps(shown)) < 10_000
+    assert len(answers.facts(0, 1, False, 9_900)) == 100
+    known = answers.known("head", 0, 2)
+    assert (known["total"], len(known["facts"])) == (10_000, 200)
+
+
+def test_more_questions_than_32_bits_count_are_told_apart():
+    n = 60_000
+    names = [f"e{i}" for i in range(n)], [f"r{i}" for i in range(n)]
+    graph = KnowledgeGraph(*names, np.array([[1, n - 1, n - 2], [n - 2, n - 2, 1], [1, 0, n - 1]]))
+    run = ns.Run(TrainConfig(scoring="distmult", dim=2), graph, random_model("distmult", n, n, 2))
+    shown = ExplorerAnswers(run).entity(1)["groups"]
+    found = [(g["relation"], g["out"], [f["other"]["id"] for f in g["facts"]]) for g in shown]
+    assert found == [(0, True, [n - 1]), (n - 1, True, [n - 2]), (n - 2, False, [n - 2])]
+
+
+def test_many_groups_share_what_an_entity_comes_with(monkeypatch):
+    monkeypatch.setattr(explorer_answers, "MOST_OF_ENTITY", 10)
+    answers = ExplorerAnswers(tangled())
+    shown = answers.entity(0)["groups"]
+    assert [len(group["facts"]) for group in shown] == [
+        min(group["total"], 10 // len(shown)) for group in shown
+    ]
 
 
 def test_links_are_facts_between_the_given_entities(clubs_run):

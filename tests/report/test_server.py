@@ -102,7 +102,7 @@ def test_answers_are_those_of_the_run(served, clubs_run):
     found = served.json("/api/find?text=P0")["entities"]
     assert found[0]["name"] == "p0"
     entity = served.json(f"/api/entity/{found[0]['id']}")
-    assert len(entity["facts"]) == entity["degree"]
+    assert sum(group["total"] for group in entity["groups"]) == entity["degree"]
     relation = graph.relation_ids["knows"]
     answered = served.json(f"/api/ask/tail/{found[0]['id']}/{relation}")
     whole = {"contradictions": True, "unlikely": True}  # the page shows them, marked
@@ -111,9 +111,23 @@ def test_answers_are_those_of_the_run(served, clubs_run):
     assert [each["probability"] for each in answered["answers"]] == pytest.approx(
         [each.probability for each in expected]
     )
-    assert {each["tail"]["id"] for each in answered["known"]} == set(
-        graph.answers("tail", found[0]["id"], relation)
-    )
+    known = graph.answers("tail", found[0]["id"], relation)
+    shown = {each["other"]["id"]: each["split"] for each in answered["known"]["facts"]}
+    assert shown == known
+    assert answered["known"]["total"] == len(known)
+
+
+def test_facts_come_in_pages(served, clubs_run):
+    graph = clubs_run.graph
+    club, member = graph.entity_ids["club 1"], graph.relation_ids["member of"]
+    answers = ExplorerAnswers(clubs_run)
+    facts = served.json(f"/api/facts/head/{club}/{member}?from=3")
+    assert facts == answers.facts(club, member, False, 3)
+    assert len(facts) == 10 - 3
+    assert served.json(f"/api/facts/tail/{club}/{member}") == []
+    known = served.json(f"/api/known/head/{club}/{member}?from=3")
+    assert known == {"total": 10, "facts": facts}
+    assert served.json(f"/api/known/head/{club}/{member}?from=10")["facts"] == []
 
 
 def test_the_queue_comes_when_it_is_ready(served, clubs_run):
@@ -167,7 +181,11 @@ def test_questions_get_in_between_where_loops_must_not_overlap(clubs_run, monkey
 
 @pytest.mark.parametrize(
     "path",
-    ["entity/99999", "ask/side/0/0", "ask/tail/0/99", "names?ids=1,x", "explain/0/0/99999"],
+    [
+        *("entity/99999", "ask/side/0/0", "ask/tail/0/99", "names?ids=1,x", "explain/0/0/99999"),
+        *("facts/tail/0/0?from=-1", "facts/side/0/0", "facts/tail/0/99", "facts/tail/99999/0"),
+        *("known/side/0/0", "known/tail/0/0?from=x", f"known/tail/0/0?from={10**20}"),
+    ],
 )
 def test_a_wrong_question_is_answered_with_its_reason(served, path):
     status, _, body = served.get(f"/api/{path}")

@@ -69,3 +69,17 @@ def test_lines_of_progress_count_seconds_not_epochs(capsys):
     said = capsys.readouterr().err
     assert "epoch 1  loss" in said
     assert "0.0 s left" in said
+
+
+def test_the_time_left_is_not_guessed_from_an_epoch_that_compiled(clock, monkeypatch, capsys):
+    clock.takes(Trainer, "_train_epoch", 20.0)
+    real = Trainer._train_epoch
+
+    def compile_first(trainer, *given):
+        clock.now += 1000.0 if trainer.counters.epoch == 0 else 0.0
+        return real(trainer, *given)
+
+    monkeypatch.setattr(Trainer, "_train_epoch", compile_first)
+    train(ring(), epochs=4, valid_every=0, progress="lines")
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("epoch")]
+    assert said[1].endswith("40.0 s left")

@@ -7,6 +7,7 @@ import pytest
 
 import nscaching as ns
 from nscaching.training import RunFolder
+from nscaching.training.diagnostics import seconds_without_compiling
 
 from ..cli.helpers import invoke
 from .helpers import bits, go_on, ring, train
@@ -65,3 +66,19 @@ def test_without_them_everything_works(folder, name):
         assert "Something went wrong" not in outcome.stderr, outcome
     assert go_on(folder, epochs=3).summary["epochs"] == 3
     assert all(json.loads(line) for line in (folder / name).read_text().splitlines())
+
+
+def test_compiling_in_the_first_epoch_and_validation_is_left_out():
+    def epoch(number, seconds):
+        return {"event": "epoch", "epoch": number, "seconds": seconds}
+
+    def validation(seconds, split="valid"):
+        return {"event": "evaluation", "split": split, "seconds": seconds}
+
+    lines = [epoch(1, 40.0), validation(7.0), epoch(2, 49.0), validation(1.0), epoch(3, 52.0)]
+    lines += [validation(2.0), validation(99.0, "test")]
+    assert seconds_without_compiling(lines) == (2 + 2 + 2) + (1.5 + 1 + 2)
+    assert seconds_without_compiling(lines[:1]) == 40  # it may be an ordinary one
+    fast = [epoch(1, 1.0), epoch(2, 5.0), epoch(3, 9.0)]
+    assert seconds_without_compiling(fast) == 9
+    assert seconds_without_compiling([]) == 0

@@ -80,7 +80,7 @@ def train_command(
     track: list[str] | None = flag(
         None,
         "Log to a tracker: tensorboard:DIR, mlflow:DIR, wandb:DIR or csv:FILE. "
-        "May be given several times.",
+        "May be given several times; a resumed run keeps its own unless others or none are named.",
         shown=False,
     ),
     report: bool = flag(True, "Write report.html into the run folder.", "--report/--no-report"),

@@ -57,8 +57,10 @@ from nscaching.runs.resuming import resumed_graph
 from nscaching.sampling import SAMPLERS
 from nscaching.sampling.options import with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig
+from nscaching.training.diagnostics import seconds_without_compiling
 from nscaching.training.opening import data_name, named_or_graph
 from nscaching.training.progress import duration
+from nscaching.training.warm_up import seconds_waited
 
 #: Epochs where only seconds limit a run.
 _NO_LIMIT = 1_000_000
@@ -205,7 +207,8 @@ class CompareSweep(Sweep[PlannedRun, RunResult]):
         self.resume_command = resume_command("compare", comparison.out)
         self.log = TrialLog(comparison.out / "trials.jsonl")
         self._before = {result.run: result for result in known}
-        self._took: dict[str, float] = {}  #: seconds of a run, by sampler
+        self._took: dict[str, float] = {}  #: seconds of a run without compiling, by sampler
+        self._beside = math.inf  #: the fewest seconds of a run that are not training
 
     def begin(self) -> None:
         """Look at what is there before anything is trained, and write down what is asked for."""
@@ -253,17 +256,21 @@ class CompareSweep(Sweep[PlannedRun, RunResult]):
             return None
         if result.graph is None:  # 0.1.0 did not write it down
             result = replace(result, graph=graph_digest(planned.folder.read_graph()))
-        self._took.setdefault(result.sampler, result.seconds)
+        self._took.setdefault(result.sampler, _usual_seconds(planned, result))
         return result
 
     def run(self, planned: PlannedRun) -> RunResult:
         """Train a run, or resume it."""
-        started = time.monotonic()
+        started, waited = time.monotonic(), seconds_waited()
+        begun = self.resume and planned.folder.is_run()
         how: dict[str, Any] = {"resume": self.resume, "overwrite": self.overwrite}
         run, result = planned.make(self.source, progress=self.progress, **how)
         if "test" in run.evaluations:
             self._write_ranks(planned.identity, run.evaluations["test"].ranks)
-        self._took[result.sampler] = time.monotonic() - started
+        if not begun:
+            beside = time.monotonic() - started - (seconds_waited() - waited) - result.seconds
+            self._beside = min(self._beside, max(0.0, beside))
+        self._took[result.sampler] = _usual_seconds(planned, result)
         return result
 
     def _failed(self, planned: PlannedRun, reason: str) -> RunResult:
@@ -273,7 +280,8 @@ class CompareSweep(Sweep[PlannedRun, RunResult]):
         if not self._took:
             return None
         usual = sum(self._took.values()) / len(self._took)
-        return self._took.get(planned.blank.sampler, usual)
+        beside = self._beside if math.isfinite(self._beside) else 0.0
+        return self._took.get(planned.blank.sampler, usual) + beside
 
     def _keep(self, planned: PlannedRun, record: RunResult) -> None:
         if self._before.get(planned.identity) != record:
@@ -332,6 +340,17 @@ class CompareSweep(Sweep[PlannedRun, RunResult]):
             self._write_ranks(run, load_run(self._folder(run).path).evaluate("test").ranks)
             found = np.load(self._rank_file(run))
         return found
+
+
+def _usual_seconds(planned: PlannedRun, result: RunResult) -> float:
+    """Return how long another run like this one trains and validates, its kernels being compiled.
+
+    Of one that seconds limit, compiling is a part; the first epoch may hold a warm start.
+    """
+    settings = planned.settings
+    if settings.max_seconds is not None or settings.warm_start(1) is not None:
+        return result.seconds
+    return seconds_without_compiling(planned.folder.read_metrics()) or result.seconds
 
 
 def _split_of(before: Comparison) -> dict[str, float]:

@@ -9,7 +9,7 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -38,6 +38,8 @@ TEXT_KINDS = (".txt", ".tsv", ".csv", ".nt", ".ttl", ".rdf")
 ENDINGS = (*TEXT_KINDS, *(kind + end for kind in TEXT_KINDS for end in _OPENERS), ".parquet")
 STEMS = {"train": ("train",), "valid": ("valid", "validation", "val", "dev"), "test": ("test",)}
 LABELLED = ".labeled.txt"
+#: A file of several, such as train-00000-of-00002; some writers add a digest.
+_PART = re.compile("(.+?)-([0-9]+)-of-([0-9]+)([-.].*)?")
 #: Blocks that are held at most to find the end of a row whose fields have line breaks.
 _LONGEST_ROW = 4
 
@@ -240,6 +242,7 @@ def folder_files(folder: Path) -> FolderFiles:
             )
         if parts:
             found.splits[split] = whole or parts
+            refuse_missing_part(folder, found.splits[split])
         labelled = [f"{stem}{LABELLED}" for stem in stems if f"{stem}{LABELLED}" in present]
         if labelled and split != "train":
             found.labelled[split] = present[labelled[0]]
@@ -247,6 +250,32 @@ def folder_files(folder: Path) -> FolderFiles:
     taken = [file for files in found.splits.values() for file in files]
     found.others = [file for file in plain if file not in taken]
     return found
+
+
+def missing_part(files: Iterable[Path]) -> tuple[str, str] | None:
+    """Return the first file that is not among those it is numbered with, and how many are."""
+    sets: dict[tuple[str, str], dict[int, tuple[Path, re.Match[str]]]] = {}
+    for file in files:
+        if found := _PART.fullmatch(stem_of(file)):
+            sets.setdefault((found[1], found[3]), {})[int(found[2])] = file, found
+    for (name, total), parts in sets.items():
+        start = int(0 not in parts and int(total) in parts)  # some count from 1
+        lacking = next((n for n in range(start, start + int(total)) if n not in parts), None)
+        if lacking is not None:
+            file, found = next(iter(parts.values()))
+            number = str(lacking).zfill(len(found[2]))
+            end = "" if found[4] else file.name.removeprefix(stem_of(file))
+            return f"{name}-{number}-of-{total}{end}", f"{len(parts)} of {int(total)}"
+    return None
+
+
+def refuse_missing_part(folder: Path, files: Iterable[Path]) -> None:
+    """Raise where a numbered file of a folder is not there: what was copied half looks whole."""
+    if lacking := missing_part(files):
+        raise UserError(
+            f"{folder} has no {shown(lacking[0])}, and {lacking[1]} such files; get what is "
+            "missing, or rename the others if they are all that you want."
+        )
 
 
 def no_training_triples(folder: Path) -> UserError:

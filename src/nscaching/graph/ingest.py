@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,29 +19,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from nscaching.errors import CannotWrite, UserError, shown
+from nscaching.errors import CannotWrite, UserError
 from nscaching.extras import need
-from nscaching.graph.files import (
-    ENDINGS,
-    LABELLED,
-    Progress,
-    folder_files,
-    kind_of,
-    split_of,
-    stem_of,
-    unreadable,
-)
+from nscaching.graph.files import Progress, stem_of
 from nscaching.graph.loading import triple_blocks
-from nscaching.graph.names import SPLITS
+from nscaching.graph.names import SPLITS, FirstLine
 from nscaching.graph.pairs import blocks_of
-from nscaching.graph.rdf import RDF_KINDS
-from nscaching.graph.splitting import count_unseen, hold_out_on_disk, remarks
+from nscaching.graph.sources import Paths, ingested_files, listed
+from nscaching.graph.splitting import (
+    count_unseen,
+    differing_by_spaces,
+    first_line_remarks,
+    hold_out_on_disk,
+    remarks,
+)
 from nscaching.graph.store import (
     MOST,
     ArrayWriter,
     GraphStore,
     NameWriter,
     StoredGraph,
+    StoredNames,
     mapped_bytes,
     marker_of,
     read_pairs,
@@ -57,7 +55,13 @@ _LEAST = 1 << 30
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
-Paths = str | Path | Sequence[str | Path]
+#: How many names of a table are another one but for spaces, as ``without_spaces`` says; the first.
+_SPACE = r"[\x09-\x0d\x1c-\x1f\x{{85}}\pZ]"
+_SPACED = rf"""
+    SELECT count(*), min(name) FROM {{0}} WHERE regexp_matches(name, '^{_SPACE}|{_SPACE}$|  ')
+    AND regexp_replace(regexp_replace(name, '^{_SPACE}+|{_SPACE}+$', '', 'g'), '  +', ' ', 'g')
+        IN (SELECT name FROM {{0}})
+"""
 
 
 def ingest(
@@ -105,10 +109,10 @@ def ingest(
         raise UserError(f"split is {split}; it must be at least 0 and less than 0.5.")
     limit = memory_bytes(memory)
     duckdb = need("duckdb", "large", "Ingesting")
-    files, notes = _sources(source, valid, test)
+    files, notes = ingested_files(source, valid, test)
     if split and (files["valid"] or files["test"]):
         raise UserError("There are valid or test triples already; use split 0.")
-    first = _listed(source)[0]
+    first = listed(source)[0]
     store = GraphStore(out)
     with store.writing():
         store.refuse_occupied(overwrite)
@@ -139,61 +143,6 @@ def memory_bytes(text: str) -> int:
     if size < _LEAST:
         raise UserError(f"memory is {text}; ingesting needs at least 1GiB.")
     return size
-
-
-def _listed(paths: Paths) -> list[Path]:
-    given = [paths] if isinstance(paths, str | Path) else list(paths)
-    return [Path(path).expanduser() for path in given]
-
-
-def _sources(source: Paths, valid: Paths, test: Paths) -> tuple[dict[str, list[Path]], list[str]]:
-    """Return the files of each split, and remarks; folders are looked into."""
-    files: dict[str, list[Path]] = {split: [] for split in SPLITS}
-    notes: list[str] = []
-    for split, given in zip(SPLITS, (source, valid, test), strict=True):
-        for path in _listed(given):
-            inside = _inside(path, split, notes) if path.is_dir() else {split: [path]}
-            for part, found in inside.items():
-                files[part].extend(found)
-            if not path.is_dir() and split == "train" and split_of(path) in SPLITS[1:]:
-                notes.append(
-                    f"{path.name} was read as training triples; name it with --{split_of(path)} if "
-                    "it is not for training."
-                )
-    if not files["train"]:
-        raise UserError("There are no training triples; name at least one file of them.")
-    for path in (file for each in files.values() for file in each):
-        if kind_of(path) in RDF_KINDS:
-            raise UserError(
-                f"{path} cannot be read in blocks; write it as N-Triples (.nt), for example with "
-                "'rapper' or 'riot', or load it whole without ingesting."
-            )
-        try:
-            path.open("rb").close()
-        except OSError as error:
-            raise unreadable(path, error) from error
-    return files, notes
-
-
-def _inside(folder: Path, split: str, notes: list[str]) -> dict[str, list[Path]]:
-    """Return the files of a folder by split; one that is named for valid or test is that only."""
-    found = folder_files(folder)
-    everything = [*found.others, *(file for files in found.splits.values() for file in files)]
-    if not everything:
-        raise UserError(f"{folder} has no files of triples: {', '.join(ENDINGS[:4])}.")
-    notes.extend(
-        f"{file.name} was left out: a graph on disk keeps no labelled triples."
-        for file in sorted(folder.glob(f"*{LABELLED}"))
-    )
-    if split != "train":
-        return {split: sorted(everything)}
-    if "train" not in found.splits:
-        return {**found.splits, "train": found.others}
-    if found.others:
-        names = ", ".join(shown(file.name) for file in found.others[:5])
-        names += ", ..." if len(found.others) > 5 else ""
-        notes.append(f"Files of {folder.name} that are of no split were left out: {names}.")
-    return found.splits
 
 
 @contextmanager
@@ -231,6 +180,8 @@ class _Ingestion:
     notes: list[str] = field(default_factory=list)
     duplicates: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SPLITS, 0))
     counts: dict[str, int] = field(default_factory=dict)
+    first: list[FirstLine] = field(default_factory=list)
+    spaced: list[str] = field(default_factory=list)  #: remarks on names with spaces
 
     def encode(
         self, duckdb: Any, files: dict[str, list[Path]], memory: int, threads: int | None
@@ -251,6 +202,9 @@ class _Ingestion:
             ends = "SELECT h AS name FROM raw UNION ALL SELECT t FROM raw"
             self._number(base, "entities", ends)
             self._number(base, "relations", "SELECT r AS name FROM raw")
+            for kind, table in (("entity", "entities"), ("relation", "relations")):
+                [(count, name)] = base.execute(_SPACED.format(table)).fetchall()
+                self.spaced += differing_by_spaces(kind, count, name or "")
             with self._step("numbering the facts"):
                 base.execute(
                     "CREATE TABLE ids AS SELECT split, relations.id AS r, a.id AS h, b.id AS t "
@@ -276,6 +230,7 @@ class _Ingestion:
             try:
                 for block in triple_blocks(path, self.notes, report):
                     named = block.triples
+                    self.first += block.first
                     columns = (named.head, named.relation, named.tail)
                     table = pa.table([c.cast(pa.string()) for c in columns], schema=_SCHEMA)
                     yield from table.to_batches()
@@ -355,7 +310,9 @@ class _Ingestion:
             for triples in held
             for block in blocks_of(triples, 1 << 16)
         )
-        self.notes += remarks(self.duplicates, unseen, leaked)
+        entities, relations = (_names(self.folder, kind) for kind in ("entities", "relations"))
+        self.notes += first_line_remarks(self.first, entities, relations, (train, *held))
+        self.notes += remarks(self.duplicates, unseen, leaked) + self.spaced
 
 
 def _batches(result: Any) -> Iterator[Any]:
@@ -364,11 +321,16 @@ def _batches(result: Any) -> Iterator[Any]:
     yield from reader(_BLOCK)
 
 
+def _names(folder: Path, kind: str) -> StoredNames:
+    ends = np.load(folder / f"{kind}.ends.npy", mmap_mode="r")
+    return StoredNames(mapped_bytes(folder / f"{kind}.names"), ends)
+
+
 def _numbered(folder: Path, kind: str, schema: Any) -> Iterator[Any]:
     """Yield the names of a folder with their ids, as Arrow batches."""
-    ends = np.load(folder / f"{kind}.ends.npy", mmap_mode="r")
-    text = mapped_bytes(folder / f"{kind}.names")
-    for start in range(0, len(ends) - 1, _BLOCK):
+    names = _names(folder, kind)
+    ends, text = names.ends, names.bytes
+    for start in range(0, len(names), _BLOCK):
         part = np.array(ends[start : start + _BLOCK + 1])
         content = text[part[0] : part[-1]].tobytes()
         buffers = [None, pa.py_buffer(part - part[0]), pa.py_buffer(content)]

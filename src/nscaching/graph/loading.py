@@ -35,6 +35,7 @@ from nscaching.graph.knowledge_graph import KnowledgeGraph
 from nscaching.graph.names import (
     CODED,
     SPLITS,
+    FirstLine,
     Ids,
     Longs,
     NamedTriples,
@@ -134,8 +135,6 @@ def _load(source: str | Path) -> KnowledgeGraph:
         graph = _load_folder(path, path.resolve().name)
     elif there:
         graph = assemble({"train": _read(path)}, {}, stem_of(path))  # all of it is for training
-        if kind_of(path) not in (*RDF_KINDS, ".nt", ".parquet"):
-            graph.notes += first_line_remarks(graph, path.name)
     elif (own := named_folder(str(source))) is not None:
         graph = _load_folder(own, own.name)
     else:
@@ -208,6 +207,7 @@ def triple_blocks(
 def _read(*paths: Path, labelled: bool = False) -> Reading:
     """Read all triples of some files, coded block by block to save memory."""
     notes: list[str] = []
+    first: list[FirstLine] = []
     columns: list[list[Any]] = [[], [], []]
     labels: list[Any] = []
     for block in (b for path in paths for b in triple_blocks(path, notes, labelled=labelled)):
@@ -215,8 +215,10 @@ def _read(*paths: Path, labelled: bool = False) -> Reading:
         for chunks, column in zip(columns, (named.head, named.relation, named.tail), strict=True):
             chunks.extend(coded_chunks(column))
         labels += block.labels.chunks if labelled else []
+        first += block.first
     triples = NamedTriples(*(pa.chunked_array(chunks, CODED) for chunks in columns))
-    return Reading(triples, pa.chunked_array(labels, pa.string()) if labelled else None, notes)
+    signs = pa.chunked_array(labels, pa.string()) if labelled else None
+    return Reading(triples, signs, notes, first)
 
 
 def read_triples(path: str | Path) -> list[tuple[str, str, str]]:
@@ -261,7 +263,11 @@ def assemble(plain: dict[str, Reading], labelled: dict[str, Reading], name: str)
         for (split, read), triples in zip(labelled.items(), ids[3:], strict=True)
     }
     notes = [note for read in (*plain.values(), *labelled.values()) for note in read.notes]
-    return KnowledgeGraph(entities, relations, *ids[:3], name=name, labelled=signed, notes=notes)
+    graph = KnowledgeGraph(entities, relations, *ids[:3], name=name, labelled=signed, notes=notes)
+    first = [line for read in plain.values() for line in read.first]
+    splits = (graph.train, graph.valid, graph.test)
+    graph.notes += first_line_remarks(first, graph.entities, graph.relations, splits)
+    return graph
 
 
 # OpenKE folders: triples as ids, with the names in files of their own -----------------------------

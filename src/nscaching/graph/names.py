@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nscaching.errors import UserError, shown
+from nscaching.graph.columns import column_order, half_header
 from nscaching.graph.files import unreadable
 
 #: Ids of entities and relations; whole numbers of any width; other arrays by their type.
@@ -36,15 +37,8 @@ CODED = pa.dictionary(pa.int32(), pa.string())
 _BLOCK = 1 << 18
 #: Rows of a table that are read at once, and bytes of text that an array of strings can hold.
 _ROWS, _MOST_TEXT = 1 << 20, 2**31 - 1
-#: Names that a column of heads, of relations and of tails goes by.
-ROLES = (
-    frozenset({"head", "h", "subject", "s", "source", "from"}),
-    frozenset({"relation", "r", "predicate", "p", "rel", "edge", "interaction", "label"}),
-    frozenset({"tail", "t", "object", "o", "target", "to"}),
-)
-#: Heads and tails, and relations, that tell which columns are meant where a header has several.
-_PAIRS = (("head", "tail"), ("subject", "object"), ("source", "target"), ("from", "to"))
-_RELATIONS = ("relation", "predicate", "rel", "edge", "interaction", "label")
+#: The name of a text file, and the names of head, relation and tail in its first line.
+FirstLine = tuple[str, tuple[str, str, str]]
 
 
 @dataclass(frozen=True)
@@ -90,6 +84,8 @@ class Reading:
     labels: Any = None
     """An Arrow column of ``'1'`` and ``'-1'``, or None."""
     notes: list[str] = field(default_factory=list)
+    first: list[FirstLine] = field(default_factory=list)
+    """First lines of text files that were read as a triple."""
 
 
 class ColumnBuilder:
@@ -243,32 +239,6 @@ def checked_id(index: Any, names: Sequence[str], ids: Mapping[str, int], what: s
 # Parquet files, and tables that speak Arrow -------------------------------------------------------
 
 
-def column_order(names: Sequence[str], *, single_letters: bool = True) -> list[int] | None:
-    """Return where head, relation and tail are, or None when the names are not such a header.
-
-    Without ``single_letters``, a row such as ``h r t`` is taken for a triple. Where several columns
-    could be one of the three, names that belong together are meant: in ``subject, predicate,
-    object, source`` the source is something else.
-    """
-    folded = [name.strip().casefold() for name in names]
-    if not single_letters and any(len(name) == 1 for name in folded):
-        return None
-    places = [[at for at, name in enumerate(folded) if name in role] for role in ROLES]
-    if not all(places):
-        return None
-    heads, relations, tails = places
-    if len(heads) > 1 or len(tails) > 1:
-        pairs = ([folded.index(name) for name in pair] for pair in _PAIRS if {*pair} <= {*folded})
-        ends = next(pairs, None)
-        if ends is None:
-            return None
-        heads, tails = ends[:1], ends[1:]
-    if len(relations) > 1:
-        relations = [folded.index(name) for name in (*_RELATIONS, "r", "p") if name in folded]
-    chosen = [heads[0], relations[0], tails[0]]
-    return chosen if all(folded.count(folded[at]) == 1 for at in chosen) else None
-
-
 def parquet_blocks(path: Path) -> Iterator[NamedTriples]:
     """Yield the triples of a Parquet file, some at a time."""
     import pyarrow.parquet as pq  # some 30 ms that most commands can do without
@@ -307,6 +277,12 @@ def choose_columns(names: Sequence[str], what: object) -> list[str]:
         raise UserError(
             f"{sentence(what)} has the columns {listed}; expected exactly three, or columns named "
             "head, relation and tail."
+        )
+    half = half_header(names) if order is None else None
+    if half is not None and not half[1]:
+        raise UserError(
+            f"{sentence(what)} has the columns {', '.join(shown(name, 40) for name in names)}, and "
+            f"which has the {half[0]} cannot be told; call them head, relation and tail."
         )
     chosen = [names[at] for at in order or range(3)]
     twice = [name for name in chosen if names.count(name) > 1]

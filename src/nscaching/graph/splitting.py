@@ -8,6 +8,7 @@ the graph is too small or too sparse to spare that many.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from nscaching.errors import UserError, plural, shown
 from nscaching.graph.knowledge_graph import KnowledgeGraph
-from nscaching.graph.names import SPLITS, Bools, Ids, Longs
+from nscaching.graph.names import SPLITS, Bools, FirstLine, Ids, Longs
 from nscaching.graph.pairs import blocks_of, contained, pair_keys
 
 #: Held out where nothing else is said. Of 20,000 facts the 95 % interval of the MRR is about .004
@@ -247,40 +248,73 @@ def with_remarks(graph: KnowledgeGraph) -> KnowledgeGraph:
 def space_remarks(graph: KnowledgeGraph) -> list[str]:
     """Return remarks on names that are another name but for spaces, as after a comma of a CSV."""
     told = []
-    kinds = (("entity", "entities", graph.entities), ("relation", "relations", graph.relations))
-    for one, many, names in kinds:
-        spaced = [name for name in names if name[0].isspace() or name[-1].isspace()]
-        bare = {name.strip() for name in spaced}
+    for kind, names in (("entity", graph.entities), ("relation", graph.relations)):
+        spaced = [name for name in names if name[0].isspace() or name[-1].isspace() or "  " in name]
+        bare = {without_spaces(name) for name in spaced}
         twins = bare.intersection(names) if bare else bare
-        found = [name for name in spaced if name.strip() in twins]
-        if found:
-            differ = "differs" if len(found) == 1 else "differ"
+        found = [name for name in spaced if without_spaces(name) in twins]
+        told += differing_by_spaces(kind, len(found), *found[:1])
+    return told
+
+
+def without_spaces(name: str) -> str:
+    """Return a name without spaces at its ends, and with one where several follow each other."""
+    return re.sub("  +", " ", name.strip())
+
+
+def differing_by_spaces(kind: str, count: int, name: str = "") -> list[str]:
+    """Return a remark on names of a kind, of which one is given, that differ by spaces alone."""
+    if count == 0:
+        return []
+    differ = "differs" if count == 1 else "differ"
+    many = "entities" if kind == "entity" else "relations"
+    return [
+        f"{plural(count, f'{kind} name')} {differ} from another only by spaces: '{shown(name)}' "
+        f"and '{shown(without_spaces(name))}' are two {many} here. Remove the spaces if they "
+        "should be one."
+    ]
+
+
+def first_line_remarks(
+    first: Sequence[FirstLine],
+    entities: Sequence[str],
+    relations: Sequence[str],
+    splits: Sequence[Ids],
+) -> list[str]:
+    """Return remarks on first lines with names that no other line has: column names, perhaps."""
+    if not first or sum(map(len, splits)) < _ENOUGH_LINES:
+        return []
+    counts = np.zeros(len(relations), dtype=np.int64)
+    for block in (block for triples in splits for block in blocks_of(triples)):
+        counts += np.bincount(block[:, 1], minlength=len(relations))
+    files: dict[tuple[str, str, str], list[str]] = {}
+    for file, triple in first:
+        files.setdefault(triple, []).append(file)
+    told = []
+    for (head, relation, tail), named in files.items():
+        r = relations.index(relation)
+        if counts[r] > len(splits):  # a split has a triple once
+            continue
+        ids = np.array([entities.index(head), r, entities.index(tail)])
+        if all(_alone(ids, triples) for triples in splits):
+            lines = f"The first line of {named[0]}"
+            lines += f" and of {plural(len(named) - 1, 'more file')}" if len(named) > 1 else ""
             told.append(
-                f"{plural(len(found), f'{one} name')} {differ} from another only by spaces at the "
-                f"ends: '{shown(found[0])}' and '{shown(found[0].strip())}' are two {many} here. "
-                "Remove the spaces if they should be one."
+                f"{lines} was read as head '{shown(head)}', relation '{shown(relation)}', tail "
+                f"'{shown(tail)}', and these names occur nowhere else. If they are column names, "
+                "call the columns head, relation and tail, and the line is skipped; without such "
+                "names the columns must be in the order head, relation, tail."
             )
     return told
 
 
-def first_line_remarks(graph: KnowledgeGraph, name: str) -> list[str]:
-    """Return a remark where a file's first line has names of its own: they may be column names."""
-    train = graph.train
-    if len(train) < _ENOUGH_LINES:
-        return []
-    head, relation, tail = train[0].tolist()
-    if (
-        np.count_nonzero(train[:, 1] == relation) > 1
-        or np.isin(train[1:], (head, tail))[:, ::2].any()
-    ):
-        return []
-    parts = zip(("head", "relation", "tail"), graph.named([head, relation, tail]), strict=True)
-    read = ", ".join(f"{part} '{shown(found)}'" for part, found in parts)
-    return [
-        f"The first line of {name} was read as {read}, and these names occur nowhere else. If they "
-        "are column names, call the columns head, relation and tail, and the line is skipped; "
-        "without such names the columns must be in the order head, relation, tail."
-    ]
+def _alone(ids: Longs, triples: Ids) -> bool:
+    """Say whether no other triple has a name of this one."""
+    for block in blocks_of(triples):
+        same = np.isin(block[:, ::2], ids[::2]).any(axis=1) | (block[:, 1] == ids[1])
+        if (block[same] != ids).any():
+            return False
+    return True
 
 
 def count_unseen(

@@ -20,8 +20,9 @@ import pyarrow.csv as pacsv
 
 from nscaching.errors import UserError, plural, shown
 from nscaching.formulas import GUARDED, GUARDED_COLUMNS, UNGUARDED
+from nscaching.graph.columns import column_order, half_header
 from nscaching.graph.files import Source, kind_of, not_utf8
-from nscaching.graph.names import ColumnBuilder, NamedTriples, Reading, column_order
+from nscaching.graph.names import ColumnBuilder, NamedTriples, Reading
 
 LETTERS_ARE_NAMES = frozenset({".csv", ".tsv"})
 """Kinds in which even ``h r t`` is a header; in a .txt file it is more likely a triple."""
@@ -52,7 +53,8 @@ class Delimited:
 
     def read(self, source: Source) -> Reading:
         """Read the triples of the next block: head, relation, tail and maybe a label 1 or -1."""
-        notes = [] if self._begun else self._take_header(source)
+        begun = self._begun
+        notes = [] if begun else self._take_header(source)
         columns = self._columns(source)
         if notes:
             columns = [column.slice(1) for column in columns]
@@ -60,7 +62,9 @@ class Delimited:
             columns = [_unguarded(column) for column in columns]
         elif self._delimiter == ",":
             columns = [self._trimmed(column) for column in columns]
-        return Reading(NamedTriples(*columns[:3]), columns[3] if self.labelled else None, notes)
+        named = NamedTriples(*columns[:3])
+        first = [] if begun or notes or len(named) == 0 else [(self.path.name, _first(named))]
+        return Reading(named, columns[3] if self.labelled else None, notes, first)
 
     def remarks(self) -> list[str]:
         """Return what is to be said once all of the file was read."""
@@ -110,6 +114,14 @@ class Delimited:
             return []
         header = [name.strip() for name in cells]
         order = column_order(header, single_letters=letters)
+        half = half_header(header, single_letters=False) if order is None else None
+        if half is not None and not half[1]:
+            raise UserError(
+                f"The first line of {self.path} ({', '.join(map(shown, header))}) seems to have "
+                f"column names, and which column has the {half[0]} cannot be told; call the "
+                "columns head, relation and tail, or write such a header above it if it is a fact."
+            )
+        order = [0, 1, 2] if half is not None else order
         if order is None or (len(header) > self._width and not letters):
             return []
         notes, name, names = [], self.path.name, header
@@ -123,6 +135,11 @@ class Delimited:
         self._guarded = self._delimiter == "," and first_columns == GUARDED_COLUMNS
         notes.append(f"The first line of {name} ({', '.join(names)}) was taken as column names.")
         return notes
+
+
+def _first(named: NamedTriples) -> tuple[str, str, str]:
+    head, relation, tail = (c[0].as_py() for c in (named.head, named.relation, named.tail))
+    return head, relation, tail
 
 
 def _quotes_fit(source: Source) -> bool:

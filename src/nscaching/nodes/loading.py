@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 import torch
 
 from nscaching.errors import UserError, nearest_names
+from nscaching.graph.columns import ROLES
 from nscaching.graph.datasets import cache_folder, data_folders
 from nscaching.graph.files import Source, read_bytes, stem_of
-from nscaching.graph.names import ROLES, number_names
+from nscaching.graph.names import number_names
 from nscaching.graph.tables import fast_columns, text_lines
 from nscaching.nodes.graph import Labels, NodeGraph, graph_of_edges
 

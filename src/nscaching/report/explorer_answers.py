@@ -1,8 +1,10 @@
 """What the explorer asks of a run, in the shapes that its page shows.
 
 An entity is ``{id, name, type, degree}``. A fact is ``{head, relation, tail, probability, score,
-flags, known}`` with the relation as a number. Flags and reasons are lists of parts: text, or an
-entity that the page makes a link. ``explorer-source.js`` gives the same from the data in a page.
+flags, known}`` with the relation as a number. Facts of an entity are in groups by relation and end,
+``{relation, out, total, facts}`` with ``{other, split}`` as facts, and come a page at a time. Flags
+and reasons are lists of parts: text, or an entity that the page makes a link.
+``explorer-source.js`` gives the same from the data in a page.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from nscaching.training import Progress
 
 #: New answers to a question, new facts of an entity, similar entities, facts in the queue.
 ANSWERS, NEW_FACTS, SIMILAR, QUEUE = 20, 10, 8, 200
+#: Facts of a group that an entity comes with, of all groups together, and of a page of one.
+FIRST_OF_GROUP, MOST_OF_ENTITY, PAGE = 18, 2000, 200
 #: Answers to each question of an entity among which its new facts are chosen.
 _PER_QUESTION = 3
 #: Probability below which a fact is shown only where it is asked for.
@@ -117,22 +121,82 @@ class ExplorerAnswers:
         _, order, place = self._links
         return np.unique(order[place[number] : place[number + 1]])
 
-    def entity(self, number: int) -> Shown:
-        """Return an entity with its facts and the entities that it resembles."""
-        facts = self._links[0]
+    @cached_property
+    def _by_size(self) -> tuple[np.ndarray, np.ndarray]:
+        """Entities, those with the most facts first, and the place of each among them."""
+        largest = np.argsort(-self.degree, kind="stable")
+        return largest, np.argsort(largest)
+
+    def _linked(self, number: int) -> np.ndarray:
+        """Return relation, side (0: it is the head), other entity and split of its facts. (n, 4).
+
+        Of a relation and side those with the largest other entity come first, each once.
+        """
+        index = self._facts_of(number)
+        facts = self._links[0][index].astype(np.int64)  # products of them need it
         sizes = np.cumsum([len(self.graph.train), len(self.graph.valid)])
-        shown = []
-        for index in self._facts_of(number).tolist():
-            head, relation, tail = facts[index].tolist()
-            split, out = SPLITS[int((index >= sizes).sum())], head == number
-            other = self.ref(tail if out else head)
-            shown.append({"relation": relation, "out": out, "other": other, "split": split})
+        splits = np.tile(np.searchsorted(sizes, index, side="right"), 2)
+        largest, place = self._by_size
+        relations, entities = self.graph.num_relations, self.graph.num_entities
+        keys = np.concatenate(
+            [
+                (side * relations + facts[:, 1]) * entities + place[facts[:, other]]
+                for side, other in ((0, 2), (1, 0))
+            ]
+        )
+        own = np.flatnonzero(np.concatenate([facts[:, 0], facts[:, 2]]) == number)
+        keys, first = np.unique(keys[own], return_index=True)  # train before valid before test
+        group, other = np.divmod(keys, entities)
+        columns = group % relations, group // relations, largest[other], splits[own[first]]
+        return np.column_stack(columns)
+
+    def _without_loops(self, number: int) -> np.ndarray:
+        """Return the facts of an entity as :meth:`_linked` does; a loop only as one it heads."""
+        rows = self._linked(number)
+        kept: np.ndarray = rows[(rows[:, 1] == 0) | (rows[:, 2] != number)]
+        return kept
+
+    def _page(self, rows: np.ndarray, start: int, most: int) -> list[Shown]:
+        return [
+            {"other": self.ref(other), "split": SPLITS[split]}
+            for other, split in rows[start : start + most, 2:].tolist()
+        ]
+
+    def entity(self, number: int) -> Shown:
+        """Return an entity with its first facts and the entities that it resembles.
+
+        A hub has more facts than a page can hold: of each group :meth:`facts` gives the others.
+        """
+        rows = self._without_loops(number)
+        starts = np.flatnonzero(np.diff(rows[:, :2], axis=0, prepend=-1).any(axis=1))
+        first = max(1, min(FIRST_OF_GROUP, MOST_OF_ENTITY // max(1, len(starts))))
+        groups = [
+            {
+                "relation": int(group[0, 0]),
+                "out": bool(group[0, 1] == 0),
+                "total": len(group),
+                "facts": self._page(group, 0, first),
+            }
+            for group in np.split(rows, starts[1:])
+            if len(group)
+        ]
         name = self.graph.entities[number]
         similar = [
             {**self._named(each.entity), "similarity": round(each.similarity, 4)}
             for each in (self.run.neighbours(name, SIMILAR) if len(self.types) > 1 else [])
         ]
-        return {**self.ref(number), "facts": shown, "similar": similar}
+        others = len(np.setdiff1d(rows[:, 2], [number]))
+        return {**self.ref(number), "groups": groups, "neighbours": others, "similar": similar}
+
+    def facts(self, number: int, relation: int, out: bool, start: int) -> list[Shown]:
+        """Return a page of the facts of an entity with a relation, those it heads or the others."""
+        rows = self._without_loops(number)
+        return self._page(_of_group(rows, relation, out), start, PAGE)
+
+    def known(self, side: SideName, anchor: int, relation: int, start: int = 0) -> Shown:
+        """Return a page of what the graph answers to a question, and how many there are."""
+        rows = _of_group(self._linked(anchor), relation, side == "tail")
+        return {"total": len(rows), "facts": self._page(rows, start, PAGE)}
 
     def links(self, ids: Sequence[int]) -> list[tuple[int, int]]:
         """Return the pairs of these entities that a fact links."""
@@ -148,12 +212,8 @@ class ExplorerAnswers:
 
     def ask(self, side: SideName, anchor: int, relation: int) -> Shown:
         """Return what the graph answers to a question, and what the model adds."""
-        known = []
-        for other, split in self.graph.answers(side, anchor, relation).items():
-            head, tail = (anchor, other) if side == "tail" else (other, anchor)
-            ends = {"head": self.ref(head), "relation": relation, "tail": self.ref(tail)}
-            known.append({**ends, "known": split})
-        return {"known": known, "answers": self._new(side, anchor, relation, ANSWERS, True)}
+        answers = self._new(side, anchor, relation, ANSWERS, True)
+        return {"known": self.known(side, anchor, relation), "answers": answers}
 
     def _new(
         self, side: str, anchor: int, relation: int, most: int, everything: bool = False
@@ -256,6 +316,11 @@ class ExplorerAnswers:
                 heads = [self.graph.entities[number] for number in largest]
         found = self.run.discover(QUEUE, heads=heads, progress=progress)
         return [self.shown(prediction) for prediction in found]
+
+
+def _of_group(rows: np.ndarray, relation: int, out: bool) -> np.ndarray:
+    group: np.ndarray = rows[(rows[:, 0] == relation) & (rows[:, 1] == int(not out))]
+    return group
 
 
 def _worth_showing(answer: Shown) -> bool:

@@ -156,11 +156,22 @@ def explorer_app(run: Run, port: int) -> Any:
             raise ValueError(f"Ask for at most {_MOST_IDS} entities at once.")
         return [known(part) for part in given]
 
-    def ask(request: Request) -> Any:
+    def question(request: Request) -> tuple[Any, int, int]:
         side = request.path_params["side"]
         if side not in ("head", "tail"):
             raise ValueError(f"There is no side '{side}'.")
-        return answers.ask(side, *named(request, "anchor", "relation"))
+        entity, relation = named(request, "entity", "relation")
+        return side, entity, relation
+
+    def start(request: Request) -> int:
+        given = request.query_params.get("from", "0")
+        if not (given.isascii() and given.isdecimal() and len(given) < 12):
+            raise ValueError("A page begins at a whole number.")
+        return int(given)
+
+    def facts(request: Request) -> Any:
+        side, entity, relation = question(request)
+        return answers.facts(entity, relation, side == "tail", start(request))
 
     def places(_: Request) -> Any:
         kinds = {"places": "<u2", "types": "u1", "degree": "<i4"}
@@ -172,7 +183,11 @@ def explorer_app(run: Run, port: int) -> Any:
         "links": lambda request: answers.links(several(request)),
         "entity/{entity:int}": lambda request: answers.entity(*named(request, "entity")),
         "new/{entity:int}": lambda request: answers.fresh(*named(request, "entity")),
-        "ask/{side}/{anchor:int}/{relation:int}": ask,
+        "facts/{side}/{entity:int}/{relation:int}": facts,
+        "ask/{side}/{entity:int}/{relation:int}": lambda request: answers.ask(*question(request)),
+        "known/{side}/{entity:int}/{relation:int}": lambda request: answers.known(
+            *question(request), start(request)
+        ),
         "explain/{head:int}/{relation:int}/{tail:int}": lambda request: answers.explain(
             *named(request, "head", "relation", "tail")
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,10 @@ from nscaching.distributed.cost import agree, strata_for
 from nscaching.errors import CHOOSE_ANOTHER, UserError
 from nscaching.graph import GraphSource, KnowledgeGraph
 from nscaching.graph.splitting import split_on_disk
-from nscaching.interop.tracking import Tracker, Tracking
 from nscaching.kernels.threads import refuse_lost_threads
 from nscaching.models import SCORING
 from nscaching.processes import attempt, current_group, joined, launch_id
-from nscaching.runs.resuming import refuse_less, resumed_graph
+from nscaching.runs.resuming import open_tracking, refuse_less, remember, resumed_graph
 from nscaching.runs.run import Run, finished
 from nscaching.sampling.options import ALL, check_preset, fitted, with_preset
 from nscaching.training import Progress, RunFolder, TrainConfig, Trainer
@@ -29,6 +28,7 @@ from nscaching.training.opening import named_or_graph, open_graph, verified
 from nscaching.training.progress import duration
 from nscaching.training.recipes import AUTO, PAPER, with_recipe
 from nscaching.training.recipes import read as read_recipe
+from nscaching.training.trackers import NO_TRACKER, Trackers, Tracking
 
 #: Options that do not change what a run computes, only how long, where and how it is kept.
 _MAY_CHANGE = {"data", "epochs", "max_seconds", "device", "eval_memory", "checkpoint_seconds"}
@@ -55,7 +55,7 @@ def train(
     overwrite: bool = False,
     resume: bool = False,
     progress: Progress | str = "auto",
-    track: str | Tracker | Iterable[str | Tracker] = (),
+    track: Trackers = (),
     remarks: bool = True,
     probabilities: bool = True,
     **options: Any,
@@ -73,7 +73,9 @@ def train(
         overwrite: Whether a run in that folder is replaced.
         resume: Whether the run in that folder is continued where it stopped.
         progress: ``"auto"``, ``"bar"``, ``"lines"`` or ``"none"``.
-        track: Trackers that are told how it goes, such as ``["tensorboard:logs", "csv:a.csv"]``.
+        track: Trackers that are told how it goes, such as ``["tensorboard:logs", "csv:a.csv"]``. A
+            resumed run has those it was begun with, unless others are named, or ``"none"``; one of
+            your own is an object, which a folder cannot keep, so name it again.
         remarks: Whether options that are given and have no effect are remarked on.
         probabilities: Whether those of a run with a folder are fitted at the end, so that its first
             answer is quick, or when it is first asked for them.
@@ -91,7 +93,7 @@ def train(
     shown = progress if isinstance(progress, Progress) else Progress(progress)
     with joined(str(options.get("device", "auto"))) as group, contextlib.ExitStack() as held:
         if group.rank > 0:
-            shown, track = Progress("none"), ()
+            shown, track = Progress("none"), NO_TRACKER
         with group.together():
             if group.rank == 0 and out is not None:
                 held.enter_context(RunFolder(out).writing())
@@ -101,6 +103,9 @@ def train(
         if group.broadcast(again):
             resume, overwrite = True, False
             shown.say(f"A process was lost; resuming from the last checkpoint ({attempt()}).")
+        folder = None if out is None else RunFolder(out)
+        with group.together():
+            tracking = open_tracking(folder, track, resume, shown.say)
         trainer = make_trainer(
             graph,
             out=out,
@@ -108,7 +113,7 @@ def train(
             overwrite=overwrite,
             resume=resume,
             progress=shown,
-            tracking=Tracking(track, shown.say),
+            tracking=tracking,
             remarks=remarks,
             **options,
         )
@@ -172,7 +177,7 @@ def make_trainer(
             raise UserError("Name the run to resume with --out (out=...).")
         source, given = named_or_graph(graph), {**plain_options(config, TrainConfig), **options}
         if resume and folder is not None and _may_resume(folder, source, given, progress):
-            loaded, settings, keep = _resumed(folder, source, given, progress)
+            loaded, settings, keep = _resumed(folder, source, given, progress, tracking)
         else:
             given = merged_options(config, options)
             if folder is not None:
@@ -187,6 +192,8 @@ def make_trainer(
         trainer = Trainer(loaded, settings, folder, progress, tracking)
         if group.rank == 0:
             keep()  # only now: whatever could be wrong has been looked at
+            if folder is not None and tracking is not None:
+                remember(folder, tracking)
     if folder is not None:
         group.refuse_another_folder(folder.path, artefact_id(folder.path))
     return trainer
@@ -259,6 +266,7 @@ def _resumed(
     graph: KnowledgeGraph | str | Path | None,
     given: dict[str, Any],
     progress: Progress,
+    tracking: Tracking | None,
 ) -> _Plan:
     if isinstance(graph, KnowledgeGraph) and "data" in given:
         given["data"] = graph.name  # as in a run that is begun with it
@@ -282,6 +290,10 @@ def _resumed(
         spent = done if done is not None and not done.steps_into_epoch else None
         if spent is not None and spent.within_budget(settings.epochs, settings.max_seconds):
             spent = None
+        if spent is not None and tracking is not None:
+            tracking.leave_alone()
+        elif tracking is not None and tracking.remembered:
+            progress.say(f"Logging to {', '.join(tracking.targets)}, as before.")
         if spent is not None and not folder.has_model():
             progress.say("The model is missing; it is written again from the checkpoint.")
         elif spent is not None:

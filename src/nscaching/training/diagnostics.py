@@ -5,8 +5,10 @@ Both files are diagnostics: whatever happened to them, a model loads and a run r
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 Line = dict[str, Any]
@@ -84,3 +86,23 @@ def training_seconds(lines: Iterable[Mapping[str, Any]]) -> list[tuple[int, floa
         elif line.get("event") == "evaluation" and line.get("split") == "valid":
             validating += line["seconds"]
     return ends
+
+
+def seconds_without_compiling(lines: Iterable[Mapping[str, Any]]) -> float:
+    """Return how long epochs and validations took, of which the first of either may compile."""
+    there = list(lines)
+    ends = [0.0, *(seconds for _, seconds in training_seconds(there))]
+    validations = [
+        line["seconds"]
+        for line in there
+        if line.get("event") == "evaluation" and line.get("split") == "valid"
+    ]
+    return sum(map(_usual_sum, ([end - start for start, end in pairwise(ends)], validations)))
+
+
+def _usual_sum(times: Sequence[float]) -> float:
+    """Add times up, with a first one that is longer than the others for one like them."""
+    first, others = times[:1], times[1:]
+    if first and others:
+        first = [min(first[0], statistics.median(others))]
+    return sum(first) + sum(others)

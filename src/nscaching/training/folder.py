@@ -7,7 +7,7 @@ on (a graph of ``nscaching ingest`` lies in ``graph/`` instead, by links where t
 them); ``metrics.jsonl`` has a line per epoch and per evaluation, ``trace.jsonl`` what ``--trace``
 saw; ``checkpoint/`` holds what ``--resume`` needs; ``report.html`` is a page about it all.
 ``calibration.json`` turns scores into probabilities; ``rejected.tsv`` and ``accepted.tsv`` hold
-what an update was told.
+what an update was told, ``track.json`` the trackers that are told again when the run is resumed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RunFolder(ArtefactFolder):
     own = (
         *("config.yaml", "entities.txt", "relations.txt", "graph.safetensors"),
         *("model.safetensors", "metrics.jsonl", "trace.jsonl", "report.html", "explorer.html"),
-        *("calibration.json", "rejected.tsv", "accepted.tsv"),
+        *("calibration.json", "rejected.tsv", "accepted.tsv", "track.json"),
         *("model.safetensors.index.json", SHARD),
         *("checkpoint/state.safetensors", "checkpoint/latest.json"),
         f"checkpoint/{TENSORS}/{SHARD}",
@@ -67,6 +67,7 @@ class RunFolder(ArtefactFolder):
         self.latest = self.checkpoint.parent / LATEST  #: of a run with strata
         self.calibration = self.path / "calibration.json"
         self.rejected = self.path / "rejected.tsv"
+        self.track = self.path / "track.json"
 
     def looks_like_one(self) -> bool:
         """Tell whether configuration and graph are there."""

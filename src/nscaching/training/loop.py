@@ -26,7 +26,7 @@ from nscaching.errors import (
 )
 from nscaching.evaluation.metrics import SELECTABLE
 from nscaching.graph import KnowledgeGraph
-from nscaching.interop.tracking import RunStart, Tracking
+from nscaching.interop.tracking import RunStart
 from nscaching.interrupt import StopRequest
 from nscaching.kernels.availability import HAVE_NUMBA
 from nscaching.models import EmbeddingModel
@@ -42,6 +42,7 @@ from nscaching.training.opening import copies_of, make_optimizer
 from nscaching.training.placement import Placement
 from nscaching.training.progress import Progress
 from nscaching.training.tracing import Tracer
+from nscaching.training.trackers import Tracking
 from nscaching.training.validation import Validation
 from nscaching.training.warm_up import warm_up
 

@@ -103,10 +103,12 @@ class Progress:
             self._loss = self._valid = ""
             self._started = self._said = self._shown = time.monotonic()
             self._first, self._not_training = 0, 0.0
+            self._steady = (0, self._started)  #: an epoch that compiled nothing begins here
 
         def advance(self, epochs: int, seconds: float = 0.0) -> None:
             """Count epochs, and their seconds, that an earlier part of the run has done."""
             self._done = self._first = epochs
+            self._steady = (epochs, self._started)
             self._not_training = -seconds
             self._show(epochs)
 
@@ -120,6 +122,8 @@ class Progress:
         def epoch_done(self, epoch: int, loss: float) -> None:
             """Show the loss of an epoch."""
             self._done = epoch
+            if epoch == self._first + 1:
+                self._steady = (epoch, time.monotonic())
             self._loss = f"loss {loss:.4f}"
             self._show(epoch)
             if time.monotonic() - self._said > _LINE_SECONDS:
@@ -156,8 +160,11 @@ class Progress:
 
         def _left(self) -> float:
             """Guess the seconds left: those of the epochs, or of the limit where it comes first."""
-            spent = time.monotonic() - self._started
-            left = spent / max(1, self._done - self._first) * (self._epochs - self._done)
+            since, began = self._steady
+            if self._done == since:  # nothing is known but the first epoch, which may compile
+                since, began = self._first, self._started
+            spent = time.monotonic() - began
+            left = spent / max(1, self._done - since) * (self._epochs - self._done)
             if self._seconds is None:
                 return left
             return min(left, max(0.0, self._seconds - self._trained()))

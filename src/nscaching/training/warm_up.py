@@ -18,6 +18,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,7 @@ _USED = ("alpha2", "nu", "n3", "relation_prediction", "pretrain_epochs")
 #: Options that say how many candidates a question has: many have other kernels than few.
 _CANDIDATES = ("cache_size", "candidates", "negatives")
 _ENTITIES, _RELATIONS, _FACTS, _HELD_OUT = 20, 3, 80, 10
+_waits: list[float] = []  #: seconds of each warm-up that this process waited for
 
 
 def warm_up(config: TrainConfig, say: Callable[[str], None]) -> None:
@@ -64,6 +66,7 @@ def warm_up(config: TrainConfig, say: Callable[[str], None]) -> None:
     if marker is None or marker.exists():
         return
     say("Compiling kernels for this kind of run; this takes up to half a minute, once.")
+    began = time.monotonic()
     # A warm-up that fails is no loss: the run compiles what it needs by itself.
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(
@@ -76,6 +79,12 @@ def warm_up(config: TrainConfig, say: Callable[[str], None]) -> None:
         )
     with contextlib.suppress(OSError):
         marker.touch()
+    _waits.append(time.monotonic() - began)
+
+
+def seconds_waited() -> float:
+    """Return how long this process has waited for warm-ups."""
+    return sum(_waits)
 
 
 def _marker(config: TrainConfig) -> Path | None:

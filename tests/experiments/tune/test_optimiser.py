@@ -126,7 +126,7 @@ def test_fewer_rungs_keep_the_shortest_trials_longer():
 def test_a_log_that_calls_the_score_mrr_is_read(tmp_path):
     log = SearchLog(tmp_path / "trials.jsonl")
     log.asked(Proposal(1, {"alpha1": 0.0}, 9))
-    log.answered(Proposal(1, {"alpha1": 0.0}, 9), TrialResult("success", score=0.25))
+    log.answered(Proposal(1, {"alpha1": 0.0}, 9), TrialResult("success", score=0.25), 1.0)
     first = re.sub(r', "check": "\w+"', "", log.path.read_text())  # its lines had no digest
     log.path.write_text(first.replace('"score"', '"mrr"'))
     assert log.events()[0][1][1].score == 0.25

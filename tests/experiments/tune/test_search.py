@@ -364,6 +364,60 @@ def test_seconds_bound_a_search_but_never_to_nothing(graph, tmp_path, capsys):
     assert "used up after 3 of 4 trials. Resume with:" in capsys.readouterr().err
 
 
+def logged(folder):
+    """Return the events of a search in order."""
+    return [line["event"] for line in folder.log.read()]
+
+
+def test_seconds_are_those_of_all_sessions(graph, tmp_path, monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    real = objective.make_trainer
+
+    def make_trainer(*given, out, **named):
+        now[0] += 100.0
+        if out.name == "002" and now[0] < 250:
+            raise KeyboardInterrupt
+        return real(*given, out=out, **named)
+
+    monkeypatch.setattr(objective, "make_trainer", make_trainer)
+    with pytest.raises(TrainingInterrupted):
+        search(graph, tmp_path / "S", trials=2, method="random")
+    now[0] = 5000.0  # the time between two sessions is nobody's
+    whole = ns.tune(out=tmp_path / "S", resume=True, progress="lines")
+    assert "Nothing was left" not in capsys.readouterr().err
+    assert whole.seconds == 300
+    assert [trial.seconds for trial in whole.trials] == [100, 100]
+    now[0] = 9000.0
+    again = ns.tune(out=tmp_path / "S", resume=True, progress="lines")
+    said = capsys.readouterr().err
+    assert "Nothing was left to train: the search has its 2 trials. A larger --trials" in said
+    assert again.seconds == 300
+    log = SearchFolder(tmp_path / "S").log
+    untold = [{k: v for k, v in line.items() if k != "elapsed"} for line in log.read()]
+    log.path.unlink()  # a log of an earlier version
+    for line in untold:
+        if line["event"] != "ended":
+            log.append(line)
+    assert log.elapsed() == 200
+
+
+def test_a_trial_counts_the_seconds_of_the_session_that_was_stopped_in_it(graph, tmp_path):
+    told = {"trials": 1, "method": "random", "epochs": 3}
+    short = search(graph, tmp_path / "S", seconds=1e-6, **told)
+    (cut,) = short.trials
+    metrics = Path(cut.run) / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    for line in lines:
+        if line["event"] == "epoch":
+            line["seconds"] += 1000
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    resumed = ns.tune(out=tmp_path / "S", resume=True, seconds=600.0, progress="none")
+    assert 1000 < resumed.trials[0].seconds < 1600
+    more = ns.tune(out=tmp_path / "S", resume=True, trials=2, seconds=600.0, progress="none")
+    assert more.trials[0].seconds == resumed.trials[0].seconds
+
+
 def test_a_trial_that_the_seconds_end_is_continued(graph, tmp_path):
     told = {"trials": 2, "method": "random", "epochs": 9}
     whole = search(graph, tmp_path / "whole", **told)
@@ -374,11 +428,11 @@ def test_a_trial_that_the_seconds_end_is_continued(graph, tmp_path):
     for epochs in (2, 3):  # every session trains it further, from its checkpoint
         again = ns.tune(out=tmp_path / "S", resume=True, progress="none")
         assert (again.trials[0].status, again.trials[0].epochs) == ("cut", epochs)
-    events = [line["event"] for line in short.folder.log.read()]
-    assert events == ["asked"]
+    assert logged(short.folder) == ["asked", "ended", "ended", "ended"]  # one of each session
     resumed = ns.tune(out=tmp_path / "S", resume=True, seconds=600.0, progress="none")
     assert untimed_result(resumed) == untimed_result(whole)
-    assert [line["event"] for line in short.folder.log.read()] == ["asked", "answered"] * 2
+    events = [event for event in logged(short.folder) if event != "ended"]
+    assert events == ["asked", "answered"] * 2
 
 
 def test_a_trial_that_its_own_seconds_end_is_finished(graph, tmp_path):

@@ -125,13 +125,13 @@ def tune(
             folder.refuse_occupied(overwrite)
             opened = objective.open(graph, plan, labels, settings.space, shown)
             settings = _begun(folder, settings, options, *opened)
-        search = Search(folder, settings, shown, workers.processes)
+        search = Search(folder, settings, shown, workers.processes, started)
         if resume:
             search.resume()
         with workers.pool(search.train, _device(search.base)) as pool, search.showing():
             run_all(search, pool)
         search.end()
-        return _result(search, settings, time.monotonic() - started)
+        return _result(search, settings, search.seconds)
 
 
 def _folder(out: str | Path | None, data: str) -> SearchFolder:
@@ -251,7 +251,7 @@ class SearchResult:
     importance: Importance | None
     importance_note: str | None  #: why there is none
     gain: Gain | None  #: how sure the best is; None where the metric has no facts
-    seconds: float  #: of this session of the search, the optimiser's own time with it
+    seconds: float  #: of all sessions of the search, the optimiser's own time with it
     pictures: list[str] = field(default_factory=list)
     report: str | None = None  #: the page, where it was written
 

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.progress import Progress as RichProgress
@@ -44,6 +45,7 @@ class Work(NamedTuple):
     proposal: Proposal
     options: dict[str, Any]
     seconds: float | None = None  #: that are left for the search
+    counted: float = 0.0  #: seconds of the trial that are in the log
 
 
 def train_trial(folder: str, objective: Objective, processes: int, work: Work) -> TrialResult:
@@ -55,6 +57,7 @@ def train_trial(folder: str, objective: Objective, processes: int, work: Work) -
     started = time.monotonic()
     place = SearchFolder(folder)
     out = place.trial(work.proposal.trial)
+    lost = max(0.0, _spent(out) - work.counted)  # by a session that was stopped in this trial
     how = place.base, out, {**work.options, "epochs": work.proposal.epochs}, work.seconds
     try:
         if processes == 1:
@@ -69,7 +72,13 @@ def train_trial(folder: str, objective: Objective, processes: int, work: Work) -
     # What a failed trial has come to; an embedding of nodes keeps no metrics.
     trained = (int(line.get("epoch", 0)) for line in RunFolder(out).read_metrics())
     epochs = result.epochs or max(trained, default=0)
-    return replace(result, epochs=epochs, seconds=time.monotonic() - started)
+    return replace(result, epochs=epochs, seconds=lost + time.monotonic() - started)
+
+
+def _spent(out: Path) -> float:
+    """Return the seconds that a run was trained for in all sessions, up to its last epoch."""
+    lines = RunFolder(out).read_metrics()
+    return max((line["seconds"] for line in lines if line.get("event") == "epoch"), default=0.0)
 
 
 class Search(Experiment[Work, TrialResult]):
@@ -78,7 +87,12 @@ class Search(Experiment[Work, TrialResult]):
     noun = "trial"
 
     def __init__(
-        self, folder: SearchFolder, settings: AnyOptions, progress: Progress, processes: int = 1
+        self,
+        folder: SearchFolder,
+        settings: AnyOptions,
+        progress: Progress,
+        processes: int = 1,
+        opened: float | None = None,
     ) -> None:
         from nscaching.experiments.tune.optimiser import Optimiser
 
@@ -109,6 +123,8 @@ class Search(Experiment[Work, TrialResult]):
         self.out_of_time = False
         self._seconds = math.inf if settings.seconds is None else settings.seconds
         self._started = time.monotonic()
+        self._opened = self._started if opened is None else opened
+        self._earlier, self._trains = 0.0, False  #: seconds of other sessions; trains anything
         self._resumed: list[Proposal] = []  #: those that a stopped search was training
         self._enough = False  #: nothing to propose before another result
         self._rich: RichProgress | None = None
@@ -116,6 +132,7 @@ class Search(Experiment[Work, TrialResult]):
     def resume(self) -> None:
         """Bring everything to where an earlier, stopped search was."""
         self.folder.log.repair()
+        self._earlier = self.folder.log.elapsed()
         events, self._resumed = self.folder.log.events()
         if not self.optimiser.replay(events):
             self.progress.say(
@@ -128,9 +145,20 @@ class Search(Experiment[Work, TrialResult]):
         self._write_best()
         self._drop_checkpoints()  # a process may have been killed before it did
 
+    @property
+    def seconds(self) -> float:
+        """Seconds of all sessions; one that has nothing to train does not count."""
+        return self._earlier + self._trains * (time.monotonic() - self._opened)
+
     def end(self) -> None:
-        """Write SMAC's own files; say so when the time ended the search."""
+        """Write SMAC's own files; say why no further trial is trained."""
         self.optimiser.save()
+        if not self._trains and not self.out_of_time:
+            done = plural(self.finished, "trial")
+            self.progress.say(
+                f"Nothing was left to train: the search has its {done}. A larger --trials prolongs "
+                "it."
+            )
         if self.out_of_time:
             self.progress.say(
                 f"The {self._seconds:g} seconds are used up after {self.finished} of {self.total} "
@@ -171,7 +199,7 @@ class Search(Experiment[Work, TrialResult]):
         if result.fatal:
             raise UserError(f"Trial {proposal.trial}: {result.error}")
         if result.status != CUT:
-            self.folder.log.answered(proposal, result)
+            self.folder.log.answered(proposal, result, self.seconds)
             self.optimiser.tell(proposal, result)
         before = self.best
         self._add(proposal, result)
@@ -188,7 +216,8 @@ class Search(Experiment[Work, TrialResult]):
             return None
         left = self._left()
         seconds = max(1e-3, left) if left < math.inf else None
-        return Work(proposal, self._trial(proposal).config, seconds)
+        trial, self._trains = self._trial(proposal), True
+        return Work(proposal, trial.config, seconds, trial.seconds)
 
     def _left(self) -> float:
         """Return the seconds that are left for the search, infinitely many without a limit."""
@@ -251,7 +280,11 @@ class Search(Experiment[Work, TrialResult]):
         with self.progress.rich() as rich:
             self._task = rich.add_task("tuning", total=self.total, completed=self.finished, news="")
             self._rich = rich
-            yield
+            try:
+                yield
+            finally:
+                if self._trains:
+                    self.folder.log.ended(self.seconds)
         self._rich = None
 
     def _show(self, trial: Trial) -> None:

@@ -128,10 +128,20 @@ class SearchLog(TrialLog):
         """Write down a proposal."""
         self.append({"event": "asked", **asdict(proposal)})
 
-    def answered(self, proposal: Proposal, result: TrialResult) -> None:
-        """Write down a result."""
+    def answered(self, proposal: Proposal, result: TrialResult, elapsed: float) -> None:
+        """Write down a result, and the seconds of all sessions so far."""
         line = {"event": "answered", "trial": proposal.trial, "asked_epochs": proposal.epochs}
-        self.append({**line, **asdict(result)})
+        self.append({**line, **asdict(result), "elapsed": elapsed})
+
+    def ended(self, elapsed: float) -> None:
+        """Write down the seconds of all sessions at the end of one."""
+        self.append({"event": "ended", "elapsed": elapsed})
+
+    def elapsed(self) -> float:
+        """Return the seconds of all sessions; of a log without them, those of the trials."""
+        lines = self.read()
+        told = [float(line["elapsed"]) for line in lines if "elapsed" in line]
+        return max(told) if told else sum(float(line.get("seconds", 0)) for line in lines)
 
     def events(self) -> tuple[list[Event], list[Proposal]]:
         """Return all proposals and results, these with their proposal; and what has no result."""
@@ -139,7 +149,10 @@ class SearchLog(TrialLog):
         waiting: dict[tuple[int, int], Proposal] = {}
         for number, line in enumerate(self.read(), 1):
             try:
-                if line.pop("event") == "asked":
+                event, _ = line.pop("event"), line.pop("elapsed", None)
+                if event == "ended":
+                    continue
+                if event == "asked":
                     proposal = Proposal(**line)
                     waiting[proposal.key] = proposal
                     found.append((proposal, None))

@@ -4,18 +4,12 @@ const MOST_AROUND = 18,
 
 // Neighbours to show: relations take turns, so that a large one does not crowd out the others.
 function chosenNeighbours(entity, most) {
-  const groups = new Map();
   const taken = new Set([entity.id]);
-  for (const fact of entity.facts) {
-    const key = `${fact.relation} ${fact.out}`;
-    if (!groups.has(key)) groups.set(key, []);
-    groups.get(key).push(fact);
-  }
-  for (const facts of groups.values()) facts.sort((a, b) => b.other.degree - a.other.degree);
+  const groups = entity.groups.map(({ relation, out, facts }) => facts.map((fact) => ({ ...fact, relation, out })));
   const chosen = [];
   for (let turn = 0; chosen.length < most; turn += 1) {
     let any = false;
-    for (const facts of groups.values()) {
+    for (const facts of groups) {
       if (turn >= facts.length) continue;
       any = true;
       if (chosen.length < most && !taken.has(facts[turn].other.id)) {
@@ -63,7 +57,7 @@ async function drawNeighbourhood(source, entity, place) {
   shown.forEach((fact, place) => drawn.push(neighbourNode(fact, at[place], width, narrow)));
   drawn.push(makeSvg("circle", { class: "centre", cx: middle[0], cy: middle[1], r: 7 }));
   const label = `${visible(entity.name)} and ${plural(shown.length, "neighbour")}`;
-  const left = new Set(entity.facts.map((fact) => fact.other.id)).size - shown.length;
+  const left = entity.neighbours - shown.length;
   place.replaceChildren(
     makeSvg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": label }, drawn),
     left > 0 ? make("p", { class: "quiet" }, `${count(left)} more are in the list of facts.`) : "",

@@ -3,7 +3,10 @@
 const NEW_FACTS = 10,
   PER_QUESTION = 3,
   SIMILAR = 8,
-  ANSWERS = 20;
+  ANSWERS = 20,
+  FIRST_OF_GROUP = 18,
+  MOST_OF_ENTITY = 2000,
+  PAGE = 200;
 
 // A new fact of an entity that is shown unasked: probable enough, and against no fact of the graph.
 const worthShowing = ({ probability, flags }) =>
@@ -129,16 +132,34 @@ class EmbeddedSource {
 
   async entity(id) {
     if (!(id in this.names)) return null;
-    const facts = [...this.around(id)].map(({ relation, out, other, fact }) => ({
-      relation,
-      out,
-      other: this.ref(other),
-      split: this.split(fact),
-    }));
+    const roles = [...new Set(this.roles.subarray(this.place[id], this.place[id + 1]))].sort((a, b) => (a % 2) - (b % 2) || a - b);
+    const all = roles
+      .map((role) => ({ relation: role >> 1, out: role % 2 === 0, facts: this.group(id, role >> 1, role % 2 === 0) }))
+      .filter(({ facts }) => facts.length);
+    const first = Math.max(1, Math.min(FIRST_OF_GROUP, Math.floor(MOST_OF_ENTITY / Math.max(1, all.length))));
+    const groups = all.map(({ facts, ...group }) => ({ ...group, total: facts.length, facts: this.page(facts, 0, first) }));
+    const others = new Set(all.flatMap(({ facts }) => facts.map(([other]) => other)));
+    others.delete(id);
     const similarity = this.model.similarities(id);
     similarity[id] = -Infinity;
     const similar = largest(similarity, SIMILAR).map((other) => ({ ...this.ref(other), similarity: similarity[other] }));
-    return { ...this.ref(id), facts, similar };
+    return { ...this.ref(id), groups, neighbours: others.size, similar };
+  }
+
+  // Facts with a relation as [other, split], the largest other entity first; a loop is one that it heads.
+  group(id, relation, out, loops = false) {
+    return [...this.known(out ? "tail" : "head", id, relation)]
+      .filter(([other]) => out || loops || other !== id)
+      .sort(([a], [b]) => this.degree[b] - this.degree[a] || a - b);
+  }
+  page(facts, start, most = PAGE) {
+    return facts.slice(start, start + most).map(([other, split]) => ({ other: this.ref(other), split }));
+  }
+  async moreFacts(id, relation, out, start) {
+    return this.page(this.group(id, relation, out), start);
+  }
+  async moreKnown(side, anchor, relation, start) {
+    return this.page(this.group(anchor, relation, side === "tail", true), start);
   }
 
   // Links between the shown neighbours of an entity, for the drawing.
@@ -152,9 +173,9 @@ class EmbeddedSource {
   }
 
   async ask(side, anchor, relation, most = ANSWERS) {
-    const known = this.known(side, anchor, relation);
-    const held = [...known].map(([other, split]) => ({ ...this.triple(side, anchor, relation, other), known: split }));
-    return { known: held, answers: this.scored(side, anchor, relation, known, most) };
+    const held = this.group(anchor, relation, side === "tail", true),
+      known = { total: held.length, facts: this.page(held, 0) };
+    return { known, answers: this.scored(side, anchor, relation, new Map(held), most) };
   }
 
   triple(side, anchor, relation, other) {
@@ -216,7 +237,7 @@ class EmbeddedSource {
     for (const { relation, out } of this.around(id, true)) asked.set(`${relation} ${out}`, [relation, out ? "tail" : "head"]);
     const found = [];
     for (const [relation, side] of asked.values()) {
-      const { answers } = await this.ask(side, id, relation, 4 * PER_QUESTION);
+      const answers = this.scored(side, id, relation, this.known(side, id, relation), 4 * PER_QUESTION);
       found.push(...answers.filter(worthShowing).slice(0, PER_QUESTION));
     }
     return found.sort((a, b) => (b.probability ?? 0) - (a.probability ?? 0)).slice(0, NEW_FACTS);
@@ -258,6 +279,12 @@ class ServedSource {
   }
   entity(id) {
     return this.get(`api/entity/${id}`);
+  }
+  moreFacts(id, relation, out, start) {
+    return this.get(`api/facts/${out ? "tail" : "head"}/${id}/${relation}?from=${start}`);
+  }
+  async moreKnown(side, anchor, relation, start) {
+    return (await this.get(`api/known/${side}/${anchor}/${relation}?from=${start}`)).facts;
   }
   links(ids) {
     return this.get(`api/links?ids=${ids.join(",")}`);

@@ -1,7 +1,6 @@
 // The views: start, an entity, a question. Each returns the content of <main>.
 const relationName = (source, relation) => visible(source.info.relations[relation] ?? "?");
-const MOST_OF_RELATION = 12,
-  MORE_OF_RELATION = 500;
+const MOST_OF_RELATION = 12;
 
 function heading(text, ...rest) {
   return make("div", { class: "heading" }, make("h1", { tabindex: "-1" }, text), rest);
@@ -111,40 +110,42 @@ function later(work) {
   );
 }
 
-// Entities as chips, the first ones; a button shows more of them in turn, for a hub has very many.
-function chipList(entries) {
-  const list = make("ul", { class: "chips" });
+// Entities as chips, the first ones; a button gets more of them in turn, for a hub has very many.
+function chipList({ total, facts }, load) {
+  const list = make("ul", { class: "chips" }),
+    held = [...facts];
   let shown = 0;
   const show = (most) => {
-    const next = entries
-      .slice(shown, shown + most)
-      .map(({ entity, split }) => make("li", {}, chip(entity), heldOut(split)));
+    const next = held.slice(shown, most).map(({ other, split }) => make("li", {}, chip(other), heldOut(split)));
     list.append(...next);
     shown += next.length;
-    more.textContent = `${count(entries.length - shown)} more`;
-    if (shown === entries.length) more.remove();
+    more.textContent = `Show more (${count(total - shown)} left)`;
+    if (shown === total || !next.length) more.remove();
     return next[0];
   };
   const more = make("button", {
     type: "button",
     class: "plain",
-    onclick: () => show(MORE_OF_RELATION).querySelector("a").focus(),
+    onclick: async () => {
+      more.disabled = true;
+      try {
+        if (held.length < total) held.push(...(await load(held.length)));
+        show(held.length)?.querySelector("a").focus();
+      } catch (error) {
+        say(String(error.message ?? error));
+      }
+      more.disabled = false;
+    },
   });
   show(MOST_OF_RELATION);
-  return shown < entries.length ? [list, more] : [list];
+  return shown < total ? [list, more] : [list];
 }
 
 function factGroups(source, entity) {
-  const groups = new Map();
-  for (const fact of entity.facts) {
-    const key = `${fact.relation} ${fact.out}`;
-    if (!groups.has(key)) groups.set(key, { relation: fact.relation, out: fact.out, facts: [] });
-    groups.get(key).facts.push(fact);
-  }
-  if (!groups.size) return make("p", { class: "quiet" }, "The graph has none.");
-  const ordered = [...groups.values()].sort((a, b) => Number(b.out) - Number(a.out) || a.relation - b.relation);
-  return ordered.map(({ relation, out, facts }) => {
-    const side = out ? "tail" : "head";
+  if (!entity.groups.length) return make("p", { class: "quiet" }, "The graph has none.");
+  return entity.groups.map((group) => {
+    const { relation, out } = group,
+      side = out ? "tail" : "head";
     const ask = make(
       "a",
       {
@@ -161,7 +162,7 @@ function factGroups(source, entity) {
       "div",
       { class: "group" },
       make("h3", {}, said, out ? null : make("span", { class: "spoken" }, " of"), ask),
-      chipList(facts.map(({ other, split }) => ({ entity: other, split }))),
+      chipList(group, (start) => source.moreFacts(entity.id, relation, out, start)),
     );
   });
 }
@@ -187,7 +188,7 @@ const question = (source, side, entity, relation) => {
 
 // One question to choose: those that the entity has facts for first.
 function askForm(source, entity, chosen = null) {
-  const had = new Set(entity.facts.map(({ relation, out }) => `${out ? "tail" : "head"} ${relation}`));
+  const had = new Set(entity.groups.map(({ relation, out }) => `${out ? "tail" : "head"} ${relation}`));
   const all = source.info.relations.flatMap((_, relation) => ["tail", "head"].map((side) => `${side} ${relation}`));
   const option = (value) => {
     const [side, relation] = value.split(" ");
@@ -228,12 +229,12 @@ async function askView(source, side, id, relation) {
       make("span", { class: "fact" }, head, make("span", { class: "relation" }, bdi(relationName(source, relation))), tail),
     ),
     askForm(source, entity, `${side} ${relation}`),
-    known.length
+    known.total
       ? make(
           "section",
           { class: "card" },
           make("h2", {}, "In the graph already"),
-          chipList(known.map((answer) => ({ entity: answer[other], split: answer.known }))),
+          chipList(known, (start) => source.moreKnown(side, id, relation, start)),
         )
       : null,
     make(

@@ -1,0 +1,99 @@
+"""Answers of the page's own scripts, run by Node.js: those of Python, and facts page by page."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from nscaching.report.explorer import explorer_page
+from nscaching.report.explorer_answers import PAGE, ExplorerAnswers
+from nscaching.report.markup import asset
+
+from .test_explorer import data_of, tangled
+
+NODE = shutil.which("node")
+pytestmark = pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
+#: Elements without a browser: children, attributes, listeners.
+ELEMENTS = """
+class Element {
+  constructor(tag) { Object.assign(this, { tag, children: [], listeners: {}, disabled: false }); }
+  append(...more) { this.children.push(...more); }
+  setAttribute(name, value) { this[name] = value; }
+  addEventListener(name, work) { this.listeners[name] = work; }
+  querySelector() { return this.children[0]; }
+  remove() { this.removed = true; }
+  focus() { globalThis.focused = this; }
+}
+const createElement = (tag) => new Element(tag);
+globalThis.document = { createElement, getElementById: () => createElement("p") };
+"""
+
+
+def run(script, *names):
+    """Return what a script logs as JSON, after some scripts of the page."""
+    parts = [ELEMENTS, *(asset(f"explorer-{name}.js") for name in names)]
+    parts.append(f"(async () => {{ {script} }})().then((x) => console.log(JSON.stringify(x)));")
+    given = {"input": "\n".join(parts), "capture_output": True, "text": True, "timeout": 60}
+    done = subprocess.run([NODE, "-"], **given)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("entities", [9, 30])
+def test_the_file_gives_the_facts_that_the_server_gives(entities):
+    answers = ExplorerAnswers(tangled(entities=entities))
+    asked = [[s, e, r] for s in ("tail", "head") for e in range(entities) for r in range(3)]
+    shown = run(
+        f"const source = new EmbeddedSource({json.dumps(data_of(explorer_page(answers)))});"
+        f"const made = {{ entities: [], known: [], moreKnown: [], moreFacts: [] }};"
+        f"for (let e = 0; e < {entities}; e += 1) made.entities.push(await source.entity(e));"
+        f"for (const [side, e, r] of {json.dumps(asked)}) {{"
+        "  made.known.push((await source.ask(side, e, r)).known);"
+        "  made.moreKnown.push(await source.moreKnown(side, e, r, 1));"
+        "  made.moreFacts.push(await source.moreFacts(e, r, side === 'tail', 1));"
+        "} return made;",
+        *("base", "find", "model", "source"),
+    )
+    for number, entity in enumerate(shown["entities"]):
+        expected = answers.entity(number)
+        assert all(entity[name] == expected[name] for name in expected if name != "similar")
+    for place, (side, number, relation) in enumerate(asked):
+        assert shown["known"][place] == answers.known(side, number, relation)
+        assert shown["moreKnown"][place] == answers.known(side, number, relation, 1)["facts"]
+        expected = answers.facts(number, relation, side == "tail", 1)
+        assert shown["moreFacts"][place] == expected
+
+
+def test_a_button_shows_more_until_all_are_there():
+    total, first = 450, 18
+    shown = run(
+        "const other = (id) => ({ id, name: `e${id}`, type: 0, degree: 1 }), steps = [], from = [];"
+        f"const all = Array.from({{ length: {total} }}, (_, id) => other(id))"
+        "  .map((each) => ({ other: each, split: 'train' }));"
+        "const load = async (start) => {"
+        "  from.push(start);"
+        "  if (from.length === 2) throw new Error('gone');"
+        f"  return all.slice(start, start + {PAGE});"
+        "};"
+        f"const [list, more] = chipList({{ total: {total}, facts: all.slice(0, {first}) }}, load);"
+        "const look = () => steps.push("
+        "  [list.children.length, more.textContent, Boolean(more.removed), more.disabled]);"
+        "look();"
+        "for (let turn = 0; turn < 4; turn += 1) { await more.listeners.click(); look(); }"
+        "const few = chipList({ total: 2, facts: all.slice(0, 2) }, load).length;"
+        "return { steps, from, few, focused: focused.href,"
+        "  links: list.children.map((item) => item.children[0].href) };",
+        *("base", "views"),
+    )
+    assert shown["steps"] == [
+        [12, "Show more (438 left)", False, False],
+        [218, "Show more (232 left)", False, False],
+        [218, "Show more (232 left)", False, False],  # the server is gone: it may be tried again
+        [418, "Show more (32 left)", False, False],
+        [450, "Show more (0 left)", True, False],
+    ]
+    assert shown["from"] == [18, 218, 218, 418]
+    assert shown["links"] == [f"#/entity/{number}" for number in range(total)]
+    assert shown["focused"] == "#/entity/418"
+    assert shown["few"] == 1  # no button
