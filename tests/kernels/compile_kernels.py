@@ -29,7 +29,7 @@ IDS = (
 )
 SIZES = (
     *("k", "n1", "n2", "size", "width", "num_entities", "queries", "dim", "first", "stride"),
-    *("second_half", "context_width", "relation_width", "share", "blocks"),
+    *("second_half", "context_width", "relation_width", "share"),
 )
 TYPES = {
     **dict.fromkeys(IDS, "*i64"),
@@ -149,7 +149,6 @@ def compile_steps():
     count = {"count": "*fp64"}
     for large in (True, False):
         usual = {"beta1": 0.9, "beta2": 0.999, "width": DIM, "LARGE": large, "BLOCK": 512}
-        usual |= {"SIDE": 4 if large else 1}
         compile_kernel(adam_gpu._adam, count, LAZY=large, COPIED=large, **usual)
     waiting = {**count, "moved": "*i32", "listed": "i32", "rows": "i32", "period": "i32"}
     for copied in (True, False):
@@ -161,6 +160,7 @@ def compile_steps():
     for half in (True, False):
         kinds = dict.fromkeys(("table", "square"), "*bf16" if half else "*fp32")
         usual = {"width": DIM, "ROUND": half, "FIRST": 2, "BLOCK_J": 8, "BLOCK": 8}
+        usual["DECAYS"] = half
         kinds |= {"count": "i32", "written": "i32", "ids": "*i32"}
         for products, placed in ((False, False), (True, False), (True, True)):
             each = {"PRODUCTS": products, "PLACED": placed, **usual}

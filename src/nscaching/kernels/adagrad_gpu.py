@@ -92,7 +92,7 @@ def _adagrad_large(
     table, square, ids, order, rows, slopes, vectors, places, seed, rate, lr, decay,
     count, written, k,
     width: tl.constexpr, PRODUCTS: tl.constexpr, PLACED: tl.constexpr, ROUND: tl.constexpr,
-    FIRST: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK: tl.constexpr,
+    DECAYS: tl.constexpr, FIRST: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add the gradients of a row up and move it; the first ones are written out, others products.
 
@@ -121,16 +121,16 @@ def _adagrad_large(
         )  # fmt: skip
         g += others
         start += BLOCK_J
-    if tl.max(tl.abs(g), axis=0) > 0:
-        g += decay * x
-        total += g * g
-        x -= lr * tl.load(rate) * g / (tl.sqrt(total) + _EPSILON)
-        if ROUND:
-            bits = hashed(stream_of(seed, entity), d)
-            x = _rounded(x, bits)
-            total = _rounded(total, bits >> 16)
-        tl.store(table + own, x.to(table.dtype.element_ty), mask=there)
-        tl.store(square + own, total.to(square.dtype.element_ty), mask=there)
+    if DECAYS:  # where there is a gradient; without one all numbers stay what they are
+        g += tl.where(tl.max(tl.abs(g), axis=0) > 0, decay, 0.0) * x
+    total += g * g
+    x -= lr * tl.load(rate) * g / (tl.sqrt(total) + _EPSILON)
+    if ROUND:
+        bits = hashed(stream_of(seed, entity), d)
+        x = _rounded(x, bits)
+        total = _rounded(total, bits >> 16)
+    tl.store(table + own, x.to(table.dtype.element_ty), mask=there)
+    tl.store(square + own, total.to(square.dtype.element_ty), mask=there)
 
 
 def adagrad_large(
@@ -162,5 +162,5 @@ def adagrad_large(
             vectors.contiguous(), order if places is None else places.contiguous(), count, rate,
             lr, weight_decay, len(ids), len(rows), slopes.shape[1], width,
             products is not None, places is not None, table.dtype == torch.bfloat16,
-            _FIRST, _GRADIENTS, block, num_warps=warps_for(block),
+            weight_decay > 0, _FIRST, _GRADIENTS, block, num_warps=warps_for(block),
         )  # fmt: skip
