@@ -21,6 +21,7 @@ from torch import Tensor
 from nscaching.kernels.constants import KEPT_STEPS, MOST_DEFERRED
 from nscaching.kernels.registry import CPU, GPU, compiled_for
 from nscaching.kernels.threads import as_many_threads_as_pay
+from nscaching.optim.adam_steps import BETA1, BETA2, EPSILON, Moments
 from nscaching.optim.base import (
     Copy,
     Gradients,
@@ -30,8 +31,6 @@ from nscaching.optim.base import (
     joined,
     joined_products,
 )
-
-BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
 class Adam(Optimizer):
@@ -166,30 +165,14 @@ class Adam(Optimizer):
     def _caught_up(self, name: str) -> Tensor:
         table = self.tables[name].clone()
         for block in blocks(len(table)):
-            parts = table[block], self.mean[name][block].clone(), self.square[name][block].clone()
-            self._catch_up(parts, self._since[name][block], self._moved[name][block])
+            moments = self.mean[name][block].clone(), self.square[name][block].clone()
+            steps = self._since[name][block], self._moved[name][block]
+            self._catch_up(Moments(table[block], *moments), *steps)
         return table
 
-    def _catch_up(self, parts: tuple[Tensor, Tensor, Tensor], since: Tensor, moved: Tensor) -> None:
-        """Bring rows and their moments to this step, in place, with plain torch."""
-        table, mean, square = parts
-        waited = (moved - since).unsqueeze(1)
-        mean.mul_(BETA1**waited)
-        square.mul_(BETA2**waited)
-        for step in range(int(moved.min()) + 1, int(self.count) + 1):
-            rows = torch.nonzero(moved < step).squeeze(1)
-            self._move_rows(parts, rows, self.weight_decay * table[rows], step)
-
-    def _move_rows(
-        self, parts: tuple[Tensor, Tensor, Tensor], rows: Tensor, gradient: Tensor, step: float
-    ) -> None:
-        """Take the step of that number for some rows, each once, with plain torch."""
-        table, means, squares = parts
-        mean = means[rows].mul_(BETA1).add_(gradient, alpha=1 - BETA1)
-        square = squares[rows].mul_(BETA2).add_(gradient**2, alpha=1 - BETA2)
-        means[rows], squares[rows] = mean, square
-        root = square.sqrt() / (1 - BETA2**step) ** 0.5 + EPSILON
-        table[rows] -= self.lr * self.lr_factor / (1 - BETA1**step) * mean / root
+    def _catch_up(self, rows: Moments, since: Tensor, moved: Tensor) -> None:
+        rate = self.lr * self.lr_factor
+        rows.catch_up(since, moved, int(self.count), rate, self.weight_decay)
 
     def gradient_table(self, name: str) -> Tensor | None:
         """Return the table in which a GPU adds up gradients, unless rows must be known."""
@@ -324,8 +307,8 @@ class Adam(Optimizer):
         table = self.tables[name]
         gradient = rows.new_zeros(len(touched), rows.shape[1]).index_add_(0, place, rows)
         gradient += self.weight_decay * table[touched]
-        moments = table, self.mean[name], self.square[name]
-        self._move_rows(moments, touched, gradient, float(self.count))
+        rows_of = Moments(table, self.mean[name], self.square[name])
+        rows_of.take_step(touched, gradient, float(self.count), self.lr * self.lr_factor)
 
     def _torch_adam(self, device: torch.device) -> torch.optim.Adam:
         """Return torch's Adam working on our tables and on our state."""
@@ -380,9 +363,9 @@ class Adam(Optimizer):
             if since is not None:  # rows that waited there do not wait here
                 moved = torch.full_like(since, int(self.count)) if moved is None else moved
                 for block in blocks(len(table)):
-                    parts = table[block], self.mean[name][block], self.square[name][block]
+                    rows = Moments(table[block], self.mean[name][block], self.square[name][block])
                     steps = (steps[block].to(table.device) for steps in (since, moved))
-                    self._catch_up(parts, *steps)
+                    self._catch_up(rows, *steps)
             if self._on_gpu:
                 self._moved[name].copy_(self.count)
         if self._torch is not None:
