@@ -167,23 +167,6 @@ def test_a_rejected_fact_is_not_offered(browser, clubs_run, tmp_path):
     assert names[::2] not in [(each["head"]["name"], each["tail"]["name"]) for each in queued]
 
 
-def test_entities_of_a_hub_are_shown_in_turns(fresh):
-    sizes = fresh.run(
-        """(() => {
-          const some = Array.from({ length: 600 }, (_, id) => ({ id, name: `e${id}`, type: 0 }));
-          const made = chipList(some.map((entity) => ({ entity, split: "train" })));
-          const box = make("div", {}, made), sizes = [];
-          for (let turn = 0; turn < 3; turn += 1) {
-            const more = box.querySelector("button");
-            sizes.push([box.querySelectorAll("li").length, more?.textContent]);
-            more?.click();
-          }
-          return sizes;
-        })()"""
-    )
-    assert sizes == [[12, "588 more"], [512, "88 more"], [600, None]]
-
-
 def test_names_of_a_review_are_asked_for_in_blocks(fresh):
     sizes = fresh.promised(
         """(async () => {
@@ -192,7 +175,7 @@ def test_names_of_a_review_are_asked_for_in_blocks(fresh):
             sizes.push(ids.length);
             return ids.map((id) => ({ id, name: `e${id}` }));
           };
-          const review = new Review({ info, refs });
+          const review = new explorer.source.review.constructor({ info, refs });
           review.given = Array.from({ length: 1300 }, (_, at) => [2 * at, 0, 2 * at + 1, "y"]);
           const { text, left } = await review.file("y");
           return [sizes, left, text.split("\\n").length];
