@@ -58,8 +58,8 @@ class Attributes:
         """
         place, share = positions.place(side, relation), positions.shares(side, relation)
         here = positions.entities_at(side, relation)
-        standing = np.zeros(len(self._sizes), dtype=np.int32)  # memory is used where it is written
-        np.add.at(standing, self._lines(here)[1], 1)
+        standing = np.zeros(len(self._sizes), dtype=np.int32)
+        np.add.at(standing, self._lines(here)[1], np.int32(1))  # of another type it is slow
         found = np.zeros(len(entities))
         ends = np.cumsum(self._from[entities + 1] - self._from[entities])
         blocks = np.flatnonzero(np.diff(ends // _BLOCK, prepend=0))
