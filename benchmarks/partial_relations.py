@@ -112,7 +112,9 @@ def measure(name, seed, options, runs):
             "above_a_fifth": share_of(best, lambda fact: fact.probability > 0.2),
             "true": share_of(best, lambda fact: fact.triple in hidden),
         }
-    result["ece"] = expected_calibration_error(reliability_bins(np.array(chances), np.array(true)))
+    chances, true = np.array(chances), np.array(true)
+    result["ece"] = expected_calibration_error(reliability_bins(chances, true))
+    result["brier"] = float(((chances - true) ** 2).mean())
     return result
 
 
