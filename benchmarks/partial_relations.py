@@ -1,6 +1,6 @@
 """Relations that most heads rightly lack: which heads ``discover`` and ``predict`` believe in.
 
-    python benchmarks/partial_relations.py --seeds 0 1 --out benchmarks/results/partial-relations.json
+    python benchmarks/partial_relations.py --seeds 0 1 --out partial-relations.json
 
 Made graphs, so that the truth is known: people, of whom only some professions have a team, a genre,
 a rank or an adviser, and districts, of which only some kinds (a fifth, half, nine tenths) have a
@@ -22,8 +22,8 @@ import nscaching as ns  # before torch: it sets up threads
 # isort: split
 import numpy as np
 import yaml
-from hide_and_find import trained
 
+from hide_and_find import trained
 from nscaching.evaluation.calibration import expected_calibration_error, reliability_bins
 from nscaching.training.benchmarking import describe_machine
 

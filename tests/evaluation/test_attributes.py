@@ -81,7 +81,7 @@ def test_a_missing_fact_is_more_probable_than_one_that_its_like_never_have():
     model = random_model("distmult", graph.num_entities, 3, dim=4)  # it knows nothing
     evidence, curve = Evidence(model, graph), fit_calibration(model, graph).answers[Side.TAIL]
     true = np.array(held_out)
-    never = true + [1, 0, 0]  # the next district is of another kind
+    never = true + np.array([1, 0, 0])  # the next district is of another kind
     features = evidence.of_answers(np.concatenate([true, never]), (Side.TAIL,))
     features[:, :2] = features[:, :2].mean(axis=0)
     logits = curve.logits(features, np.full(2 * len(true), 2))

@@ -191,8 +191,9 @@ class Evidence:
     ) -> Features:
         """Return the features of the entity on one side of each triple; (n, 4).
 
-        ``asked``: it is what the question is about, which has one more; (n, 5). ``own`` says which are training triples, (n,): one that is known is no reason for itself, so
-        it is judged by the others, as facts of valid are.
+        ``asked`` tells that it is what the question is about, which has one more; (n, 5). ``own``
+        says which are training triples, (n,): one that is known is no reason for itself, so it is
+        judged by the others, as facts of valid are.
         """
         found = np.empty((len(triples), len(ANCHOR_FEATURES if asked else ENTITY_FEATURES)))
         order = np.argsort(triples[:, 1], kind="stable")
@@ -214,8 +215,9 @@ class Evidence:
     ) -> Features:
         """Return the features of all entities on one side of a relation, or of some; (n, 4).
 
-        Those of entities that are ``asked`` about are one more; (n, 5). ``positions`` are those of the training triples, unless others are given. Of entities with
-        ``own`` one fact is not counted.
+        Those of entities that are ``asked`` about are one more; (n, 5). ``positions`` are those of
+        the training triples, unless others are given. Of entities with ``own`` one fact is not
+        counted.
         """
         positions = positions or self.positions
         if entities is None:
@@ -230,7 +232,7 @@ class Evidence:
         if asked:
             # Nobody asks about the others, or their fit speaks against them.
             likely = np.flatnonzero(position.plausible)
-            some = likely if entities is None else np.asarray(entities)[likely]
+            some = likely if entities is None else np.asarray(entities, dtype=np.int64)[likely]
             attributes = Attributes.of(self.graph, whole=positions.whole)
             columns.append(np.zeros(len(position.counts)))
             columns[-1][likely] = attributes.alike(positions, side, relation, some)
