@@ -98,10 +98,11 @@ def trained(visible, name, options, runs):
     return run, run.summary["seconds"]
 
 
-def hide_and_find(name, options, runs, pykeen, save):
+def hide_and_find(name, options, runs, pykeen, save, seed=0):
     """Return what each method finds; ``save`` gets the result so far after each of them."""
-    visible, hidden = hidden_graph(ns.load_graph(name))
-    run, training = trained(visible, name, options, runs)
+    visible, hidden = hidden_graph(ns.load_graph(name), seed=seed)
+    kept_as = Path(name).stem if seed == 0 else f"{Path(name).stem} {seed}"
+    run, training = trained(visible, kept_as, {"seed": seed, **options}, runs)
     count = min(len(hidden), 10_000)
     sizes = visible.num_entities, visible.num_relations
     secret = triple_keys(hidden, *sizes)
@@ -119,6 +120,7 @@ def hide_and_find(name, options, runs, pykeen, save):
         "epochs": run.summary.get("epochs"),
         "training_seconds": training,
         "mrr": run.evaluate("test").mrr,
+        "claims_ece": run.calibration_report("test").ece,
         "hidden": len(hidden),
         "asked_for": count,
     }
@@ -156,10 +158,7 @@ def by_raw_score(run, count, per_question=100):
             block = heads[start : start + asker.evidence.chunk()]
             k = min(per_question, run.graph.num_entities)
             found = asker.ask(Side.TAIL, relation, block, k, by_score=True)
-            triples = np.column_stack(
-                [block[found.row], np.full(len(found.row), relation), found.entity]
-            )
-            parts.append(np.column_stack([triples, found.score]))
+            parts.append(np.column_stack([found.triples, found.score]))
         best = np.concatenate(parts)
         parts = [best[np.argsort(-best[:, 3], kind="stable")[:count]]]
     return parts[0][:, :3].astype(np.int64)
@@ -206,6 +205,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", nargs="*", default=["world"])
     parser.add_argument("--set", action="append", default=[], help="option=value of train")
+    parser.add_argument("--seed", type=int, default=0, help="of what is hidden, and of training")
     parser.add_argument("--runs", type=Path, help="where trained runs are kept and looked for")
     parser.add_argument(
         "--pykeen",
@@ -231,7 +231,7 @@ def main():
             if given.out:
                 given.out.write_text(json.dumps(result, indent=1) + "\n")
 
-        save(hide_and_find(name, options, given.runs, seconds, save))
+        save(hide_and_find(name, options, given.runs, seconds, save, given.seed))
     print(json.dumps(result, indent=1))
 
 

@@ -60,8 +60,8 @@ RESUME_OR_REPLACE = (
 
 #: What to do about a graph without valid or test facts.
 HOLD_OUT = (
-    "Train on a folder with valid.txt and test.txt; of a single file --split (of a graph on disk "
-    "that of ingest) holds out only facts whose entities and relations have others."
+    "Train on a folder with valid.txt and test.txt, or on more facts: a split (--split; of a graph "
+    "on disk that of ingest) holds out only facts whose entities and relations have others."
 )
 
 

@@ -47,6 +47,16 @@ def test_a_table_for_people(run):
         assert word in shown
 
 
+def test_numbers_agree_with_their_nouns(tmp_path):
+    facts = [(f"e{n}", "r", f"e{(n + 1) % 20}") for n in range(20)]
+    held_out = [("e0", "r", "e5")], [("e1", "s", "e6")]
+    graph = ns.KnowledgeGraph.from_triples([*facts, ("e0", "s", "e2")], *held_out)
+    train(graph, out=tmp_path / "R", epochs=1, dim=2)
+    shown = " ".join(invoke("classify", tmp_path / "R").stdout.split())
+    assert "1 fact; the negatives" in shown
+    assert "No triple in valid: 1 of 1 relation (*)." in shown
+
+
 def test_a_file_is_labelled(run, triples):
     labels, margins = ns.load_run(run).classify(
         [("e2", "r0", "e3"), ("e9", "r1", "e9"), ("e2", "r0", "e3")]
@@ -160,6 +170,7 @@ def test_a_run_without_valid_is_refused_and_without_test_says_so(tmp_path):
     file.write_text("a\tr\tb\nb\tr\tc\nc\tr\ta\n")
     train(file, out=tmp_path / "R", epochs=1, dim=2, split=0.0)
     assert "no valid triples" in complaint("classify", tmp_path / "R")
+    assert "or on more facts" in complaint("classify", tmp_path / "R")
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "train.txt").write_text(file.read_text())

@@ -269,6 +269,16 @@ def test_probabilities_from_few_facts_are_remarked_on(tmp_path):
         assert invoke(*command).stderr == ""
 
 
+def test_a_run_without_valid_facts_says_that_it_has_scores_only(tmp_path):
+    train(ring(held_out=0), out=tmp_path / "R", split=0.0)
+    why = "There are no probabilities, because no facts were held out for valid."
+    question = ["predict", tmp_path / "R", "--head", "e2", "--relation", "r0"]
+    discover = ["discover", tmp_path / "R", "--contradictions"]
+    for command in ([*question, "--contradictions"], discover):
+        assert why in " ".join(invoke(*command).stdout.split())
+        assert why not in " ".join(invoke(*command, "--quiet").stdout.split())
+
+
 def test_a_run_that_was_stopped_says_so(tmp_path, monkeypatch):
     folder = tmp_path / "R"
     signal_at(monkeypatch, TrainingStep, "__call__", 8, signal.SIGTERM)

@@ -106,10 +106,10 @@ def test_a_graph_of_which_nothing_can_be_held_out_is_told_the_truth(tmp_path):
     small = ("--dim", 4, "--epochs", 1, "--quiet", "--no-report", "--out", tmp_path / "R")
     said = " ".join(invoke("train", tmp_path / "three.tsv", *small).stdout.split())
     assert "best at" not in said
-    assert "so there is no evaluation. Train on a folder with valid.txt and test.txt;" in said
+    assert "so there is no evaluation. Train on a folder with valid.txt and test.txt," in said
     for command in ("evaluate", "classify"):
         refused = complaint(command, tmp_path / "R")
-        assert "Train on a folder with valid.txt and test.txt;" in refused
+        assert "Train on a folder with valid.txt and test.txt," in refused
         assert "above 0" not in refused
 
 

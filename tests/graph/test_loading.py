@@ -395,8 +395,8 @@ def test_a_line_shorter_than_a_wide_header_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "seen"),
     [
-        ("x.csv", "a;r;b\n", "commas, where this line has semicolons"),
-        ("x.txt", "a r b\n", "tabs, where this line has spaces"),
+        ("x.csv", "a;r;b\n", "commas, where this line has semicolons; change them to commas"),
+        ("x.txt", "a r b\n", "tabs, where this line has spaces; change them to tabs"),
         ("x.csv", "a\tr\tb\n", "commas, where this line has tabs"),
         ("x.txt", "a b\n", r"tabs\."),
     ],

@@ -367,7 +367,7 @@ def test_a_fact_of_training_does_not_speak_against_itself(towns):
     facts = [graph.named(triple) for triple in of_country[:40].tolist()]
     evidence, itself = towns._asker.evidence, np.ones(len(of_country), dtype=bool)
     for judged in (
-        evidence.of_answers(of_country, (Side.TAIL,), own=itself)[:, 6:],
+        evidence.of_answers(of_country, (Side.TAIL,), own=itself)[:, 6:10],
         evidence.of_answers(of_country, (Side.TAIL, Side.HEAD), own=itself)[:, 8:],
     ):
         seen, counts, _, taken = judged.T  # a town has one country: without the fact it has none

@@ -162,12 +162,17 @@ def test_less_than_is_done_of_an_unfinished_run_is_refused(folder, monkeypatch, 
     assert go_on(folder).summary["epochs"] == 5
 
 
-def test_a_run_stopped_by_patience_stays_stopped(folder):
+def test_a_run_stopped_by_patience_stays_stopped_and_says_so(folder, capsys):
     options = {**SETTINGS, "valid_every": 1, "patience": 1, "lr": 1e-9, "epochs": 50}
     first = train(ring(), out=folder, **options)
     assert first.summary["epochs"] < 50
     again = train(ring(), out=folder, resume=True, **options)
     assert again.summary["epochs"] == first.summary["epochs"]
+    capsys.readouterr()
+    ns.train(out=folder, resume=True, epochs=60, progress="lines")
+    said = f"Nothing to do: {folder} stopped early after {first.summary['epochs']} epochs, "
+    assert f"{said}1 validation without a gain." in capsys.readouterr().err
+    assert ns.load_run(folder).config.epochs == 50
 
 
 def test_a_run_without_a_folder_cannot_be_resumed():

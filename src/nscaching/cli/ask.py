@@ -220,10 +220,18 @@ def _unanswered(answers: Predictions, asked: dict[str, bool]) -> list[str]:
     return told + _left_out(asked) if told else []
 
 
+_NO_PROBABILITIES = (
+    "There are no probabilities, because no facts were held out for valid. A score orders the "
+    "answers of one question; between questions it says little."
+)
+
+
 def _basis(run: Run, answers: Predictions) -> list[str]:
     """Say what the probabilities of answers assume, and which rest on few facts."""
-    if run.calibration is None or not answers:
+    if not answers:
         return []
+    if run.calibration is None:
+        return [_NO_PROBABILITIES]
     few = None if run.calibration.remark else run.few_facts(each.relation for each in answers)
     return [remark for remark in (run.assumption, few) if remark is not None]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nscaching.cli.ask import caution, notes_on
 from nscaching.cli.command import Device, Output, Part, Quiet, RunPath, command, flag, table
-from nscaching.errors import UserError
+from nscaching.errors import UserError, plural
 from nscaching.evaluation import ClassificationReport
 from nscaching.graph import read_triples
 from nscaching.runs.api import load_run
@@ -61,7 +61,7 @@ def _shown(run: Run, report: ClassificationReport) -> Iterable[Part]:
     return (
         table(title, ("", "accuracy", "triples"), [overall]),
         table("\nBy relation", ("", "accuracy", "triples", "threshold"), rows),
-        f"\n{report.facts:,} facts; the negatives are {source}.",
+        f"\n{plural(report.facts, 'fact')}; the negatives are {source}.",
         *report.notes,
     )
 

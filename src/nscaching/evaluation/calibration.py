@@ -37,7 +37,7 @@ from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import REJECTED, Bools, Floats, Integers
 from nscaching.models import EmbeddingModel, Side
 
-FORMAT = 3
+FORMAT = 4
 #: A claim is an answer to both of its questions.
 _BOTH = (Side.TAIL, Side.HEAD)
 _DIGEST_ROWS = 2000
@@ -50,7 +50,7 @@ _BEST, _TYPED, _ANY, _DRAWN = 20, 5, 5, 64
 _OWN_OF_CLAIMS, _OWN_OF_ANSWERS = (0, 2, 4, 8), (0, 2, 6)
 #: What the weights are where facts are too few to tell: about those of graphs with many.
 _EXPECTED_OF_CLAIMS = (0.5, 0.2, 0.3, 0.2, *(0.5, 0.0, 0.3, -1.0), *(0.0, 0.0, 0.3, -1.0))
-_EXPECTED_OF_ANSWERS = (1.0, 0.2, *(1.0, 0.0, 0.2, -2.0), *(0.0, 0.0, 1.0, -4.0))
+_EXPECTED_OF_ANSWERS = (1.0, 0.2, *(1.0, 0.0, 0.2, -2.0), *(0.0, 0.0, 1.0, -4.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Calibration:
                 raise ValueError("it is of another model or version")
             temperature = float(given["temperature"])
             claims = Curve.from_dict(given["claims"], 12, relations)
-            head, tail = (Curve.from_dict(part, 10, relations) for part in given["answers"])
+            head, tail = (Curve.from_dict(part, 11, relations) for part in given["answers"])
             facts = int(given["facts"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"it lacks a part ({error})") from error
@@ -163,8 +163,9 @@ def _fit_answers(
     true = np.arange(len(rows)) < len(facts)
     # Positives weigh 1 each: the penalty of the regression is per fact.
     scaled = np.concatenate(weights) * len(facts) / len(graph.valid)
-    entities = [evidence.entity_features(rows, of) for of in (side, side.other)]
-    features = np.concatenate([np.concatenate(scores), *entities], axis=1)
+    answer = evidence.entity_features(rows, side)
+    anchor = evidence.entity_features(rows, side.other, asked=True)
+    features = np.concatenate([np.concatenate(scores), answer, anchor], axis=1)
     about = _OWN_OF_ANSWERS, _EXPECTED_OF_ANSWERS
     return fit_curve(features, rows[:, 1], true, scaled, graph.num_relations, *about)
 

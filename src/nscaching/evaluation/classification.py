@@ -285,8 +285,8 @@ def classification_report(
     shared = int(((counts > 0) & ~thresholds.own).sum())
     if shared:
         notes.append(
-            f"{shared:,} of {int((counts > 0).sum()):,} relations have no triple in valid; they "
-            "use the best single threshold of all relations."
+            f"No triple in valid: {shared:,} of {plural(int((counts > 0).sum()), 'relation')} (*). "
+            "There the best single threshold of all relations is used."
         )
     return ClassificationReport(
         accuracy=float(right.mean()) if len(right) else float("nan"),

@@ -5,7 +5,8 @@ So a score is taken relative to its question, in two ways that suit logits and d
 log-softmax over all entities, at the temperature that makes valid most likely, and the distance
 from the mean in standard deviations. Beside it stands what the training triples say of the two
 entities: were they seen in their positions, how often, do they fit there, and does a relation with
-one answer have it already.
+one answer have it already. Of what is asked about there is one more: whether entities with the same
+attributes have the relation at all, for where they have none, no fact is missing.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nscaching.evaluation.attributes import Attributes
 from nscaching.evaluation.positions import Positions
 from nscaching.evaluation.ranking import DEFAULT_MEMORY_MB, chunk_rows
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import Bools, Floats, Integers
 from nscaching.models import EmbeddingModel, Side
 
-#: The numbers for one question and a candidate: two of the score, four of each entity.
+#: The numbers for one question and a candidate: two of the score, four of each entity, and one
+#: more of the entity that is asked about.
 SCORE_FEATURES = ("log softmax", "deviations")
 ENTITY_FEATURES = ("seen", "facts", "fit", "taken")
+ANCHOR_FEATURES = (*ENTITY_FEATURES, "alike")
 #: Valid questions that decide the temperature, at most and at least; fewer where entities are many.
 _TEMPERATURE_QUESTIONS, _FEWEST_QUESTIONS, _SCORES = 256, 32, 3e7
 #: A relation's share of single answers is raised to this power before it speaks against a second.
@@ -183,19 +187,21 @@ class Evidence:
         side: Side,
         positions: Positions | None = None,
         own: Bools | None = None,
+        asked: bool = False,
     ) -> Features:
         """Return the features of the entity on one side of each triple; (n, 4).
 
-        ``own`` says which are training triples, (n,): one that is known is no reason for itself, so
-        it is judged by the others, as facts of valid are.
+        ``asked`` tells that it is what the question is about, which has one more; (n, 5). ``own``
+        says which are training triples, (n,): one that is known is no reason for itself, so it is
+        judged by the others, as facts of valid are.
         """
-        found = np.empty((len(triples), len(ENTITY_FEATURES)))
+        found = np.empty((len(triples), len(ANCHOR_FEATURES if asked else ENTITY_FEATURES)))
         order = np.argsort(triples[:, 1], kind="stable")
         relations, first = np.unique(triples[order, 1], return_index=True)
         for relation, mine in zip(relations.tolist(), np.split(order, first)[1:], strict=True):
             ids = triples[mine, side.column]
             itself = None if own is None else own[mine]
-            found[mine] = self.entity_table(side, relation, positions, ids, itself)
+            found[mine] = self.entity_table(side, relation, positions, ids, itself, asked)
         return found
 
     def entity_table(
@@ -205,11 +211,13 @@ class Evidence:
         positions: Positions | None = None,
         entities: Integers | None = None,
         own: Bools | None = None,
+        asked: bool = False,
     ) -> Features:
         """Return the features of all entities on one side of a relation, or of some; (n, 4).
 
-        ``positions`` are those of the training triples, unless others are given. Of entities with
-        ``own`` one fact is not counted.
+        Those of entities that are ``asked`` about are one more; (n, 5). ``positions`` are those of
+        the training triples, unless others are given. Of entities with ``own`` one fact is not
+        counted.
         """
         positions = positions or self.positions
         if entities is None:
@@ -220,7 +228,14 @@ class Evidence:
             position = replace(position, counts=position.counts - own)
         # An entity that stands on this side asks the other side's question: it has answers already.
         taken = position.seen * positions.single[side.other, relation] ** _SHARPNESS
-        columns = (position.seen, np.log1p(position.counts), position.fit, taken)
+        columns = [position.seen, np.log1p(position.counts), position.fit, taken]
+        if asked:
+            # Nobody asks about the others, or their fit speaks against them.
+            likely = np.flatnonzero(position.plausible)
+            some = likely if entities is None else np.asarray(entities, dtype=np.int64)[likely]
+            attributes = Attributes.of(self.graph, whole=positions.whole)
+            columns.append(np.zeros(len(position.counts)))
+            columns[-1][likely] = attributes.alike(positions, side, relation, some)
         return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
 
     def of_answers(
@@ -233,12 +248,12 @@ class Evidence:
         """Return the features of triples as answers to the questions for some sides.
 
         First those of the score for each question, then those of the first side's entity and of
-        the other one; (n, 10) for one side, (n, 12) for both.
+        the other one, which is asked about where there is one side; (n, 11), or (n, 12) for both.
         """
         scores = [self.score_features(triples, side) for side in sides]
-        ends = (sides[0], sides[0].other)
-        entities = [self.entity_features(triples, side, positions, own) for side in ends]
-        return np.concatenate([*scores, *entities], axis=1)
+        answer = self.entity_features(triples, sides[0], positions, own)
+        other = self.entity_features(triples, sides[0].other, positions, own, len(sides) == 1)
+        return np.concatenate([*scores, answer, other], axis=1)
 
     def _best_temperature(self) -> float:
         """Return the temperature at which the softmax makes the valid triples most likely."""

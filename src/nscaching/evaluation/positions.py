@@ -57,6 +57,7 @@ class Positions:
 
     def __init__(self, graph: KnowledgeGraph, *, whole: bool = False) -> None:
         self.num_entities, self.num_relations = graph.num_entities, graph.num_relations
+        self.whole = whole  #: whether it knows the facts of all splits
         # By position: entities, ascending in each; facts of each line; where a position begins.
         pairs, relations = (graph.rows.tail, graph.rows.head), np.arange(self.num_relations + 1)
         ends = [np.searchsorted(side.relation, relations.astype(np.int32)) for side in pairs]
@@ -111,41 +112,50 @@ class Positions:
 
     def column(self, side: Side, relation: int) -> Column:
         """Return all entities in the position ``side`` of a relation."""
-        place = int(side) * self.num_relations + relation
+        place = self.place(side, relation)
         if place not in self._columns:
             bytes_each = 8 * max(1, self.num_entities)
             while self._columns and (len(self._columns) + 1) * bytes_each > _KEPT_BYTES:
                 self._columns.pop(next(iter(self._columns)))
-            self._columns[place] = self._compute(place)
+            self._columns[place] = self._compute(side, relation)
         return self._columns[place]
 
     def rows(self, side: Side, relation: int, entities: Integers) -> Column:
         """Return some entities in the position ``side`` of a relation, at the cost of those."""
-        place = int(side) * self.num_relations + relation
+        place = self.place(side, relation)
         if place in self._columns:
             whole = self._columns[place]
             return Column(whole.counts[entities], whole.fit[entities])
-        return self._compute(place, np.asarray(entities, dtype=np.int64))
+        return self._compute(side, relation, np.asarray(entities, dtype=np.int64))
 
     def entities_at(self, side: Side, relation: int) -> Ids:
         """Return the entities that were seen in the position ``side`` of a relation, ascending."""
-        return self._entity[self._lines(int(side) * self.num_relations + relation)]
+        return self._entity[self._lines(self.place(side, relation))]
 
     def seen(self, side: Side, relation: int, entities: Integers) -> Bools:
         """Tell which entities were seen in the position ``side`` of a relation; (n,) -> (n,)."""
         return is_among(entities, self.entities_at(side, relation))
 
+    def shares(self, side: Side, relation: int) -> Floats:
+        """Return which share of the entities of each position stands in this; (2 * relations,)."""
+        here = self.entities_at(side, relation)
+        _, theirs = ranges(self._from[here], self._positions_of[here])
+        together = np.bincount(self._place[theirs], minlength=len(self._entities_at))
+        shares: Floats = together / np.maximum(self._entities_at, 1)
+        return shares
+
+    def place(self, side: Side, relation: int) -> int:
+        """Return the number of a position."""
+        return int(side) * self.num_relations + relation
+
     def _lines(self, place: int) -> slice:
         return slice(int(self._ends[place]), int(self._ends[place + 1]))
 
-    def _compute(self, place: int, entities: Longs | None = None) -> Column:
+    def _compute(self, side: Side, relation: int, entities: Longs | None = None) -> Column:
         """Return a column, or its rows of some entities."""
-        lines = self._lines(place)
+        lines = self._lines(self.place(side, relation))
         here = self._entity[lines]
-        # How many of the entities here stand in each other position, as a share of those there.
-        _, theirs = ranges(self._from[here], self._positions_of[here])
-        together = np.bincount(self._place[theirs], minlength=len(self._entities_at))
-        logs = np.log(together / np.maximum(self._entities_at, 1) + _FLOOR)
+        logs = np.log(self.shares(side, relation) + _FLOOR)
         if entities is None:
             counts = np.zeros(self.num_entities, dtype=np.float32)
             counts[here] = self._counts[lines]

@@ -222,7 +222,9 @@ def _read_lines(
 def _check_row(row: list[str], place: str, delimiter: str, width: int) -> None:
     """Raise unless the row has ``width`` usable names."""
     if len(row) != width:
-        raise UserError(f"{_misfit(row, place, delimiter, width)}{_instead(row, width)}.")
+        raise UserError(
+            f"{_misfit(row, place, delimiter, width)}{_instead(row, delimiter, width)}."
+        )
     for column, name in zip(COLUMNS, row, strict=False):
         if not (name.strip(" ") if delimiter == "," else name):
             raise UserError(f"{place} has an empty {column}; give it a name or remove the line.")
@@ -241,12 +243,13 @@ def _misfit(row: list[str], place: str, delimiter: str, width: int) -> str:
     return f"{place} has {plural(len(row), 'column')}; expected {wanted}"
 
 
-def _instead(row: list[str], width: int) -> str:
-    """Say what separates the names of a line that seems to have one column."""
+def _instead(row: list[str], delimiter: str, width: int) -> str:
+    """Say what separates the names of a line that seems to have one column, and what to do."""
     text = row[0] if len(row) == 1 else ""
     seen = [name for sign, name in _SEEN.items() if text.count(sign) == width - 1]
     seen += ["spaces"] if len(text.split()) == width else []
-    return f", where this line has {seen[0]}" if seen else ""
+    change = f"; change them to {SEPARATORS[delimiter]} in the whole file"
+    return f", where this line has {seen[0]}{change}" if seen else ""
 
 
 def text_lines(source: Source) -> Iterator[tuple[int, str]]:

@@ -173,7 +173,7 @@ def packed_calibration(run: Run) -> dict[str, Any] | None:
         tables = [
             (
                 evidence.entity_table(side, r, positions) @ of_answer[r],
-                evidence.entity_table(other, r, positions) @ of_anchor[r],
+                evidence.entity_table(other, r, positions, asked=True) @ of_anchor[r],
             )
             for r in range(graph.num_relations)
         ]

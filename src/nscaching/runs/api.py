@@ -11,7 +11,7 @@ from typing import Any
 
 from nscaching.artefacts import artefact_id
 from nscaching.distributed.cost import agree, strata_for
-from nscaching.errors import CHOOSE_ANOTHER, UserError
+from nscaching.errors import CHOOSE_ANOTHER, UserError, plural
 from nscaching.graph import GraphSource, KnowledgeGraph
 from nscaching.graph.splitting import split_on_disk
 from nscaching.kernels.threads import refuse_lost_threads
@@ -288,7 +288,9 @@ def _resumed(
         folder.sweep()
         folder.adopt()
         spent = done if done is not None and not done.steps_into_epoch else None
-        if spent is not None and spent.within_budget(settings.epochs, settings.max_seconds):
+        early = spent is not None and spent.out_of_patience(settings.patience)
+        budget = settings.epochs, settings.max_seconds
+        if spent is not None and not early and spent.within_budget(*budget):
             spent = None
         if spent is not None and tracking is not None:
             tracking.leave_alone()
@@ -296,6 +298,12 @@ def _resumed(
             progress.say(f"Logging to {', '.join(tracking.targets)}, as before.")
         if spent is not None and not folder.has_model():
             progress.say("The model is missing; it is written again from the checkpoint.")
+        elif spent is not None and early:
+            progress.say(
+                f"Nothing to do: {folder.path} stopped early after {plural(spent.epoch, 'epoch')}, "
+                f"{plural(settings.patience, 'validation')} without a gain. A run that is begun "
+                "with a larger --patience (patience=...) goes on longer."
+            )
         elif spent is not None:
             progress.say(
                 f"Nothing to do: {folder.path} has {spent.epoch} epochs already, in "

@@ -187,10 +187,9 @@ class Asker:
         """Return what the other training facts add to the log-odds of known ones; (n,)."""
         triples = _answers(side, relation, anchors, entities)
         own = self._in_training(triples)
-        speaks = sum(
-            self.evidence.entity_features(triples, of, None, own) @ part
-            for of, part in zip((side, side.other), self._weights(side, relation), strict=True)
-        )
+        of_answer, of_anchor = self._weights(side, relation)
+        speaks = self.evidence.entity_features(triples, side, None, own) @ of_answer
+        speaks += self.evidence.entity_features(triples, side.other, None, own, True) @ of_anchor
         return torch.from_numpy(np.asarray(speaks)).float().to(entities.device)
 
     def _in_training(self, triples: Integers) -> Bools:
@@ -205,12 +204,12 @@ class Asker:
         """
         if (side, relation) in self._kept_terms:
             return self._kept_terms[side, relation]
-        answer, asked = (
-            torch.from_numpy(self.evidence.entity_table(of, relation, self.whole) @ part)
-            .float()
-            .to(self.evidence.model.device)
-            for of, part in zip((side, side.other), self._weights(side, relation), strict=True)
-        )
+        of_answer, of_anchor = self._weights(side, relation)
+        table, device = self.evidence.entity_table, self.evidence.model.device
+        terms = table(side, relation, self.whole) @ of_answer
+        answer = torch.from_numpy(terms).float().to(device)
+        terms = table(side.other, relation, self.whole, asked=True) @ of_anchor
+        asked = torch.from_numpy(terms).float().to(device)
         if 8 * (len(self._kept_terms) + 1) * len(answer) > _KEPT_BYTES:
             self._kept_terms.clear()
         self._kept_terms[side, relation] = answer, asked

@@ -43,6 +43,10 @@ class Counters:
         """Tell whether epochs and seconds are left."""
         return self.epoch < epochs and (max_seconds is None or self.epoch_seconds < max_seconds)
 
+    def out_of_patience(self, patience: int) -> bool:
+        """Tell whether so many validations brought no gain, or more; 0 is without end."""
+        return 0 < patience <= self.validations_without_gain and not self.pretraining
+
     def summary(self) -> dict[str, Any]:
         """Return what a summary of the run says of its training."""
         return {

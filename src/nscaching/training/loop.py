@@ -261,9 +261,7 @@ class Trainer:
         return self.counters.within_budget(self.config.epochs, self.config.max_seconds)
 
     def _out_of_patience(self) -> bool:
-        patience = self.config.patience
-        spent = 0 < patience <= self.counters.validations_without_gain
-        return spent and not self.counters.pretraining
+        return self.counters.out_of_patience(self.config.patience)
 
     # Validation ----------------------------------------------------------------------------------
 
