@@ -45,12 +45,17 @@ class RowGradients(NamedTuple):
         return torch.arange(len(table), device=table.device)
 
     def written_out(self) -> RowGradients:
-        """Return the gradient with a row per id, and without padding."""
+        """Return the gradient with a row per id, and without padding.
+
+        On a GPU, where shapes must not depend on values, padding is a row of zeros for row 0.
+        """
         if self.slopes is None or self.ids is None:
             return self
         vectors = self.rows if self.places is None else self.rows[self.places]
         rows = (self.slopes.unsqueeze(2) * vectors.unsqueeze(1)).flatten(0, 1)
         there = self.ids >= 0
+        if rows.device.type == "cuda":
+            return RowGradients(self.ids.clamp_min(0), rows * there.unsqueeze(1))
         return RowGradients(self.ids[there], rows[there])
 
     def add_to(self, table: Tensor) -> None:
