@@ -63,6 +63,25 @@ def kinds_graph(count=240, kinds=4):
     return KnowledgeGraph(names, ["kind", "state", "parent"], train, held_out), held_out
 
 
+def test_the_most_telling_attribute_is_that_of_the_definition():
+    graph, _ = kinds_graph()
+    positions, made = Positions.of(graph), Attributes.of(graph)
+    facts = set(map(tuple, graph.train.tolist()))
+    parents = {h for h, r, _ in facts if r == 2}
+    for entity in (0, 1, 4, 7):
+        found = made.telling(positions, Side.HEAD, 2, entity)
+        pairs = graph.rows[found.side]
+        assert found.side is Side.HEAD
+        assert pairs.relation[found.row] == 0  # its kind, not its state
+        kind = int(pairs.anchor[found.row])
+        alike = {h for h, r, t in facts if (r, t) == (0, kind)} - {entity}
+        assert (entity, 0, kind) in facts
+        assert (found.others, found.standing) == (len(alike), len(alike & parents))
+        assert found.expected == pytest.approx(len(alike) * len(parents) / 240)
+    lonely = KnowledgeGraph([*"abc"], ["r"], [(0, 0, 1)])  # the third entity has no fact
+    assert Attributes.of(lonely).telling(Positions.of(lonely), Side.HEAD, 0, 2) is None
+
+
 def test_entities_whose_like_have_none_are_told_from_those_whose_fact_is_missing():
     graph, held_out = kinds_graph()
     positions = Positions.of(graph)

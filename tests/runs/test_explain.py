@@ -95,6 +95,24 @@ def test_sentences_for_and_against(towns):
     assert "<li>" in good._repr_html_()
 
 
+def test_a_fact_that_others_share_tells_whether_they_have_the_relation():
+    """Districts of one kind have a parent; those of another kind never do."""
+    facts = [(n, 0, 60 + n % 2) for n in range(60)]  # kinds
+    facts += [(n, 1, 62) for n in range(0, 60, 2)]
+    names = [f"district {n}" for n in range(60)] + ["county", "borough", "region"]
+    run = run_of(KnowledgeGraph(names, ["is a", "part of"], facts[:-1], facts[-1:]))
+    missing = run.explain("district 58", "part of", "region")
+    (reason,) = [each for each in missing.shared if each.side == "head"]
+    assert reason.fact == ("?", "is a", "county")
+    assert (reason.others, reason.standing, reason.speaks_for) == (29, 29, True)
+    nonsense = run.explain("district 7", "part of", "region")
+    assert (
+        "Against: of 29 others with '? · is a · borough', none is a head of 'part of'; "
+        "14 would be expected." in nonsense.sentences()
+    )
+    assert nonsense.as_dict()["shared"][0]["fact"] == ["?", "is a", "borough"]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_hubs_and_strange_graphs_do_no_harm(seed):
     random = np.random.default_rng(seed)

@@ -7,6 +7,7 @@ of the towns of Monaco is in a state, another one hardly is, and no fact is miss
 
 from __future__ import annotations
 
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +22,16 @@ from nscaching.models import Side
 _BLOCK = 1 << 20
 
 
+class Telling(NamedTuple):
+    """An attribute of an entity that tells much about whether it stands in a position."""
+
+    side: Side  #: where entities with the attribute stand in its facts
+    row: int  #: the pair of those facts among the graph's rows of that side, or one after them
+    others: int  #: other entities that have the attribute
+    standing: int  #: of these, those that stand in the position
+    expected: float  #: how many would, if they did as often as all entities that stand as they do
+
+
 class Attributes:
     """The attributes of a graph's entities: from its training triples, or from all it knows."""
 
@@ -31,6 +42,7 @@ class Attributes:
         relations, sizes, entities, attributes = zip(*parts, strict=True)
         #: Entities that have each attribute, and the position in which they stand by it.
         self._sizes = np.concatenate(sizes)
+        self._first_of_tails = len(sizes[0])
         self._places = np.concatenate([relations[0], relations[1] + graph.num_relations])
         entity = np.concatenate(entities)
         attribute = np.concatenate([attributes[0], attributes[1] + np.int32(len(sizes[0]))])
@@ -56,10 +68,8 @@ class Attributes:
         each tells (the deviance of a Poisson count). 0 if attributes tell nothing. Attributes of
         the position itself are left out.
         """
-        place, share = positions.place(side, relation), positions.shares(side, relation)
-        here = positions.entities_at(side, relation)
-        standing = np.zeros(len(self._sizes), dtype=np.int32)
-        np.add.at(standing, self._lines(here)[1], np.int32(1))  # of another type it is slow
+        at = positions.place(side, relation), positions.shares(side, relation)
+        standing = self._standing(positions.entities_at(side, relation))
         found = np.zeros(len(entities))
         ends = np.cumsum(self._from[entities + 1] - self._from[entities])
         blocks = np.flatnonzero(np.diff(ends // _BLOCK, prepend=0))
@@ -67,14 +77,52 @@ class Attributes:
         for first, last in zip([0, *blocks], [*blocks, len(entities)], strict=True):
             some = entities[first:last]
             owner, attribute = self._lines(some)
-            there = self._places[attribute]
-            expected = (self._sizes[attribute] - 1) * share[there] + 1
             stand = standing[attribute] - inside[first:last][owner] + 1
-            log = np.log(stand / expected)
-            told = np.where(there == place, 0, stand * log - stand + expected)
+            log, told, _ = self._told(attribute, stand, *at)
             total = np.bincount(owner, told, minlength=len(some))
             found[first:last] = np.bincount(owner, told * log, minlength=len(some)) / (total + 1)
         return found
+
+    def telling(
+        self, positions: Positions, side: Side, relation: int, entity: int
+    ) -> Telling | None:
+        """Return the attribute of an entity that tells most about a position, if it has any."""
+        one = np.array([entity])
+        attribute = self._lines(one)[1]
+        if not len(attribute):
+            return None
+        standing = self._standing(positions.entities_at(side, relation))[attribute]
+        standing = standing - positions.seen(side, relation, one)
+        at = positions.place(side, relation), positions.shares(side, relation)
+        _, told, expected = self._told(attribute, standing + 1, *at)
+        best = int(np.argmax(told))
+        number = int(attribute[best])
+        stands = Side.HEAD if number < self._first_of_tails else Side.TAIL
+        return Telling(
+            stands,
+            number - (self._first_of_tails if stands is Side.TAIL else 0),
+            int(self._sizes[number]) - 1,
+            int(standing[best]),
+            float(expected[best]) - 1,
+        )
+
+    def _standing(self, here: Ids) -> Ids:
+        """Return how many of some entities have each attribute."""
+        standing = np.zeros(len(self._sizes), dtype=np.int32)
+        np.add.at(standing, self._lines(here)[1], np.int32(1))  # of another type it is slow
+        return standing
+
+    def _told(
+        self, attribute: Ids, stand: Integers, place: int, share: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return for attributes the log of found by expected, what it tells, and the expected.
+
+        ``stand`` entities that have it stand in the position; one is added to both numbers.
+        """
+        there = self._places[attribute]
+        expected = (self._sizes[attribute] - 1) * share[there] + 1
+        log = np.log(stand / expected)
+        return log, np.where(there == place, 0, stand * log - stand + expected), expected
 
     def _lines(self, entities: Integers) -> tuple[Longs, Ids]:
         """Return the attributes of entities, and whose each is; (n,) -> (m,), (m,)."""

@@ -17,8 +17,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from nscaching.evaluation.attributes import Attributes
+from nscaching.evaluation.positions import Positions
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import Longs
+from nscaching.models import Side
 from nscaching.runs.predictions import Named, Prediction
 
 #: Bytes of the matrices of relations that are kept.
@@ -29,6 +32,10 @@ _HEADS = 300
 _KINDS = 40
 #: Path ends that counting one kind may touch; a kind through larger hubs says little.
 _MOST_ENDS = 300_000
+#: A fact that so many others share tells something where at least half of them have the relation,
+#: and so many times as many as expected; or where so many are expected, and so many times fewer
+#: have it.
+_LEAST_OTHERS, _MORE, _LEAST_EXPECTED, _FEWER = 5, 1.5, 3, 3
 #: Similarities below this are not worth showing.
 _LEAST_SIMILARITY = 0.02
 
@@ -90,12 +97,42 @@ class SimilarEntity:
 
 
 @dataclass(frozen=True)
+class SharedFact:
+    """A fact that entities share with the head or the tail, and how many of them have the relation.
+
+    Where nearly none has it, this one hardly has it either, and nothing is missing.
+    """
+
+    fact: Named  #: with "?" in place of those that share it
+    others: int  #: entities that share it, but for the head or the tail itself
+    standing: int  #: of these, heads (or tails) of the relation that is explained
+    expected: float  #: how many would be if the fact told nothing
+    side: str  #: "head" or "tail": where they stand in the relation
+    relation: str
+
+    @property
+    def speaks_for(self) -> bool:
+        """Whether it speaks for the relation."""
+        return self.standing > self.expected
+
+    def sentence(self) -> str:
+        """Return it as a sentence."""
+        count = "none" if self.standing == 0 else f"{self.standing:,}"
+        stands = f"{'is' if self.standing < 2 else 'are'} a {self.side} of '{self.relation}'"
+        return (
+            f"of {self.others:,} others with '{' · '.join(self.fact)}', {count} {stands}; "
+            f"{self.expected:,.0f} would be expected."
+        )
+
+
+@dataclass(frozen=True)
 class Explanation:
     """What speaks for a fact and against it."""
 
     prediction: Prediction
     paths: tuple[PathReason, ...]  #: the most telling first
     similar: tuple[SimilarEntity, ...]  #: the most similar first
+    shared: tuple[SharedFact, ...] = ()  #: of the head, of the tail, where one tells much
 
     @property
     def contradicts(self) -> Named | None:
@@ -106,6 +143,8 @@ class Explanation:
         """Return what speaks for the fact, then what speaks against it, as plain text."""
         found = [f"For: {path.sentence()}" for path in self.paths]
         found += [f"For: {entity.sentence()}" for entity in self.similar]
+        found += [f"For: {fact.sentence()}" for fact in self.shared if fact.speaks_for]
+        found += [f"Against: {fact.sentence()}" for fact in self.shared if not fact.speaks_for]
         found += [f"Against: {flag}." for flag in self.prediction.flags]
         if not self.paths and not self.similar:
             found.append(
@@ -125,6 +164,7 @@ class Explanation:
             "prediction": self.prediction.as_dict(),
             "paths": [reason.as_dict() for reason in self.paths],
             "similar": [{**asdict(reason), "fact": list(reason.fact)} for reason in self.similar],
+            "shared": [{**asdict(reason), "fact": list(reason.fact)} for reason in self.shared],
             "contradicts": None if self.contradicts is None else list(self.contradicts),
             "sentences": self.sentences(),
         }
@@ -158,7 +198,8 @@ class Explainer:
         """Return at most k paths and k similar entities for a triple of ids."""
         head, relation, tail = ids
         paths = self._paths(head, relation, tail, k, known=prediction.split == "train")
-        return Explanation(prediction, paths, self._similar(head, relation, tail, k))
+        similar, shared = self._similar(head, relation, tail, k), self._shared(head, relation, tail)
+        return Explanation(prediction, paths, similar, shared)
 
     # Paths ---------------------------------------------------------------------------------------
 
@@ -258,6 +299,28 @@ class Explainer:
         ends = (triples[:, 2], triples[:, 0]) if kind % 2 else (triples[:, 0], triples[:, 2])
         shape = (self._graph.num_entities,) * 2
         return sparse.csr_matrix((np.ones(len(triples), dtype=np.float32), ends), shape=shape)
+
+    # Facts that others share ----------------------------------------------------------------------
+
+    def _shared(self, head: int, relation: int, tail: int) -> tuple[SharedFact, ...]:
+        """Return what most tells whether head and tail have the relation, where it tells much."""
+        graph, found = self._graph, []
+        positions, attributes = Positions.of(graph), Attributes.of(graph)
+        for side, entity in ((Side.HEAD, head), (Side.TAIL, tail)):
+            telling = attributes.telling(positions, side, relation, entity)
+            if telling is None or telling.others < _LEAST_OTHERS:
+                continue
+            most = telling.standing >= max(telling.others / 2, _MORE * telling.expected)
+            few = telling.expected >= max(_LEAST_EXPECTED, _FEWER * telling.standing)
+            if not (most or few):
+                continue
+            pairs = graph.rows[telling.side]
+            known = graph.entities[int(pairs.anchor[telling.row])]
+            name = graph.relations[int(pairs.relation[telling.row])]
+            fact = ("?", name, known) if telling.side is Side.HEAD else (known, name, "?")
+            counts = telling.others, telling.standing, telling.expected
+            found.append(SharedFact(fact, *counts, side.word, graph.relations[relation]))
+        return tuple(found)
 
     # Similar entities ----------------------------------------------------------------------------
 
