@@ -107,6 +107,9 @@ class ShardedStep(TrainingStep):
         """Whether a CUDA graph may hold the step: its shapes do not depend on values."""
         return self.shards.exchange.world_size == 1
 
+    def rows_read(self, batch_size: int) -> None:
+        """Return None: which rows of a batch are in a stratum depends on values."""
+
     def _catch_up(self, batch: Batch, candidates: Candidates, refused: Tensor | None) -> None:
         """Bring the own rows that some process reads to the present step."""
         assert isinstance(candidates, StrataCandidates)

@@ -54,9 +54,8 @@ class Executor:
         step = self.training_step
         sampler, model = step.sampler, step.model
         if compiled_for(self.columns.device) == GPU:
-            read = (2 + sampler.negatives) * self.batch_size + sampler.options.pool
-            few = sampler.negatives <= step.summed_from and 4 * read <= len(model.entity)
-            return few and step.may_be_captured and not sampler.both_sides
+            read = step.rows_read(self.batch_size)
+            return read is not None and 4 * read <= len(model.entity)
         return not sampler.reads_other_rows and not (
             sampler.scores_candidates and model.int8 is None
         )

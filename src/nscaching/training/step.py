@@ -106,6 +106,16 @@ class TrainingStep:
         """Whether a CUDA graph may hold the step: its shapes do not depend on values."""
         return True
 
+    def rows_read(self, batch_size: int) -> int | None:
+        """Return how many entity rows a step catches up, each of which it has in its gradients.
+
+        None where gradients are added up as a table, so that it is not known which rows have one.
+        """
+        sampler = self.sampler
+        if sampler.both_sides or sampler.negatives > self.summed_from:
+            return None
+        return (2 + sampler.negatives) * batch_size + sampler.options.pool
+
     def _queries(self, batch: Batch) -> BatchQueries:
         """Return both questions of every triple."""
         return self.model.queries(batch.heads, batch.relations, batch.tails)
