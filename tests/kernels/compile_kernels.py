@@ -176,7 +176,7 @@ def assert_none_is_left_out():
     """Every kernel of a module is compiled, or is a part of one that is."""
     modules = {kernel.__module__: __import__(kernel.__module__, fromlist=["_"]) for kernel in NAMED}
     compiled = {(kernel.__module__, kernel.__name__) for kernel in NAMED}
-    parts = {"_mix", "stream_of", "hashed", "_in_order", "_at_place", "_quantile", "_is_known"}
+    parts = {"_mix", "stream_of", "hashed", "in_order", "at_place", "_quantile", "_is_known"}
     parts |= {
         "_view_of",
         "_give",

@@ -164,14 +164,14 @@ def _offer(
 
 
 @triton.jit
-def _in_order(values):
+def in_order(values):
     """Return whole numbers from 1 on that are ordered as the values are."""
     bits = tl.where(values == 0, 0.0, values).to(tl.int32, bitcast=True)  # one zero
     return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.uint32, bitcast=True) ^ 0x80000000
 
 
 @triton.jit
-def _at_place(numbers, place):
+def at_place(numbers, place):
     """Return the number that stands at a place when they ascend, the first at 0."""
     found = tl.full([], 0, tl.uint32)
     for step in range(32):
@@ -184,10 +184,10 @@ def _at_place(numbers, place):
 @triton.jit
 def _quantile(values, last, q):
     """Return a quantile between which eq:sigma rescales, of all values up to place ``last``."""
-    numbers = _in_order(values)
+    numbers = in_order(values)
     place = last.to(tl.float32) * q
     below = tl.floor(place)
-    number = _at_place(numbers, below.to(tl.int32))
+    number = at_place(numbers, below.to(tl.int32))
     low = tl.max(tl.where(numbers == number, values, float("-inf")), axis=0)
     next_above = tl.min(tl.where(numbers > number, values, float("inf")), axis=0)
     up_to_low = tl.sum((numbers <= number).to(tl.int32), axis=0)
@@ -245,8 +245,8 @@ def _keep(
             inside = tl.minimum(tl.maximum(inside, 0.0), 1.0)
             key += alpha * tl.where(spread > 0, inside, (score > high).to(tl.float32))
     valid = valid & (key > float("-inf"))
-    number = tl.where(valid, _in_order(key), 0)
-    least = _at_place(number, BLOCK - n1)
+    number = tl.where(valid, in_order(key), 0)
+    least = at_place(number, BLOCK - n1)
     more, as_least = number > least, number == least
     room = n1 - tl.sum(more.to(tl.int32), axis=0)
     keep = valid & (more | (as_least & (tl.cumsum(as_least.to(tl.int32), axis=0) <= room)))

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nscaching.kernels.cache_gpu import _at_place, _in_order, hashed, stream_of
+from nscaching.kernels.cache_gpu import at_place, hashed, in_order, stream_of
 
 #: Entities of a program, and those that they are compared with at once.
 _BLOCK, _CHUNK = 16, 128
@@ -81,8 +81,8 @@ def _hardest(scores, weights, pool, ids, values, size, kept, stride, first, BLOC
     score = tl.load(scores + i * stride + first + j, mask=there, other=float("-inf"))
     there = there & (tl.load(weights + i * size + j, mask=there, other=0.0) != 0)
     there = there & (score > float("-inf"))
-    number = tl.where(there, _in_order(score), 0)
-    least = _at_place(number, BLOCK - kept)
+    number = tl.where(there, in_order(score), 0)
+    least = at_place(number, BLOCK - kept)
     more, as_least = there & (number > least), there & (number == least)
     room = kept - tl.sum(more.to(tl.int32), axis=0)
     taken = more | (as_least & (tl.cumsum(as_least.to(tl.int32), axis=0) <= room))
