@@ -71,8 +71,8 @@ def _added_up(
 ):  # fmt: skip
     """Return the sum of the gradients of an entity from a place on, and whether more may follow."""
     j = start + tl.arange(0, BLOCK_J)
+    place = tl.load(order + j, mask=j < count, other=0)  # beside the ids, not after them
     mine = (tl.load(ids + j, mask=j < count, other=-1) == entity) & (j < count)
-    place = tl.load(order + j, mask=mine, other=0)
     both = mine[:, None] & (d < width)[None, :]
     row, factor = rows + place * width, tl.full([BLOCK_J], 1.0, tl.float32)
     if PRODUCTS:
