@@ -105,6 +105,10 @@ def test_a_fact_that_others_share_tells_whether_they_have_the_relation():
     (reason,) = [each for each in missing.shared if each.side == "head"]
     assert reason.fact == ("?", "is a", "county")
     assert (reason.others, reason.standing, reason.speaks_for) == (29, 29, True)
+    assert (
+        "For: of 29 others with '? · is a · county', 29 are heads of 'part of'; "
+        "14 would be expected." in missing.sentences()
+    )
     nonsense = run.explain("district 7", "part of", "region")
     assert (
         "Against: of 29 others with '? · is a · borough', none is a head of 'part of'; "

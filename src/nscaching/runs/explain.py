@@ -118,10 +118,10 @@ class SharedFact:
     def sentence(self) -> str:
         """Return it as a sentence."""
         count = "none" if self.standing == 0 else f"{self.standing:,}"
-        stands = f"{'is' if self.standing < 2 else 'are'} a {self.side} of '{self.relation}'"
+        stands = f"is a {self.side}" if self.standing < 2 else f"are {self.side}s"
         return (
-            f"of {self.others:,} others with '{' · '.join(self.fact)}', {count} {stands}; "
-            f"{self.expected:,.0f} would be expected."
+            f"of {self.others:,} others with '{' · '.join(self.fact)}', {count} {stands} of "
+            f"'{self.relation}'; {self.expected:,.0f} would be expected."
         )
 
 
