@@ -13,9 +13,9 @@ from nscaching.kernels.match_gpu import warps_for
 
 _EPSILON = tl.constexpr(ADAGRAD_EPSILON)
 _BLOCK = 1024
-#: Gradients of a row that are read at once, first (most rows have few) and after those; numbers of
-#: it that a program takes.
-_FIRST, _GRADIENTS, _LARGE_BLOCK = 2, 8, 512
+#: Gradients of a row that are read at once after the first (most rows have one or two), and numbers
+#: of it that a program takes.
+_AT_ONCE, _LARGE_BLOCK = 4, 2048
 
 
 @triton.jit
@@ -65,16 +65,13 @@ def _rounded(values, bits):
 
 
 @triton.jit
-def _added_up(
-    ids, order, rows, slopes, vectors, places, entity, start, d, count, written, k,
-    width: tl.constexpr, PRODUCTS: tl.constexpr, PLACED: tl.constexpr, BLOCK_J: tl.constexpr,
+def _gradient_of(
+    order, rows, slopes, vectors, places, j, mine, written, k,
+    width: tl.constexpr, PRODUCTS: tl.constexpr, PLACED: tl.constexpr,
 ):  # fmt: skip
-    """Return the sum of the gradients of an entity from a place on, and whether more may follow."""
-    j = start + tl.arange(0, BLOCK_J)
-    place = tl.load(order + j, mask=j < count, other=0)  # beside the ids, not after them
-    mine = (tl.load(ids + j, mask=j < count, other=-1) == entity) & (j < count)
-    both = mine[:, None] & (d < width)[None, :]
-    row, factor = rows + place * width, tl.full([BLOCK_J], 1.0, tl.float32)
+    """Return the factor of a gradient and where its numbers are; of one gradient, or of a block."""
+    place = tl.load(order + j, mask=mine, other=0)
+    row, factor = rows + place * width, tl.where(mine, 1.0, 0.0)
     if PRODUCTS:
         product = mine & (place >= written)
         of_product = tl.maximum(place - written, 0)
@@ -83,8 +80,7 @@ def _added_up(
         if PLACED:
             asked = tl.load(places + asked, mask=product, other=0)
         row = tl.where(product, vectors + asked * width, row)
-    given = tl.load(row[:, None] + d[None, :], mask=both, other=0.0)
-    return tl.sum(factor[:, None] * given, axis=0), tl.min(mine.to(tl.int32), axis=0)
+    return factor, row
 
 
 @triton.jit
@@ -92,11 +88,12 @@ def _adagrad_large(
     table, square, ids, order, rows, slopes, vectors, places, seed, rate, lr, decay,
     count, written, k,
     width: tl.constexpr, PRODUCTS: tl.constexpr, PLACED: tl.constexpr, ROUND: tl.constexpr,
-    DECAYS: tl.constexpr, FIRST: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK: tl.constexpr,
+    DECAYS: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add the gradients of a row up and move it; the first ones are written out, others products.
 
-    A product is a slope times the vector of its question, which has ``k`` of them.
+    A product is a slope times the vector of its question, which has ``k`` of them. Most rows have
+    one gradient: it is read alone, and few at once after it, which leaves registers for programs.
     """
     i = tl.program_id(0).to(tl.int64)
     entity = tl.load(ids + i)
@@ -109,18 +106,24 @@ def _adagrad_large(
     own = entity.to(tl.int64) * width + d
     x = tl.load(table + own, mask=there, other=0.0).to(tl.float32)
     total = tl.load(square + own, mask=there, other=0.0).to(tl.float32)
-    g, more = _added_up(
-        ids, order, rows, slopes, vectors, places, entity, i, d, count, written, k,
-        width, PRODUCTS, PLACED, FIRST,
-    )  # fmt: skip
-    start = i + FIRST
-    while more > 0:
-        others, more = _added_up(
-            ids, order, rows, slopes, vectors, places, entity, start, d, count, written, k,
-            width, PRODUCTS, PLACED, BLOCK_J,
+    factor, row = _gradient_of(
+        order, rows, slopes, vectors, places, i, entity >= 0, written, k, width, PRODUCTS, PLACED
+    )
+    g = factor * tl.load(row + d, mask=there, other=0.0)
+    j = i + 1
+    others = tl.load(ids + j, mask=j < count, other=-1) == entity
+    while others:
+        several = j + tl.arange(0, BLOCK_J)
+        mine = tl.load(ids + several, mask=several < count, other=-1) == entity
+        factor, row = _gradient_of(
+            order, rows, slopes, vectors, places, several, mine, written, k,
+            width, PRODUCTS, PLACED,
         )  # fmt: skip
-        g += others
-        start += BLOCK_J
+        both = mine[:, None] & there[None, :]
+        given = tl.load(row[:, None] + d[None, :], mask=both, other=0.0)
+        g += tl.sum(factor[:, None] * given, axis=0)
+        j += BLOCK_J
+        others = tl.min(mine.to(tl.int32), axis=0) > 0
     if DECAYS:  # where there is a gradient; without one all numbers stay what they are
         g += tl.where(tl.max(tl.abs(g), axis=0) > 0, decay, 0.0) * x
     total += g * g
@@ -162,5 +165,5 @@ def adagrad_large(
             vectors.contiguous(), order if places is None else places.contiguous(), count, rate,
             lr, weight_decay, len(ids), len(rows), slopes.shape[1], width,
             products is not None, places is not None, table.dtype == torch.bfloat16,
-            weight_decay > 0, _FIRST, _GRADIENTS, block, num_warps=warps_for(block),
+            weight_decay > 0, _AT_ONCE, block, num_warps=warps_for(block),
         )  # fmt: skip
