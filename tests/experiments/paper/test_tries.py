@@ -7,9 +7,23 @@ import pytest
 
 from nscaching.errors import TrainingDiverged, TrainingInterrupted, UserError
 from nscaching.experiments.paper import api, definition, reproduce
-from nscaching.experiments.paper.definitions import LONGER, TRY, TUNED, packaged, shortened
-from nscaching.experiments.paper.plan import Request, epochs_share, plan, waiting
-from nscaching.experiments.paper.results import Results, cell_of
+from nscaching.experiments.paper.definitions import (
+    LONGER,
+    TRY,
+    TUNED,
+    packaged,
+    settings_of,
+    shortened,
+)
+from nscaching.experiments.paper.expected import (
+    cost_of,
+    epochs_share,
+    shared,
+    sizes_of,
+    slowness,
+)
+from nscaching.experiments.paper.plan import Request, plan
+from nscaching.experiments.paper.results import Results, blank_row, cell_of
 from nscaching.experiments.paper.tries import (
     BLOCK,
     drawn,
@@ -95,6 +109,36 @@ def test_table_8_is_tried_by_accuracy_and_table_11_by_micro_f1():
 def test_searches_cannot_be_tried():
     with pytest.raises(UserError, match="table-9 is not made of cells"):
         list(expanded(definition("table-9"), definition("table-9").cells(), 2))
+
+
+def test_the_tries_of_a_sampler_are_for_all_of_its_modes(tmp_path):
+    modes = {"sampler": ["nscaching"], "mode": ["pretrain", "scratch", "auto"], "seeds": (0,)}
+    made = run(tmp_path, **modes)
+    tries = Results(tmp_path).tries
+    assert [(line["mode"], line["kind"]) for line in tries] == (
+        [("scratch", TRY)] * 2 + [("scratch", LONGER)] * 2
+    )
+    by_mode = {row["mode"]: row["chosen"] for row in made.rows}
+    own = {"epochs", "valid_every", "patience", "pretrain_epochs"}
+    plain = {k: v for k, v in by_mode["scratch"].items() if k not in own}
+    assert {k: v for k, v in by_mode["pretrain"].items() if k not in own} == plain
+    assert by_mode["pretrain"]["pretrain_epochs"] > 0 == plain.get("pretrain_epochs", 0)
+    searched = packaged("numbers.json")["searched"]["WN18RR"]
+    assert by_mode["auto"].items() >= {**searched, "rescale": "quantile"}.items()
+    assert by_mode["auto"]["lr"] == plain["lr"]
+    assert {planned.state for planned in run(tmp_path, **modes).plan} == {DONE}
+
+
+def test_a_generator_that_starts_from_a_pretrained_model_is_not_warmed_up_twice():
+    def settings(mode):
+        cells = definition("table-7").cells(
+            dataset=["WN18"], scoring=["transe"], sampler=["igan"], mode=[mode]
+        )
+        tried = try_settings(tries_of("igan", dataset=["WN18"], scoring=["transe"])[0])
+        return settings_of(cells[0], tried)
+
+    assert settings("scratch")["generator_epochs"] > 0
+    assert "generator_epochs" not in settings("pretrain")
 
 
 @pytest.mark.slow
@@ -204,12 +248,42 @@ def test_the_time_said_before_follows_a_timed_step_and_what_stops_early(tmp_path
     for each in planned:
         assert 0 < each.seconds <= each.at_most
         assert (each.seconds < each.at_most) == (each.cell.kind == TUNED)
-    rows = [{"kind": TRY, "sampler": "bernoulli", "dataset": "WN18RR", "epochs": 100,
-             "settings": {"epochs": 400}}]  # fmt: skip
-    assert epochs_share(rows, cells[0], {"patience": 3}) == 0.25
-    assert epochs_share(rows, cells[0], {"patience": 0}) == 1.0
-    assert epochs_share([], replace(cells[0], dataset="FB15K-237"), {"patience": 3}) == 0.7
-    assert waiting(9, "cuda") > 1 == waiting(1, "cuda")
+
+
+def test_the_share_of_the_epochs_is_that_of_the_same_data_loss_and_sampler():
+    cell = tries_of("bernoulli")[0]
+
+    def row(epochs, **other):
+        made = blank_row(replace(cell, **other), {"epochs": 400})
+        return {**made, "epochs": epochs}
+
+    rows = [row(100), row(300, sampler="nscaching"), row(400, scoring="transe")]
+    assert epochs_share(rows, cell, {"patience": 3}) == 0.25
+    assert epochs_share(rows[1:], cell, {"patience": 3}) == 0.75
+    assert epochs_share(rows, cell, {"patience": 0}) == 1.0
+    assert epochs_share([], replace(cell, dataset="FB15K-237"), {"patience": 3}) == 0.39
+    far = replace(cell, dataset="FB15K-237", scoring="transe")
+    assert epochs_share(rows, far, {"patience": 3}) == 0.97
+
+
+def test_runs_beside_one_another_are_slower_and_the_most_alike_say_how_much():
+    assert shared("bernoulli", 9, "cuda") > shared("nscaching", 9, "cuda") > 1
+    assert shared("bernoulli", 1, "cuda") == 1
+    cell, hardware = tries_of("bernoulli")[0], {"gpu": None, "processor": "P", "cores": 2}
+
+    def row(slower, **other):
+        made = blank_row(replace(cell, **other), try_settings(cell))
+        cost = cost_of(cell_of(made), made["settings"], sizes_of(cell.dataset, None), "cpu")
+        timed = {"wall": cost.seconds(slower), "device": "cpu", "workers": 2}
+        return {**made, **timed, "hardware": hardware}
+
+    rows = [row(3.0), row(5.0, scoring="distmult"), row(9.0, sampler="uniform")]
+    asked = hardware, 2, None
+    like = cell.dataset, cell.scoring, cell.sampler
+    assert slowness(rows, *asked, like) == pytest.approx(3)
+    assert slowness(rows[1:], *asked, like) == pytest.approx(5)
+    assert slowness(rows[2:], *asked, like) == pytest.approx(9)
+    assert slowness(rows, hardware, 3, None) is None
 
 
 def test_nodes_are_tuned_by_micro_f1(tmp_path, capsys):

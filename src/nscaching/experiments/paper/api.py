@@ -17,6 +17,7 @@ from nscaching.artefacts.files import append_json_line, sweep_temporary
 from nscaching.errors import UserError, plural
 from nscaching.experiments.paper import making
 from nscaching.experiments.paper.definitions import TRY, TUNED, Definition, definition, shortened
+from nscaching.experiments.paper.expected import slowness
 from nscaching.experiments.paper.figures import draw
 from nscaching.experiments.paper.gains import rank_file
 from nscaching.experiments.paper.plan import (
@@ -25,7 +26,6 @@ from nscaching.experiments.paper.plan import (
     Request,
     plan,
     run_folder,
-    slowness,
 )
 from nscaching.experiments.paper.results import Results, Row, blank_row, without_lengths
 from nscaching.experiments.paper.tries import (
@@ -119,7 +119,7 @@ def reproduce(
         if not cells:
             raise UserError(f"No cell of {name} is finished in {request.out}.")
     hardware = describe_machine(pick_device(request.device).type)
-    timed = slowness(results.rows, hardware, request) is not None
+    timed = slowness(results.rows, hardware, request.workers, request.on) is not None
     made = Reproduction(wanted, request, planned, timed)
     if dry_run:
         return made
@@ -158,7 +158,7 @@ def blank_of(request: Request, hardware: dict[str, Any], planned: Planned) -> Ro
     """Return what a row has of a cell whatever comes of it."""
     row = blank_row(planned.cell, planned.settings)
     row |= {"on": request.on, "budget": request.budget, "missing": False}
-    row |= {"expected_seconds": planned.model_seconds, "workers": request.workers}
+    row |= {"expected_seconds": planned.cost.seconds(1.0), "workers": request.workers}
     return row | {"version": __version__, "hardware": hardware}
 
 
@@ -288,7 +288,8 @@ class CellSweep(Sweep[Planned, Row]):
         if not planned.seconds:
             return 0.0
         if not self.request.tries:
-            slower = slowness(self.results.rows, self.hardware, self.request)
+            given = self.request.workers, self.request.on
+            slower = slowness(self.results.rows, self.hardware, *given)
             planned = replace(planned, slower=slower or 1.0)
         return planned.seconds / self.request.workers
 

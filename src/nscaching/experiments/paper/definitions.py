@@ -231,6 +231,7 @@ def settings_of(cell: Cell, tried: Mapping[str, Any] | None = None) -> dict[str,
         lengths = {"epochs": 100, "valid_every": 5, "patience": 4}
         options = {"dim": 200, "batch_size": 1024, **lengths}  # as wide as the paper's cells
     if cell.mode == "pretrain":
+        options.pop("generator_epochs", None)  # a generator starts from the pretrained model
         options["pretrain_epochs"] = entry["pretrain_epochs"]
     elif cell.mode == "pretrained":
         options["epochs"] = entry["pretrain_epochs"]

@@ -1,16 +1,11 @@
-"""What a reproduction will do, said in advance: which cells, what is done, how long it takes.
-
-Expected times come from a rough model, corrected by what was timed on this machine already.
-"""
+"""What a reproduction will do, said in advance: which cells, what is done, how long it takes."""
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from nscaching.experiments.paper.definitions import (
     AXES,
@@ -21,23 +16,25 @@ from nscaching.experiments.paper.definitions import (
     settings_of,
     shortened,
 )
-from nscaching.experiments.paper.making import graph_of, has_data, scale_of
+from nscaching.experiments.paper.expected import (
+    Cost,
+    cost_of,
+    epochs_share,
+    mean_cost,
+    shared,
+    sizes_of,
+    slowness,
+    timed_now,
+)
+from nscaching.experiments.paper.making import graph_of, has_data
 from nscaching.experiments.paper.results import Results, Row
-from nscaching.experiments.paper.tries import known_by, lengths, try_settings
+from nscaching.experiments.paper.tries import from_scratch, known_by, lengths, try_settings
 from nscaching.experiments.runner import DONE, state_of
-from nscaching.graph import KnowledgeGraph
-from nscaching.graph.datasets import known_dataset
 from nscaching.models import SCORING
 from nscaching.options import OptionGroup, Options
-from nscaching.runs.api import recipe_config
-from nscaching.training import Progress
-from nscaching.training.benchmarking import describe_machine, time_run
+from nscaching.training.benchmarking import describe_machine
 from nscaching.training.devices import pick_device
 
-#: Steps that are timed to say how long tries will take.
-_TIMED_STEPS = 60
-#: Seconds until a run trains whose kernels are compiled and whose graph is loaded.
-_START_AGAIN = 0.5
 #: Trials of a search, as in the paper.
 USUAL_TRIALS = 50
 #: The state of a cell whose data set is not on this machine.
@@ -93,25 +90,25 @@ class Planned:
     cell: Cell
     settings: dict[str, Any]
     state: str
-    model_seconds: float  #: by the stored costs
-    slower: float = 0.0  #: than that it is here, by what was timed; 0 for what is done
+    cost: Cost  #: by the stored costs
+    slower: float = 0.0  #: than that it works here, by what was timed; 0 for what is done
     share: float = 1.0  #: of the epochs that early stopping leaves
     tries: tuple[Row, ...] = ()  #: what a tuned cell is chosen from, when it starts
 
     @property
     def at_most(self) -> float:
         """The seconds without early stopping."""
-        return self.model_seconds * self.slower
+        return self.cost.seconds(self.slower) if self.slower else 0.0
 
     @property
     def seconds(self) -> float:
         """The seconds that are expected."""
-        return self.at_most * self.share
+        return self.cost.seconds(self.slower * self.share) if self.slower else 0.0
 
     @property
     def tuned(self) -> tuple[str, ...]:
-        """What the tries of a cell and the cell with each of its seeds have in common."""
-        return replace(self.cell, kind=TUNED, seed=0).identity
+        """What the tries of a sampler and its cells of any mode and seed have in common."""
+        return from_scratch(replace(self.cell, kind=TUNED, seed=0)).identity
 
     @property
     def identity(self) -> str:
@@ -154,35 +151,30 @@ def plan(
     device = pick_device(request.device).type
     hardware = describe_machine(device)
     stored = hardware["gpu"] == packaged("costs.yaml")["cuda"]["gpu"]  # the costs are those of it
-    scale = scale_of(request.on) or 1
     planned: dict[tuple[str, ...], Planned] = {}
     timed: dict[tuple[Any, ...], float] = {}
     for cell in cells:
         settings = cell_settings(cell, request)
+        sizes = sizes_of(cell.dataset, request.on)
         known = _trained_like(cell, settings, request)
-        info = known_dataset("world" if request.on == "world" else cell.dataset)
-        sizes = None
-        if info is not None:
-            sizes = Sizes(*(n // scale for n in (info.train, info.valid, info.entities)))
-        seconds = expected_seconds(cell, known, sizes, device)
+        cost = mean_cost([cost_of(cell, each, sizes, device) for each in known])
         row = results.find(cell, settings, request.on)
         state = state_of(row, run_folder(request, cell).exists())
-        made = Planned(cell, settings, state, seconds)
+        made = Planned(cell, settings, state, cost)
         if state != DONE and not has_data(cell.dataset, request.on):
             made = replace(made, state=MISSING)
         elif state != DONE:
             like = cell.dataset, cell.scoring, cell.sampler
             if like not in timed:
-                here = results.rows, hardware, request
-                factor = slowness(*here, like) or slowness(*here)
+                factor = slowness(results.rows, hardware, request.workers, request.on, like)
                 if factor is None:
-                    factor = waiting(request.workers, device)
+                    factor = shared(cell.sampler, request.workers, device)
                     if say and request.tries and cell.scoring and not stored:
                         say(f"Timing {SCORING[cell.scoring].__name__}, {cell.sampler}, {like[0]}")
                         graph = graph_of(cell.dataset, request.on)
-                        factor *= timed_now(cell, known, sizes, graph, device)
+                        factor *= timed_now(cell, known[0], sizes, graph, device)
                 timed[like] = factor
-            share = epochs_share(results.rows, cell, known)
+            share = epochs_share(results.rows, cell, known[0])
             made = replace(made, slower=timed[like], share=share)
         planned.setdefault(cell.identity, made)
     return list(planned.values())
@@ -203,12 +195,12 @@ def cell_settings(cell: Cell, request: Request) -> dict[str, Any]:
     return shortened(found, request.budget)
 
 
-def _trained_like(cell: Cell, settings: dict[str, Any], request: Request) -> dict[str, Any]:
-    """Return options that stand for those of a cell in its expected time: a try for the tuned."""
+def _trained_like(cell: Cell, settings: dict[str, Any], request: Request) -> list[dict[str, Any]]:
+    """Return options that stand for those of a cell in its expected time: any try for the tuned."""
     if request.tries is None or cell.kind == TRY:
-        return settings
-    like = replace(cell, kind=TRY, seed=cell.seed % request.tries)
-    return shortened(try_settings(like) | lengths(cell, cell.kind), request.budget)
+        return [settings]
+    tries = (try_settings(replace(cell, kind=TRY, seed=n)) for n in range(request.tries))
+    return [shortened(each | lengths(cell, cell.kind), request.budget) for each in tries]
 
 
 def run_folder(request: Request, cell: Cell) -> Path:
@@ -219,113 +211,3 @@ def run_folder(request: Request, cell: Cell) -> Path:
     smoke = [] if request.on is None else [f"on-{request.on.replace('/', '-').strip('-.')}"]
     smoke += [] if request.budget is None else [f"budget-{request.budget}"]
     return request.out / "runs" / "-".join(smoke) / cell.folder
-
-
-# How long a cell takes: the stored costs, corrected by what was timed on this machine ------------
-
-
-class Sizes(NamedTuple):
-    """What the time depends on."""
-
-    train: int
-    valid: int
-    entities: int
-
-
-def expected_seconds(
-    cell: Cell, settings: Mapping[str, Any], sizes: Sizes | None, device: str
-) -> float:
-    """Return the seconds of a cell by the stored costs alone."""
-    if cell.scoring is None or sizes is None:
-        return float(packaged("costs.yaml")["nodes"])
-    device = "cuda" if device.startswith("cuda") else "cpu"
-    one = _run_seconds(cell, settings, sizes, device)
-    if cell.kind == "search":
-        trial = {**settings, **settings.get("trial", {})}
-        return one + int(settings["trials"]) * _run_seconds(cell, trial, sizes, device)
-    return 2 * one if cell.kind == "variance" else one
-
-
-def _run_seconds(cell: Cell, settings: Mapping[str, Any], sizes: Sizes, device: str) -> float:
-    assert cell.scoring is not None
-    costs, model = packaged("costs.yaml"), SCORING[cell.scoring]
-    of, batch = costs[device], settings["batch_size"]
-    epochs, width = settings["epochs"], settings["dim"] * model.entity_parts
-    before = min(epochs, settings.get("pretrain_epochs", 0))
-    steps = math.ceil(sizes.train / batch)
-
-    def epoch(sampler: str) -> float:
-        like, weight = costs["samplers"].get(sampler, (sampler, 1.0))
-        if device == "cpu" and like == "nscaching":
-            weight *= costs["cpu_nscaching"].get(cell.scoring, 1.0)
-        always, fixed, row, number = of["training"][like]
-        one = fixed + row * sizes.entities * width + number * min(batch, sizes.train) * width
-        return float(weight * (always + steps * one))
-
-    training = (epochs - before) * epoch(cell.sampler) + before * epoch("bernoulli")
-    pair = of["ranked_pair"]["dot" if model.usual_loss == "logistic" else "distance"]
-    ranking = (epochs / settings["valid_every"] + 1) * 2 * sizes.valid * sizes.entities * pair
-    return float(of["start"] + training + ranking)
-
-
-def waiting(workers: int, device: str) -> float:
-    """Return how much longer a run takes beside others, until some were timed that way."""
-    of = packaged("costs.yaml")["cuda" if device.startswith("cuda") else "cpu"]
-    return float(workers ** (1 - of["sharing"]))
-
-
-def slowness(
-    rows: Iterable[Row],
-    hardware: Mapping[str, Any],
-    request: Request,
-    like: tuple[Any, ...] | None = None,
-) -> float | None:
-    """Return by how much an epoch on this machine took longer than expected; None if none was.
-
-    ``like`` asks for those of one data set, scoring function and sampler. Runs on a stand-in say
-    nothing of those on the data, nor do several at once of one alone.
-    """
-    ratios = []
-    for row in rows:
-        there = row.get("hardware") or {}
-        same = all(there.get(part) == hardware.get(part) for part in ("gpu", "processor", "cores"))
-        same &= (row.get("on"), row.get("workers", 1)) == (request.on, request.workers)
-        same &= like in (None, (row["dataset"], row["scoring"], row["sampler"]))
-        took = row.get("wall", row.get("seconds"))
-        if same and row.get("expected_seconds") and took:
-            ratios.append(took / row["expected_seconds"] / _share_trained(row))
-    return statistics.median(ratios) if ratios else None
-
-
-def _share_trained(row: Row) -> float:
-    asked = (row.get("chosen") or row["settings"]).get("epochs")
-    return float(row["epochs"] / asked) if asked and row.get("epochs") else 1.0
-
-
-def epochs_share(rows: Iterable[Row], cell: Cell, settings: Mapping[str, Any]) -> float:
-    """Return the share of the epochs that early stopping leaves, by the runs there are."""
-    if not settings.get("patience"):
-        return 1.0
-    kind = [row for row in rows if row["kind"] == cell.kind and row.get("epochs")]
-    alike = [row for row in kind if row["sampler"] == cell.sampler] or kind
-    near = [row for row in alike if row["dataset"] == cell.dataset] or alike
-    found = [_share_trained(row) for row in near]
-    if found:
-        return statistics.fmean(found)
-    usual = packaged("costs.yaml")["early_stopping"]
-    return float(usual.get(cell.dataset, usual["others"]))
-
-
-def timed_now(
-    cell: Cell, settings: dict[str, Any], sizes: Sizes | None, graph: KnowledgeGraph, device: str
-) -> float:
-    """Time some steps and a validation; return how much slower they are than expected."""
-    options = {**settings, "pretrain_epochs": 0, "device": device}
-    config = recipe_config({**options, "data": graph.name}, graph, graph, Progress("none"))
-    timing = time_run(graph, config, epochs=2, split="valid", most_steps=_TIMED_STEPS)
-    epochs = settings["epochs"]
-    training: float = epochs * timing.epoch_seconds
-    validating: float = (epochs / settings["valid_every"] + 1) * timing.evaluation_seconds
-    plain = replace(cell, kind="train")
-    took = _START_AGAIN + training + validating
-    return took / expected_seconds(plain, options, sizes, device)

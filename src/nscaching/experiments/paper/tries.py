@@ -1,9 +1,11 @@
 """Equal care: every cell gets the same tries of one grid, then some seeds on test.
 
-The same for every sampler. The tries of a cell are drawn from ``grid.yaml`` and trained for few
-epochs; those that are best on valid, by the measure that the table reports, are trained again for
-longer; the best of these is trained with every seed until it gains no more, and each of those runs
-ranks the test split once. Every try is a line of ``tries.jsonl``; none of them looks at test.
+The same for every sampler. The tries of a sampler are drawn from ``grid.yaml`` and trained from
+scratch for few epochs; those that are best on valid, by the measure that the table reports, are
+trained again for longer; the best of these is trained with every seed until it gains no more, and
+each of those runs ranks the test split once. As in the paper, cells with pretraining have the
+settings that were chosen from scratch: a sampler's tries are for all of its modes. Every try is a
+line of ``tries.jsonl``; none of them looks at test.
 """
 
 from __future__ import annotations
@@ -50,14 +52,14 @@ _SELECT = {"classification-table": "accuracy", "node-table": "micro_f1"}
 
 
 def expanded(definition: Definition, cells: Sequence[Cell], tries: int) -> Iterator[Cell]:
-    """Return the tries of every cell and, after them, the cell itself with each of its seeds.
+    """Return the tries of every sampler and, after them, its cells with each of their seeds.
 
     What is compared with each other, the samplers of a data set and scoring function, is together.
     """
     select = _SELECT.get(definition.draw, "mrr")
     alike: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
-        alike.setdefault(replace(cell, seed=0).identity, []).append(cell)
+        alike.setdefault(from_scratch(replace(cell, seed=0)).identity, []).append(cell)
     for seeds in alike.values():
         if seeds[0].kind not in ("train", "nodes"):
             raise UserError(f"{definition.name} is not made of cells that --tries could tune.")
@@ -66,14 +68,20 @@ def expanded(definition: Definition, cells: Sequence[Cell], tries: int) -> Itera
         longer = 0 if seeds[0].scoring is None else min(KEPT, tries)
         for kind, count in ((TRY, tries), (LONGER, longer)):
             for number in range(count):
-                yield replace(seeds[0], kind=kind, options=changed, seed=number)
+                first = from_scratch(seeds[0])
+                yield replace(first, kind=kind, options=changed, seed=number)
         for cell in seeds:
             yield replace(cell, kind=TUNED, options=changed)
 
 
+def from_scratch(cell: Cell) -> Cell:
+    """Return the cell whose tries a cell is chosen from: the same one, without pretraining."""
+    return replace(cell, mode=Cell.mode)
+
+
 def try_settings(cell: Cell) -> dict[str, Any]:
     """Return the training options of a try."""
-    grid, loss = packaged("grid.yaml"), _loss(cell)
+    grid, loss = packaged("grid.yaml"), loss_of(cell)
     axes = {**grid["models"][loss], **grid.get(_select(cell), {}).get(loss, {})}
     found = drawn(f"{cell.dataset}/{cell.scoring}", axes, cell.seed)
     own = {k: v for k, v in grid["samplers"].get(cell.sampler, {}).items() if k not in cell.options}
@@ -89,8 +97,8 @@ def lengths(cell: Cell, kind: str) -> dict[str, Any]:
     if cell.scoring is None:
         return {}
     every = packaged("grid.yaml")["lengths"]
-    long = every["softmax" if _loss(cell) == "softmax" else "usual"]
-    if _loss(cell) != "softmax":
+    long = every["softmax" if loss_of(cell) == "softmax" else "usual"]
+    if loss_of(cell) != "softmax":
         long = every.get(cell.dataset, long)
     found = {"epochs": long[kind], "valid_every": long["valid_every"]}
     found["patience"] = long["patience"] if kind == TUNED else 0
@@ -101,7 +109,8 @@ def lengths(cell: Cell, kind: str) -> dict[str, Any]:
     return found
 
 
-def _loss(cell: Cell) -> str:
+def loss_of(cell: Cell) -> str:
+    """Return the loss of a cell: what its settings are drawn for."""
     if cell.scoring is None:
         return "nodes"
     return "softmax" if "recipe" in cell.options else SCORING[cell.scoring].usual_loss
@@ -120,9 +129,10 @@ def drawn(name: str, axes: Mapping[str, Sequence[Any]], number: int) -> dict[str
 
 def known_by(cell: Cell, tries: int) -> dict[str, Any]:
     """Return what a row that is chosen from tries is known by: those tries, and its length."""
-    every = [try_settings(replace(cell, kind=TRY, seed=n)) for n in range(tries)]
+    like = from_scratch(cell)
+    every = [try_settings(replace(like, kind=TRY, seed=n)) for n in range(tries)]
     own = lengths(cell, cell.kind)
-    steps = [lengths(cell, kind) for kind in TRIES] if own else []
+    steps = [lengths(like, kind) for kind in TRIES] if own else []
     name = settings_name({"tries": every, "lengths": steps})
     return {"tries": tries, "drawn": name, **(own or {"epochs": max(x["epochs"] for x in every)})}
 
@@ -152,7 +162,10 @@ def chosen_settings(cell: Cell, tries: Sequence[Row]) -> dict[str, Any]:
     """Return the training options of a row that is chosen from tries, with a length of its own."""
     ranked = ranked_tries(cell, tries)
     row = ranked[min(cell.seed, len(ranked) - 1)] if cell.kind == LONGER else ranked[0]
-    found = {**(row.get("chosen") or row["settings"]), **lengths(cell, cell.kind)}
+    found = dict(row.get("chosen") or row["settings"])
+    if cell.kind == TUNED and cell.mode != Cell.mode:
+        found = settings_of(cell, found)
+    found |= lengths(cell, cell.kind)
     return found if cell.kind == LONGER else {**found, "seed": cell.seed}
 
 
