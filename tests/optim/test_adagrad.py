@@ -149,7 +149,8 @@ def test_nothing_is_deferred():
 def test_a_gradient_may_stay_products(decay, placed, form, monkeypatch):
     """Slopes times vectors, with padding; a GPU adds them up row by row."""
     monkeypatch.setattr(adagrad_module, "SORTED", 1)
-    monkeypatch.setattr("nscaching.kernels.adagrad_gpu._LARGE_BLOCK", 4, raising=False)
+    for name, value in (("_LARGE_BLOCK", 4), ("_AT_ONCE", 2)):  # so that rows have several of each
+        monkeypatch.setattr(f"nscaching.kernels.adagrad_gpu.{name}", value, raising=False)
     table = table_of().to(device_of(form))
     theirs, ours = Twin(table, 0.1, decay), Adagrad({"x": table}, 0.1, decay)
     assert ours.takes_products("x", few=False) is (form == GPU)
