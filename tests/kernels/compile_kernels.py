@@ -159,7 +159,7 @@ def compile_steps():
     compile_kernel(adagrad_gpu._adagrad, CLEAR=True, BLOCK=1024)
     for half in (True, False):
         kinds = dict.fromkeys(("table", "square"), "*bf16" if half else "*fp32")
-        usual = {"width": DIM, "ROUND": half, "FIRST": 2, "BLOCK_J": 8, "BLOCK": 8}
+        usual = {"width": DIM, "ROUND": half, "BLOCK_J": 4, "BLOCK": 8}
         usual["DECAYS"] = half
         kinds |= {"count": "i32", "written": "i32", "ids": "*i32"}
         for products, placed in ((False, False), (True, False), (True, True)):
@@ -185,7 +185,7 @@ def assert_none_is_left_out():
         "_bilinear_query",
         "_bilinear_gradient",
         "_question",
-        "_added_up",
+        "_gradient_of",
         "_rounded",
     }
     for name, module in modules.items():

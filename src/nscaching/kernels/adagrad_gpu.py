@@ -115,13 +115,13 @@ def _adagrad_large(
     while others:
         several = j + tl.arange(0, BLOCK_J)
         mine = tl.load(ids + several, mask=several < count, other=-1) == entity
-        factor, row = _gradient_of(
+        factors, starts = _gradient_of(
             order, rows, slopes, vectors, places, several, mine, written, k,
             width, PRODUCTS, PLACED,
         )  # fmt: skip
         both = mine[:, None] & there[None, :]
-        given = tl.load(row[:, None] + d[None, :], mask=both, other=0.0)
-        g += tl.sum(factor[:, None] * given, axis=0)
+        given = tl.load(starts[:, None] + d[None, :], mask=both, other=0.0)
+        g += tl.sum(factors[:, None] * given, axis=0)
         j += BLOCK_J
         others = tl.min(mine.to(tl.int32), axis=0) > 0
     if DECAYS:  # where there is a gradient; without one all numbers stay what they are
