@@ -18,6 +18,7 @@ from nscaching.experiments.paper.definitions import (
 from nscaching.experiments.paper.expected import (
     cost_of,
     epochs_share,
+    last_end,
     shared,
     sizes_of,
     slowness,
@@ -284,6 +285,13 @@ def test_runs_beside_one_another_are_slower_and_the_most_alike_say_how_much():
     assert slowness(rows[1:], *asked, like) == pytest.approx(5)
     assert slowness(rows[2:], *asked, like) == pytest.approx(9)
     assert slowness(rows, hardware, 3, None) is None
+
+
+def test_the_last_of_some_runs_ends_after_those_that_its_worker_took_before():
+    assert last_end([3, 1, 1, 1], 1) == 6
+    assert last_end([3, 1, 1, 1], 2) == 3
+    assert last_end([2, 2, 2], 2) == 4  # one worker has nothing to do for half of the time
+    assert last_end([], 3) == 0
 
 
 def test_nodes_are_tuned_by_micro_f1(tmp_path, capsys):

@@ -17,7 +17,7 @@ from nscaching.artefacts.files import append_json_line, sweep_temporary
 from nscaching.errors import UserError, plural
 from nscaching.experiments.paper import making
 from nscaching.experiments.paper.definitions import TRY, TUNED, Definition, definition, shortened
-from nscaching.experiments.paper.expected import slowness
+from nscaching.experiments.paper.expected import last_end, slowness
 from nscaching.experiments.paper.figures import draw
 from nscaching.experiments.paper.gains import rank_file
 from nscaching.experiments.paper.plan import (
@@ -64,12 +64,12 @@ class Reproduction:
     @property
     def expected_seconds(self) -> float:
         """How long the plan was expected to take."""
-        return sum(planned.seconds for planned in self.plan) / self.request.workers
+        return last_end((planned.seconds for planned in self.plan), self.request.workers)
 
     @property
     def caveat(self) -> str:
         """How far to trust the expected time, to be said after it."""
-        most = sum(planned.at_most for planned in self.plan) / self.request.workers
+        most = last_end((planned.at_most for planned in self.plan), self.request.workers)
         if most > 1.01 * self.expected_seconds:
             return f" (at most {duration(most)}, if nothing stops early)"
         rough = self.expected_seconds > 0 and not self.timed_here

@@ -6,6 +6,7 @@ are slower on a slower machine, and where several runs share it.
 
 from __future__ import annotations
 
+import heapq
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,6 +45,14 @@ class Cost(NamedTuple):
     def seconds(self, slower: float) -> float:
         """Return the seconds where work takes so many times as long."""
         return self.start + self.work * slower
+
+
+def last_end(seconds: Iterable[float], workers: int) -> float:
+    """Return when the last of some runs ends, each of which the first free worker takes."""
+    free = [0.0] * workers
+    for each in seconds:
+        heapq.heapreplace(free, free[0] + each)
+    return max(free)
 
 
 def sizes_of(dataset: str, on: str | None) -> Sizes | None:
