@@ -4,8 +4,11 @@ import json
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 
+from nscaching.evaluation.calibration import TAKEN_OUT, answer_logits
+from nscaching.evaluation.regression import expit
 from nscaching.report.explorer import explorer_page
 from nscaching.report.explorer_answers import PAGE, ExplorerAnswers
 from nscaching.report.markup import asset
@@ -97,3 +100,10 @@ def test_a_button_shows_more_until_all_are_there():
     assert shown["links"] == [f"#/entity/{number}" for number in range(total)]
     assert shown["focused"] == "#/entity/418"
     assert shown["few"] == 1  # no button
+
+
+def test_probabilities_from_what_the_fit_gives_are_those_of_python():
+    given = [-800.0, -40.0, -3.0, -0.5, 0.0, 0.5, 3.0, 40.0, 800.0]
+    made = f"new Calibration({json.dumps({'taken_out': TAKEN_OUT, 'sides': {}})}, 0)"
+    found = run(f"const fit = {made}; return {given}.map((x) => fit.chance(x))", "model")
+    assert found == pytest.approx(expit(answer_logits(np.array(given))), rel=1e-9)
