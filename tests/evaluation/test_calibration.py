@@ -202,7 +202,8 @@ def test_questions_are_drawn_more_often_where_answers_are_many_and_weigh_less(mo
     names = [f"e{i}" for i in range(200)], ["r", "s"]
     graph = KnowledgeGraph(*names, triples, triples[:40])
     evidence = Evidence(random_model("distmult", 200, 2, 4), graph, temperature=1.0)
-    monkeypatch.setattr(questions, "_QUESTIONS", 0.5)
+    monkeypatch.setattr(questions, "_MOST_QUESTIONS", 100)
+    monkeypatch.setattr(questions, "_FEWEST_QUESTIONS", 100)
     monkeypatch.setattr(questions, "_ODD_QUESTIONS", 0.0)
     monkeypatch.setattr(questions, "sample_size", lambda _: 200)
     plausible = sum(evidence.positions.column(Side.HEAD, r).plausible.sum() for r in range(2))
