@@ -3,13 +3,15 @@
     python benchmarks/hide_and_find.py world FB15K-237 WN18RR --runs runs/hidden --pykeen \
         --out benchmarks/results/hide-and-find.json
 
-For each data set: 10 % of all facts are hidden, the rest is split anew and trained (with the
-default recipe; ``--set epochs=5 --set dim=64`` changes it), and ``discover`` is asked for as many
-facts as are hidden, at most 10,000. Beside it: the raw score over the same questions, and PyKEEN's
-``predict_all`` of the same model over all triples (``--pykeen``; ``--pykeen world`` for some data
-sets only; stopped after ``--pykeen-seconds``). Found is the share of a list that are hidden facts.
-Training stops by valid and probabilities are fitted on valid; hidden facts are looked at only to
-count. With ``--runs`` a trained run is kept in a folder and used again. One JSON object on stdout.
+For each data set: 10 % of all facts are hidden (``--share 0.05``: as many as valid holds), the rest
+is split anew and trained (with the default recipe; ``--set epochs=5 --set dim=64`` changes it), and
+``discover`` is asked for as many facts as are hidden, at most 10,000. Beside it: the raw score over
+the same questions, and PyKEEN's ``predict_all`` of the same model over all triples (``--pykeen``;
+``--pykeen world`` for some data sets only; stopped after ``--pykeen-seconds``). Found is the share
+of a list that are hidden facts; the error (expected calibration error) and the Brier score are
+those of the probabilities of the list. Training stops by valid and probabilities are fitted on
+valid; hidden facts are looked at only to count. With ``--runs`` a trained run is kept in a folder
+and used again. One JSON object on stdout.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import psutil
 import torch
 import yaml
 
+from nscaching.evaluation.calibration import expected_calibration_error, reliability_bins
 from nscaching.graph import KnowledgeGraph, split_triples
 from nscaching.graph.pairs import triple_keys
 from nscaching.models import EmbeddingModel, Side
@@ -82,7 +85,12 @@ def hidden_graph(graph, share=0.1, seed=0):
     rest = np.concatenate([kept, others])
     train, valid, test = split_triples(rest, *sizes, 0.05, seed + 1)
     visible = KnowledgeGraph(
-        graph.entities, graph.relations, train, valid, test, name=f"{graph.name}, a tenth hidden"
+        graph.entities,
+        graph.relations,
+        train,
+        valid,
+        test,
+        name=f"{graph.name}, partly hidden",
     )
     return visible, hidden
 
@@ -98,17 +106,30 @@ def trained(visible, name, options, runs):
     return run, run.summary["seconds"]
 
 
-def hide_and_find(name, options, runs, pykeen, save, seed=0):
+def errors(chances, true):
+    """Return the expected calibration error and the Brier score of probabilities; (n,), (n,)."""
+    chances, true = np.array(chances), np.array(true)
+    return {
+        "mean_probability": float(chances.mean()),
+        "error": expected_calibration_error(reliability_bins(chances, true)),
+        "brier": float(((chances - true) ** 2).mean()),
+    }
+
+
+def hide_and_find(name, options, runs, pykeen, save, seed=0, part=0.1):
     """Return what each method finds; ``save`` gets the result so far after each of them."""
-    visible, hidden = hidden_graph(ns.load_graph(name), seed=seed)
+    visible, hidden = hidden_graph(ns.load_graph(name), part, seed=seed)
     kept_as = Path(name).stem if seed == 0 else f"{Path(name).stem} {seed}"
     run, training = trained(visible, kept_as, {"seed": seed, **options}, runs)
     count = min(len(hidden), 10_000)
     sizes = visible.num_entities, visible.num_relations
     secret = triple_keys(hidden, *sizes)
 
+    def hit(triples):
+        return np.isin(triple_keys(triples, *sizes), secret)
+
     def share(triples):
-        return float(np.isin(triple_keys(triples, *sizes), secret).mean())
+        return float(hit(triples).mean())
 
     def ids(facts):
         e, r = visible.entity_ids, visible.relation_ids
@@ -122,6 +143,7 @@ def hide_and_find(name, options, runs, pykeen, save, seed=0):
         "mrr": run.evaluate("test").mrr,
         "claims_ece": run.calibration_report("test").ece,
         "hidden": len(hidden),
+        "valid": len(visible.valid),
         "asked_for": count,
     }
     with measured() as cost:
@@ -132,7 +154,7 @@ def hide_and_find(name, options, runs, pykeen, save, seed=0):
             found = run.discover(count, per_question=limit, unlikely=True)
         result["discover" if limit is None else f"discover_{limit}_per_question"] = {
             "found": share(ids(found)),
-            "mean_probability": float(np.mean([f.probability for f in found])),
+            **errors([fact.probability for fact in found], hit(ids(found))),
             "first_100": share(ids(found[:100])),
             **cost.as_dict(),
         }
@@ -206,6 +228,7 @@ def main():
     parser.add_argument("data", nargs="*", default=["world"])
     parser.add_argument("--set", action="append", default=[], help="option=value of train")
     parser.add_argument("--seed", type=int, default=0, help="of what is hidden, and of training")
+    parser.add_argument("--share", type=float, default=0.1, help="of all facts that is hidden")
     parser.add_argument("--runs", type=Path, help="where trained runs are kept and looked for")
     parser.add_argument(
         "--pykeen",
@@ -231,7 +254,7 @@ def main():
             if given.out:
                 given.out.write_text(json.dumps(result, indent=1) + "\n")
 
-        save(hide_and_find(name, options, given.runs, seconds, save, given.seed))
+        save(hide_and_find(name, options, given.runs, seconds, save, given.seed, given.share))
     print(json.dumps(result, indent=1))
 
 

@@ -7,7 +7,8 @@ a rank or an adviser, and districts, of which only some kinds (a fifth, half, ni
 parent region. The tail follows from other facts, so that a model is as sure of it for heads that
 rightly have none. A twentieth of the facts is hidden, the rest is split and trained by the default
 recipe (``--set epochs=5`` changes it), and ``discover`` is asked for as many facts as are hidden.
-*Nonsense* is a fact whose head rightly has none of the relation. With ``--runs`` a trained run is
+*Nonsense* is a fact whose head rightly has none of the relation; the error (expected calibration
+error) and the Brier score of ``discover`` are those of its list. With ``--runs`` a trained run is
 kept in a folder and used again. One JSON object on stdout.
 """
 
@@ -23,8 +24,7 @@ import nscaching as ns  # before torch: it sets up threads
 import numpy as np
 import yaml
 
-from hide_and_find import trained
-from nscaching.evaluation.calibration import expected_calibration_error, reliability_bins
+from hide_and_find import errors, trained
 from nscaching.training.benchmarking import describe_machine
 
 
@@ -92,7 +92,7 @@ def measure(name, seed, options, runs):
             "found": share_of(found, lambda fact: fact.triple in hidden),
             "first_100": share_of(found[:100], lambda fact: fact.triple in hidden),
             "nonsense": share_of(found, lambda fact: (fact.head, fact.relation) in none),
-            "mean_probability": share_of(found, lambda fact: fact.probability),
+            **errors([f.probability for f in found], [f.triple in hidden for f in found]),
         },
     }
     # The best answer of each question that rightly has none, and of those whose fact is hidden.
@@ -112,10 +112,8 @@ def measure(name, seed, options, runs):
             "above_a_fifth": share_of(best, lambda fact: fact.probability > 0.2),
             "true": share_of(best, lambda fact: fact.triple in hidden),
         }
-    chances, true = np.array(chances), np.array(true)
-    result["ece"] = expected_calibration_error(reliability_bins(chances, true))
-    result["brier"] = float(((chances - true) ** 2).mean())
-    return result
+    of_both = errors(chances, true)
+    return {**result, "ece": of_both["error"], "brier": of_both["brier"]}
 
 
 def split(facts, random):

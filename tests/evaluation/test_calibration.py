@@ -10,7 +10,9 @@ import torch
 from nscaching import KnowledgeGraph, UserError
 from nscaching.evaluation import questions
 from nscaching.evaluation.calibration import (
+    TAKEN_OUT,
     Calibration,
+    answer_logits,
     expected_calibration_error,
     fit_calibration,
     reliability_bins,
@@ -83,6 +85,36 @@ def test_a_relation_with_few_facts_is_like_the_whole():
     apart = curve.of_relation(0)[0] - curve.of_relation(1)[0]
     assert abs(apart) < 0.3
     assert abs(curve.intercepts[0] - curve.intercepts[1]) < 0.3
+
+
+def test_probabilities_of_answers_are_those_among_what_is_unknown():
+    """As many facts are missing as valid holds, and the fit takes them for negatives."""
+    random = np.random.default_rng(4)
+    n, relations = 40_000, np.zeros(40_000, dtype=int)
+    features = random.random(size=(n, 3)) * [4.0, 0.0, 0.0]
+    true = random.random(n) < 2 * expit(features[:, 0] - 4.2)
+    valid = true & (random.random(n) < 0.5)
+    curve = fit_curve(features, relations, valid, np.ones(n), 1, own=(0,))
+    fitted = curve.logits(features, relations)[~valid]
+    missing = true[~valid]
+    errors = [
+        expected_calibration_error(reliability_bins(expit(logits), missing))
+        for logits in (fitted, answer_logits(fitted))
+    ]
+    assert missing.mean() == pytest.approx(valid.mean() / (1 - valid.mean()), abs=0.01)
+    assert errors[0] > 0.03
+    assert errors[1] < 0.015
+
+
+def test_probabilities_of_answers_are_the_odds_of_the_fit_and_never_above_one():
+    odds = np.array([1e-6, 1e-3, 0.1, 0.3, 0.5, 1.0, 2.0])
+    chances = expit(answer_logits(np.log(odds)))
+    assert chances == pytest.approx([1e-6, 1e-3, 0.1, 0.3, 0.49, 0.91, 0.99], rel=0.02)
+    # The odds are those of valid to the negatives without the missing facts that are taken out.
+    assert chances / (1 - chances) == pytest.approx(odds / (1 - TAKEN_OUT * chances))
+    every = answer_logits(np.linspace(-40, 40, 4001))
+    assert (np.diff(every) > 0).all()  # the order stays
+    assert np.isfinite(answer_logits(np.array([-1e9, 1e9]))).all()
 
 
 @pytest.mark.parametrize("scoring", ["transe", "complex"])
@@ -170,7 +202,8 @@ def test_questions_are_drawn_more_often_where_answers_are_many_and_weigh_less(mo
     names = [f"e{i}" for i in range(200)], ["r", "s"]
     graph = KnowledgeGraph(*names, triples, triples[:40])
     evidence = Evidence(random_model("distmult", 200, 2, 4), graph, temperature=1.0)
-    monkeypatch.setattr(questions, "_QUESTIONS", 0.5)
+    monkeypatch.setattr(questions, "_MOST_QUESTIONS", 100)
+    monkeypatch.setattr(questions, "_FEWEST_QUESTIONS", 100)
     monkeypatch.setattr(questions, "_ODD_QUESTIONS", 0.0)
     monkeypatch.setattr(questions, "sample_size", lambda _: 200)
     plausible = sum(evidence.positions.column(Side.HEAD, r).plausible.sum() for r in range(2))

@@ -4,12 +4,19 @@ import json
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 
+import nscaching as ns
+from nscaching.evaluation.calibration import TAKEN_OUT, answer_logits
+from nscaching.evaluation.regression import expit
+from nscaching.graph import KnowledgeGraph
 from nscaching.report.explorer import explorer_page
 from nscaching.report.explorer_answers import PAGE, ExplorerAnswers
 from nscaching.report.markup import asset
+from nscaching.training import TrainConfig
 
+from ..conftest import random_model
 from .test_explorer import data_of, tangled
 
 NODE = shutil.which("node")
@@ -97,3 +104,63 @@ def test_a_button_shows_more_until_all_are_there():
     assert shown["links"] == [f"#/entity/{number}" for number in range(total)]
     assert shown["focused"] == "#/entity/418"
     assert shown["few"] == 1  # no button
+
+
+def test_probabilities_from_what_the_fit_gives_are_those_of_python():
+    given = [-800.0, -40.0, -3.0, -0.5, 0.0, 0.5, 3.0, 40.0, 800.0]
+    made = f"new Calibration({json.dumps({'taken_out': TAKEN_OUT, 'sides': {}})}, 0)"
+    found = run(f"const fit = {made}; return {given}.map((x) => fit.chance(x))", "model")
+    assert found == pytest.approx(expit(answer_logits(np.array(given))), rel=1e-9)
+
+
+def parts_of(reasons):
+    """Return the sign and the parts of reasons from shared facts, entities by id."""
+    said = [
+        (each["sign"], [part if isinstance(part, str) else part["id"] for part in each["parts"]])
+        for each in reasons
+    ]
+    return [(sign, parts) for sign, parts in said if "would be expected" in parts[-1]]
+
+
+def kinds_of_districts():
+    """Districts of one kind have a parent; those of another kind never do."""
+    facts = [(n, 0, 60 + n % 2) for n in range(60)] + [(n, 1, 62) for n in range(0, 60, 2)]
+    names = [f"district {n}" for n in range(60)] + ["county", "borough", "region"]
+    return KnowledgeGraph(names, ["is a", "part of"], facts[:-1], facts[-1:])
+
+
+def alike(seed=0, entities=40):
+    """Return a random graph in which a few hubs are shared by many."""
+    rng = np.random.default_rng(seed)
+    triples = rng.integers(0, (entities, 4, 6), (300, 3))
+    triples[::3] = triples[::3, ::-1] * [1, 0, 1] + triples[::3] * [0, 1, 0]
+    names = [f"e{i}" for i in range(entities)], [f"r{i}" for i in range(4)]
+    triples = np.unique(triples, axis=0)
+    order = rng.permutation(len(triples))
+    return KnowledgeGraph(*names, triples[order[20:]], triples[order[:20]])
+
+
+@pytest.mark.parametrize("graph", [kinds_of_districts(), alike()], ids=["districts", "alike"])
+def test_facts_that_others_share_are_told_as_python_tells_them(graph):
+    model = random_model("distmult", graph.num_entities, graph.num_relations, 4)
+    answers = ExplorerAnswers(ns.Run(TrainConfig(scoring="distmult", dim=4), graph, model))
+    rng = np.random.default_rng(0)
+    sizes = graph.num_entities, graph.num_relations, graph.num_entities
+    asked = [[58, 1, 62], [7, 1, 62]] if graph.num_relations == 2 else []
+    asked += rng.integers(0, sizes, (200, 3)).tolist()
+    shown = run(
+        f"const source = new EmbeddedSource({json.dumps(data_of(explorer_page(answers)))});"
+        f"const made = []; for (const fact of {json.dumps(asked)})"
+        "  made.push(await source.explain(...fact));"
+        "return made;",
+        *("base", "find", "model", "source", "reasons"),
+    )
+    expected = [parts_of(answers.explain(*fact)) for fact in asked]
+    assert [parts_of(reasons) for reasons in shown] == expected
+    assert sum(map(len, expected)) > 20
+    if graph.num_relations == 2:
+        has_one = "”, 29 are heads of “part of”; 14 would be expected."
+        has_none = "”, none is a head of “part of”; 14 would be expected."
+        said = "Of 29 others with “", "? · is a · "
+        assert expected[0][0] == (1, [*said, 60, has_one])
+        assert (-1, [*said, 61, has_none]) in expected[1]

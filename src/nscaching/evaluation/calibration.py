@@ -5,9 +5,10 @@ collections of triples:
 
 - of a *claim*, a triple that somebody states: facts are held against as many negatives, half of
   the right type (the entity stands in that position somewhere in training) and half any entity.
-- of an *answer*, a triple found by looking through all questions: nearly all of those are false. It
-  is calibrated on a sample of all plausible questions with all their candidates, weighted to stand
-  for the whole, under the assumption that the graph lacks as many facts as valid holds.
+- of an *answer*, a triple found by looking through all questions: nearly all of those are false. A
+  curve is fitted on a sample of all plausible questions with all their candidates, weighted to
+  stand for the whole. Missing facts are among its negatives, as nobody knows them; they are taken
+  out again under the assumption that the graph lacks as many facts as valid holds, and like those.
 
 Facts that people rejected are negatives of both. Test triples serve for nothing but to be left out
 of the negatives, as in filtered ranking.
@@ -51,6 +52,8 @@ _OWN_OF_CLAIMS, _OWN_OF_ANSWERS = (0, 2, 4, 8), (0, 2, 6)
 #: What the weights are where facts are too few to tell: about those of graphs with many.
 _EXPECTED_OF_CLAIMS = (0.5, 0.2, 0.3, 0.2, *(0.5, 0.0, 0.3, -1.0), *(0.0, 0.0, 0.3, -1.0))
 _EXPECTED_OF_ANSWERS = (1.0, 0.2, *(1.0, 0.0, 0.2, -2.0), *(0.0, 0.0, 1.0, -4.0, 1.0))
+#: Share of the missing facts that are taken out of the negatives of answers.
+TAKEN_OUT = 0.99
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,9 @@ class Calibration:
     model: str  #: digest of the model whose scores it reads
     temperature: float
     claims: Curve
-    answers: tuple[Curve, Curve]  #: by side: of (?, r, t) and of (h, r, ?)
+    #: By side, of (?, r, t) and of (h, r, ?): facts of valid against what is not known;
+    #: :func:`answer_logits` makes them log-odds of answers.
+    answers: tuple[Curve, Curve]
     facts: int  #: of valid, that it is fitted on
 
     @property
@@ -139,7 +144,7 @@ def digest_of(model: EmbeddingModel) -> str:
 def _fit_answers(
     evidence: Evidence, facts: Integers, refused: Integers, asked: Features, side: Side
 ) -> Curve:
-    """Fit the probability that an answer to a question for this side is a missing fact.
+    """Fit how likely an answer to a question for this side is in valid, and not unknown.
 
     ``asked`` are the features of the score of facts and of rejected facts. A rejected fact weighs
     as much as a fact of valid.
@@ -235,6 +240,26 @@ def claim_logits(
     """
     features = evidence.of_answers(triples, _BOTH, positions, own)
     return calibration.claims.logits(features, triples[:, 1])
+
+
+def answer_logits(fitted: Floats) -> Floats:
+    """Return the log-odds that new answers are true, from those that the curve of answers gives.
+
+    The curve sets v facts of valid against all that is not known: n false triples and m missing
+    facts, at the same features. With m = v the probability of a new answer is
+    q = m / (n + m) = v / (n + m): the odds of the curve, not its probability (as in Elkan and Noto,
+    2008, where half of the positives have a label). Said otherwise, q has the odds of valid to
+    what is false: v / (n + m - t m) with t = 1, which is odds / (1 - t q).
+
+    Where the curve has odds above 1 there are fewer candidates than facts to be expected, and q
+    would be above 1. With t = .99 it approaches 1 instead: at odds of .5, 1 and 2 it is .50, .91
+    and .99. It rises with the odds, so that the order of answers is that of the curve.
+    """
+    odds = np.exp(np.clip(fitted, -100, 100))
+    # The smaller root of t q^2 - (1 + odds) q + odds = 0.
+    chances = 2 * odds / (1 + odds + np.sqrt((1 - odds) ** 2 + 4 * (1 - TAKEN_OUT) * odds))
+    logits: Floats = fitted - np.log1p(-TAKEN_OUT * chances)
+    return logits
 
 
 # How good they are: reliability diagrams and expected calibration error --------------------------

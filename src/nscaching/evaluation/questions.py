@@ -13,8 +13,9 @@ from nscaching.models import Side
 
 #: Facts of valid that a fit looks at, at most and at least; fewer where entities are many.
 _MOST_FACTS, _FEWEST_FACTS, _SCORES = 4000, 200, 4e8
-#: Plausible and other questions that a fit looks at, for each of those facts.
-_QUESTIONS, _ODD_QUESTIONS = 0.6, 0.075
+#: Plausible questions that a fit looks at, at most and at least; other ones, for each fact. Of few
+#: questions it does not see the best wrong answers, which are those that ``discover`` finds.
+_MOST_QUESTIONS, _FEWEST_QUESTIONS, _ODD_QUESTIONS = 9600, 120, 0.075
 #: Entities times relations up to which the questions of all relations are looked at.
 _MOST_PLACES = 1e8
 #: Entities up to which all are looked at as anchors of a relation; how many of more.
@@ -23,7 +24,11 @@ _MOST_ANCHORS, _DRAWN_ANCHORS = 1 << 20, 1 << 18
 
 def sample_size(graph: KnowledgeGraph) -> int:
     """Return how many facts are looked at, so that scores are some hundred million at most."""
-    return int(np.clip(_SCORES / max(1, graph.num_entities), _FEWEST_FACTS, _MOST_FACTS))
+    return _affordable(graph, _FEWEST_FACTS, _MOST_FACTS)
+
+
+def _affordable(graph: KnowledgeGraph, least: int, most: int) -> int:
+    return int(np.clip(_SCORES / max(1, graph.num_entities), least, most))
 
 
 def question_sample(
@@ -45,7 +50,7 @@ def question_sample(
     sizes = np.array([len(part[0]) for part in found])
     plausible, counts, each = (np.concatenate(part) for part in zip(*found, strict=True))
     stands_for = each * np.repeat(1 / share, sizes)  #: a question, for those not looked at
-    total, wanted = len(plausible), round(_QUESTIONS * sample_size(graph))
+    total, wanted = len(plausible), _affordable(graph, _FEWEST_QUESTIONS, _MOST_QUESTIONS)
     if total <= wanted:
         drawn, weights = np.arange(total), stands_for
     else:

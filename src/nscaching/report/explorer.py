@@ -13,6 +13,7 @@ import numpy as np
 from nscaching._version import __version__
 from nscaching.artefacts.files import write_text
 from nscaching.errors import UserError
+from nscaching.evaluation.calibration import TAKEN_OUT
 from nscaching.evaluation.evidence import ENTITY_FEATURES, SCORE_FEATURES, Evidence
 from nscaching.evaluation.positions import Positions
 from nscaching.models import Int8Table, Side
@@ -184,7 +185,11 @@ def packed_calibration(run: Run) -> dict[str, Any] | None:
             "answer": _in_bytes(np.stack([answer for answer, _ in tables])),
             "anchor": _in_bytes(np.stack([anchor for _, anchor in tables])),
         }
-    return {"temperature": calibration.temperature, "sides": sides}
+    return {
+        "temperature": calibration.temperature,
+        "taken_out": TAKEN_OUT,
+        "sides": sides,
+    }
 
 
 def _in_bytes(terms: np.ndarray) -> dict[str, Any]:

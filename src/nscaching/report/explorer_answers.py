@@ -26,7 +26,7 @@ from nscaching.graph.names import SPLITS
 from nscaching.graph.pairs import SideName
 from nscaching.models import SCORING, Side
 from nscaching.report.entity_map import entity_degrees, entity_places, entity_types
-from nscaching.runs.explain import PathReason
+from nscaching.runs.explain import PathReason, SharedFact
 from nscaching.runs.predictions import NEVER_SEEN, Prediction
 from nscaching.runs.run import Run
 from nscaching.training import Progress
@@ -274,6 +274,8 @@ class ExplorerAnswers:
             said = f" is like the {each.side} ({each.similarity:.2f}), and the graph has "
             parts = [self._named(each.entity), said, *self._fact(each.fact), "."]
             reasons.append({"sign": 1, "parts": parts})
+        shared = sorted(found.shared, key=lambda each: not each.speaks_for)
+        reasons += [self._shared(each) for each in shared]
         if found.contradicts is not None:
             fact = self._fact(found.contradicts)
             parts = ["The graph has ", *fact, "; this relation has one answer as a rule."]
@@ -301,6 +303,17 @@ class ExplorerAnswers:
             f"{path.confirmed:,} {have} “{name}”."
         )
         return {"sign": 1, "parts": parts}
+
+    def _shared(self, reason: SharedFact) -> Shown:
+        """Say how many of those that share a fact have the relation, and how many were expected."""
+        subject, relation, thing = reason.fact
+        known = self._named(thing if subject == "?" else subject)
+        fact = [f"? · {relation} · ", known] if subject == "?" else [known, f" · {relation} · ?"]
+        counts = (
+            f"”, {reason.counted} “{reason.relation}”; {reason.expected:,.0f} would be expected."
+        )
+        parts = [f"Of {reason.others:,} others with “", *fact, counts]
+        return {"sign": 1 if reason.speaks_for else -1, "parts": parts}
 
     def queue(self, work: float | None = None, progress: Progress | None = None) -> list[Shown]:
         """Return discovered facts, the most probable first.

@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nscaching.evaluation.calibration import Calibration, claim_logits
+from nscaching.evaluation.calibration import Calibration, answer_logits, claim_logits
 from nscaching.evaluation.evidence import ENTITY_FEATURES, SCORE_FEATURES, Evidence, Questions
 from nscaching.evaluation.positions import ONE_ANSWER, Positions
 from nscaching.evaluation.ranking import known_positives
-from nscaching.evaluation.regression import expit, logit
+from nscaching.evaluation.regression import expit
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.names import SPLITS, Bools, Floats, Integers, Longs
 from nscaching.graph.pairs import contained, pair_rows
 from nscaching.models import EmbeddingModel, Side
 from nscaching.runs.predictions import Named, Prediction
 
-#: Log-odds that an answer must have which was never seen on its side of the relation: 1 %. Below it
-#: not one of a thousand such answers is a fact of valid (docs/discovering.md).
-LEAST_LOGIT = logit(0.01)
+#: What the curve must give an answer that was never seen on its side of the relation: 1 %, which is
+#: the odds. Below it not one of a thousand such answers is a fact of valid (docs/discovering.md).
+LEAST_LOGIT = np.log(0.01)
 #: Bytes of what is kept of relations that have been asked.
 _KEPT_BYTES = 1 << 27
 #: Added to bounds of log-odds, which single precision rounds.
@@ -36,7 +36,9 @@ class Ranked:
 
     triples: Longs  #: (n, 3)
     score: Floats  #: (n,)
-    logit: Floats  #: (n,) log-odds, or the log-softmax without a calibration
+    #: (n,) what the curve gives, of which :func:`answer_logits` makes log-odds; without a
+    #: calibration the log-softmax
+    logit: Floats
 
 
 class Asker:
@@ -243,7 +245,7 @@ class Asker:
         for mine, positions, own in self._sorts(triples):
             features = self.evidence.of_answers(triples[mine], (side,), positions, own)
             found[mine] = self.calibration.answers[side].logits(features, triples[mine, 1])
-        return found
+        return answer_logits(found)
 
     def claims(self, triples: Integers) -> Floats:
         """Return the log-odds of claims of which one in two is true; (n, 3) -> (n,).
@@ -275,7 +277,10 @@ class Asker:
     def predictions(
         self, triples: Integers, scores: Iterable[float], logits: Floats | None, side: Side
     ) -> list[Prediction]:
-        """Return triples of ids with names, probability and flags; ``side`` is what was asked."""
+        """Return triples of ids with names, probability and flags; ``side`` is what was asked.
+
+        ``logits`` are log-odds; of ranked answers :func:`answer_logits` makes them.
+        """
         seen = np.ones(len(triples), dtype=bool)
         for relation in np.unique(triples[:, 1]).tolist():
             mine = triples[:, 1] == relation

@@ -11,6 +11,7 @@ import numpy as np
 
 from nscaching.errors import UserError
 from nscaching.evaluation import score_triples
+from nscaching.evaluation.calibration import answer_logits
 from nscaching.graph import read_triples
 from nscaching.graph.names import Longs
 from nscaching.models import Side
@@ -260,7 +261,8 @@ class Decisions(Learning):
                 by_score=by == "score",
             )
             scores = ranked.score.tolist()
-            found = asker.predictions(ranked.triples, scores, ranked.logit, side)
+            logits = answer_logits(ranked.logit)
+            found = asker.predictions(ranked.triples, scores, logits, side)
             yield from zip(ranked.triples[:, side.other.column].tolist(), found, strict=True)
 
     def _asked(self, question: Question) -> Question:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nscaching.evaluation.calibration import answer_logits
 from nscaching.graph.names import Floats, Integers
 from nscaching.models import Side
 from nscaching.runs.asking import Asker
@@ -213,9 +214,8 @@ def _chosen(
     block = max(1000, count)
     for start in range(0, len(triples), block):
         part = slice(start, start + block)
-        made = asker.predictions(
-            triples[part], numbers[part, 1].tolist(), numbers[part, 0], Side.TAIL
-        )
+        logits, scores = answer_logits(numbers[part, 0]), numbers[part, 1].tolist()
+        made = asker.predictions(triples[part], scores, logits, Side.TAIL)
         for (head, relation, tail), prediction in zip(triples[part].tolist(), made, strict=True):
             kinds = (head, relation), (relation, tail), (relation,)
             mine = list(zip(counts, kinds, limits, strict=True))

@@ -115,12 +115,17 @@ class SharedFact:
         """Whether it speaks for the relation."""
         return self.standing > self.expected
 
-    def sentence(self) -> str:
-        """Return it as a sentence."""
+    @property
+    def counted(self) -> str:
+        """How many of the others are heads (or tails), as text."""
         count = "none" if self.standing == 0 else f"{self.standing:,}"
         stands = f"is a {self.side}" if self.standing < 2 else f"are {self.side}s"
+        return f"{count} {stands} of"
+
+    def sentence(self) -> str:
+        """Return it as a sentence."""
         return (
-            f"of {self.others:,} others with '{' · '.join(self.fact)}', {count} {stands} of "
+            f"of {self.others:,} others with '{' · '.join(self.fact)}', {self.counted} "
             f"'{self.relation}'; {self.expected:,.0f} would be expected."
         )
 

@@ -26,7 +26,9 @@ _SHOWN, _SHORT = 50, 5
 
 
 def percent(probability: float) -> str:
-    """Return a probability for people; one that would round to 0 is only said to be small."""
+    """Return a probability for people; none that would round to 0 or 100 % is said to be that."""
+    if probability > 0.9995:
+        return ">99.9%"
     return "<0.1%" if probability < 0.0005 else f"{probability:.1%}"
 
 

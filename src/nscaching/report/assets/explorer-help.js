@@ -39,7 +39,7 @@ async function helpView(source) {
       make(
         "p",
         {},
-        "A probability is how often a new fact with such a score, of such a relation, turned out to be true among facts that were held out from training. A score is the raw output of the model: it compares answers to one question only.",
+        "A probability is how often such a new fact is true, if the graph lacks as many facts as were held out to fit it. A score is the raw output of the model: it compares answers to one question only.",
       ),
       make(
         "p",

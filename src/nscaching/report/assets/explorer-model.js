@@ -202,11 +202,13 @@ function largest(numbers, k) {
   return ids;
 }
 
-// From scores to log-odds, as Python fitted them on the valid facts: linear in the log-softmax and
-// the deviation of the score within its question, with a term of each of the two entities.
+// From scores to probabilities, as Python fitted them on the valid facts: what the fit gives is linear
+// in the log-softmax and the deviation of the score within its question, with a term of each of the
+// two entities.
 class Calibration {
   constructor(packed, count) {
     this.temperature = packed.temperature;
+    this.takenOut = packed.taken_out;
     this.count = count;
     this.sides = Object.fromEntries(
       Object.entries(packed.sides).map(([side, fit]) => [side, { ...fit, answer: terms(fit.answer), anchor: terms(fit.anchor) }]),
@@ -243,6 +245,13 @@ class Calibration {
     const made = new Float32Array(n);
     for (let e = 0; e < n; e += 1) made[e] = slope * scores[e] + base + this.term(fit.answer, relation, e);
     return made;
+  }
+
+  // The probability that an answer is true: missing facts are taken out of the negatives of the fit
+  // (answer_logits in Python).
+  chance(logit) {
+    const odds = Math.exp(Math.min(logit, 100));
+    return (2 * odds) / (1 + odds + Math.sqrt((1 - odds) ** 2 + 4 * (1 - this.takenOut) * odds));
   }
 }
 

@@ -1,11 +1,21 @@
-// Why a fact may hold, worked out from the facts inside this file: paths and similar entities.
+// Why a fact may hold, worked out from the facts inside this file: paths, similar entities, and facts
+// that others share with its head or its tail.
 const MOST_PATHS = 3,
   MOST_WALKED = 3e6;
+// When a shared fact tells much, as in explain.py.
+const LEAST_OTHERS = 5,
+  MORE = 1.5,
+  LEAST_EXPECTED = 3,
+  FEWER = 3;
+const rounded = new Intl.NumberFormat("en", { maximumFractionDigits: 0, roundingMode: "halfEven" });
 
 function reasonsOf(source, head, relation, tail) {
   const reasons = pathReasons(source, head, relation, tail).concat(
     similarReasons(source, head, relation, tail, "head"),
     similarReasons(source, head, relation, tail, "tail"),
+    [sharedReasons(source, head, relation, "head"), sharedReasons(source, tail, relation, "tail")]
+      .flat()
+      .sort((a, b) => b.sign - a.sign),
   );
   const against = source.contradicted(head, relation, tail);
   const said = visible(source.info.relations[relation]);
@@ -129,4 +139,60 @@ function similarReasons(source, head, relation, tail, side) {
       ? [`: they have …${said}`, source.ref(tail), "."]
       : [": the graph has ", source.ref(head), `${said}…`, " for them."];
   return [{ sign: 1, parts: ["Like ", source.ref(own), " (cosine): ", ...list, ...fact] }];
+}
+
+// The fact of an entity that tells most about whether it stands on that side of the relation at all: how
+// many of the others that share it do, and how many would if it told nothing (attributes.py).
+function sharedReasons(source, entity, relation, side) {
+  const stands = source.seen(side, relation),
+    shares = new Map();
+  // Of all entities on a side of a relation, which share stands there.
+  const share = (where, r) => {
+    const key = `${where}${r}`;
+    if (!shares.has(key)) {
+      const here = source.seen(where, r);
+      let all = 0,
+        both = 0;
+      for (let e = 0; e < here.length; e += 1) {
+        all += here[e];
+        both += here[e] & stands[e];
+      }
+      shares.set(key, both / Math.max(1, all));
+    }
+    return shares.get(key);
+  };
+  let best = null;
+  const facts = [...source.around(entity, true)].flatMap((fact) =>
+    fact.out && fact.other === entity ? [fact, { ...fact, out: false }] : [fact],
+  );
+  facts.sort((a, b) => b.out - a.out || a.relation - b.relation || a.other - b.other);
+  for (const { relation: r, out, other } of facts) {
+    const where = out ? "head" : "tail";
+    let size = 0,
+      standing = -stands[entity];
+    const [first, last] = source.range(other, r, !out);
+    for (let at = first; at < last; at += 1) {
+      const fact = source.lists[at];
+      if (fact >= source.info.splits[0]) continue;
+      size += 1;
+      standing += stands[source.facts[3 * fact + (out ? 0 : 2)]];
+    }
+    const expected = (size - 1) * share(where, r) + 1,
+      found = standing + 1;
+    const told = r === relation && where === side ? 0 : found * Math.log(found / expected) - found + expected;
+    if (!best || told > best.told) best = { told, others: size - 1, standing, expected: expected - 1, out, relation: r, other };
+  }
+  if (!best || best.others < LEAST_OTHERS) return [];
+  const { others, standing, expected } = best;
+  const most = standing >= Math.max(others / 2, MORE * expected),
+    few = expected >= Math.max(LEAST_EXPECTED, FEWER * standing);
+  return most || few ? [sharedSentence(source, best, relation, side)] : [];
+}
+
+function sharedSentence(source, { others, standing, expected, out, relation: r, other }, relation, side) {
+  const name = (each) => visible(source.info.relations[each]);
+  const fact = out ? [`? · ${name(r)} · `, source.ref(other)] : [source.ref(other), ` · ${name(r)} · ?`];
+  const counted = standing < 2 ? `${standing ? count(standing) : "none"} is a ${side} of` : `${count(standing)} are ${side}s of`;
+  const said = `”, ${counted} “${name(relation)}”; ${rounded.format(expected)} would be expected.`;
+  return { sign: standing > expected ? 1 : -1, parts: [`Of ${count(others)} others with “`, ...fact, said] };
 }

@@ -199,7 +199,7 @@ class EmbeddedSource {
       return {
         ...triple,
         score: scores[other],
-        probability: logits ? 1 / (1 + Math.exp(-logits[other])) : null,
+        probability: logits ? this.calibration.chance(logits[other]) : null,
         flags: this.flags(triple, side),
         known: null,
       };
