@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -74,7 +75,9 @@ def train(
         f"{plural(summary['epochs'], 'epoch')} in {duration(summary['seconds'])}, "
         f"loss {summary['loss']:.4f}."
     )
-    return Output(summary, [said, f"Folder: {out}  (nscaching nodes evaluate {out})"])
+    return Output(
+        summary, [said, f"Folder: {out}  (nscaching nodes evaluate {shlex.quote(str(out))})"]
+    )
 
 
 app.command("tune")(tune_nodes_command)

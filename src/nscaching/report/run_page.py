@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -138,7 +139,7 @@ def _explore(run: Run, explorer: Path | None) -> Html:
     return html.tag(
         "p",
         "Explore it with ",
-        html.tag("code", f"nscaching explore {run.folder.path}"),
+        html.tag("code", f"nscaching explore {shlex.quote(str(run.folder.path))}"),
         class_="explore",
     )
 
