@@ -287,11 +287,9 @@ def _resumed(
     def keep() -> None:
         folder.sweep()
         folder.adopt()
-        spent = done if done is not None and not done.steps_into_epoch else None
+        limits = settings.epochs, settings.max_seconds, settings.patience
+        spent = done if done is not None and done.nothing_left(*limits) else None
         early = spent is not None and spent.out_of_patience(settings.patience)
-        budget = settings.epochs, settings.max_seconds
-        if spent is not None and not early and spent.within_budget(*budget):
-            spent = None
         if spent is not None and tracking is not None:
             tracking.leave_alone()
         elif tracking is not None and tracking.remembered:

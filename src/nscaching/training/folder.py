@@ -90,6 +90,11 @@ class RunFolder(ArtefactFolder):
         sharded = self.latest.exists()
         return read_latest(self.latest.parent)[0] if sharded else load_counters(self.checkpoint)
 
+    def is_done(self, config: TrainConfig) -> bool:
+        """Tell whether the run is resumed for nothing: no step is left and the model is there."""
+        limits = config.epochs, config.max_seconds, config.patience
+        return self.has_model() and self.read_counters().nothing_left(*limits)
+
     def create(
         self,
         config: TrainConfig,
