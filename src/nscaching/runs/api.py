@@ -225,7 +225,7 @@ def _begun(
     given: dict[str, Any],
     progress: Progress,
 ) -> _Plan:
-    loaded = open_graph(make_config(graph, given), graph)
+    loaded = open_graph(make_config(graph, given), graph, progress.say)
     if folder is None:  # a run folder verifies what it takes in
         verified(loaded)
     for note in loaded.notes:
