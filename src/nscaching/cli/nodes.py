@@ -146,7 +146,7 @@ def neighbours(
 @command()
 def export(run: EmbeddingFolder, to: ExportFile, format: Format = "auto") -> Output:
     """Write the vectors with their names for other programs."""
-    check_embeddings(to)
+    check_embeddings(to, format)
     files = [str(path) for path in load_nodes(run).export(to, format)]
     return Output({"files": files}, [f"Wrote {' and '.join(files)}"])
 

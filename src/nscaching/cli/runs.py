@@ -101,7 +101,7 @@ def export_command(
     format: Format = "auto",
 ) -> Output:
     """Write the embeddings of a run with their names."""
-    check_embeddings(to)
+    check_embeddings(to, format)
     files = [str(path) for path in load_run(run, "cpu").export(to, what, format)]
     return Output({"files": files}, [f"Wrote {' and '.join(files)}"])
 
@@ -115,7 +115,10 @@ def report_command(
 ) -> Output:
     """Write a page about a run: curves, metrics, a map, the cache, predictions."""
     if out is not None:
+        from nscaching.report.run_page import explorer_beside
+
         check_page(out)
+        check_page(explorer_beside(out))
     started = time.monotonic()
     path = load_run(run, device).report(out, progress=Progress("none" if quiet else "auto"))
     size, seconds = path.stat().st_size, time.monotonic() - started
