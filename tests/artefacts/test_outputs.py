@@ -7,9 +7,12 @@ import pytest
 import torch
 
 from nscaching import Prediction, Predictions, UserError
-from nscaching.artefacts.outputs import check_embeddings, check_page, check_table
+from nscaching.artefacts.outputs import check_embeddings, check_page, check_picture, check_table
 from nscaching.artefacts.showing import export_embeddings
+from nscaching.experiments.paper.pages import write_report
+from nscaching.report.charts import Chart, Series
 from nscaching.report.markup import Html, render
+from nscaching.report.pictures import write_svg
 
 SUFFIXES = (".csv", ".tsv", ".json", ".parquet")
 
@@ -79,3 +82,25 @@ def test_a_page_replaces_a_page_alone(tmp_path):
         with pytest.raises(UserError, match="exists and is not a page of nscaching"):
             check_page(path)
     check_page(tmp_path)  # a folder: writing says so
+
+
+def test_a_picture_replaces_a_picture_of_ours_alone(tmp_path):
+    path = tmp_path / "p.svg"
+    write_svg(path, [Chart("a < b", [Series("loss", [0, 1], [1.0, 0.5])])])
+    check_picture(path)
+    for own in ("notes", '<svg xmlns="http://www.w3.org/2000/svg"><rect/></svg>'):
+        path.write_text(own)
+        with pytest.raises(UserError, match="exists and is not a picture of nscaching"):
+            check_picture(path)
+
+
+def test_the_pages_of_a_reproduction_replace_their_own_alone(tmp_path):
+    page = write_report(tmp_path, tmp_path / "results.md")
+    before = page.read_bytes()
+    assert write_report(tmp_path, page).read_bytes() == before
+    for name in ("results.md", "results-tables.md"):
+        (tmp_path / name).write_text("# My results")
+        with pytest.raises(UserError, match=f"{name} exists and is not a page of 'nscaching rep"):
+            write_report(tmp_path, page)
+        assert (tmp_path / name).read_text() == "# My results"
+        (tmp_path / name).unlink()

@@ -43,6 +43,19 @@ def check_page(path: Path) -> None:
     )
 
 
+def check_picture(path: Path) -> None:
+    """Refuse to write a picture over a file that is none of ours, or into no folder."""
+    refuse_no_folder(path)
+    size = rb'width="\d+" height="\d+" viewBox="[^"]*"'
+    ours = rb'<svg xmlns="http://www\.w3\.org/2000/svg" %s><title>' % size
+    _refuse_other(path, ours, "a picture of nscaching")
+
+
+def check_reproduction(path: Path) -> None:
+    """Refuse to write a page of ``reproduce --report`` over a file that is none."""
+    _refuse_other(path, b"# The paper, reproduced", "a page of 'nscaching reproduce --report'")
+
+
 def check_embeddings(path: Path, format: str = "auto") -> None:
     """Refuse to write embeddings over a file that holds something else."""
     if path.suffix.lower() == ".parquet":

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from nscaching.artefacts.outputs import check_embeddings
+from nscaching.artefacts.outputs import check_embeddings, check_picture
 from nscaching.cli.command import (
     ConfigFile,
     ExportFile,
@@ -157,6 +157,7 @@ def picture(
     run: EmbeddingFolder, to: Path = argument(..., "Picture to write, an .svg file.")
 ) -> Output:
     """Draw the embedding in two dimensions, coloured by class."""
+    check_picture(to)
     written = str(load_nodes(run).picture(to))
     return Output({"files": [written]}, [f"Wrote {written}"])
 
