@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from nscaching.artefacts import MARKER
 from nscaching.artefacts.outputs import check_embeddings, check_page
 from nscaching.cli.command import (
     Device,
@@ -44,7 +45,8 @@ def check_command(
     """Read every file of a folder and say what is whole; exit code 1 where something is not."""
     found = check_folder(folder)
     title = f"{folder}: {found.kind}"
-    if found.kind != SEVERAL:  # which anybody may have made
+    spoiled = any(part.name == MARKER and part.state == "damaged" for part in found.parts)
+    if found.kind != SEVERAL and not spoiled:  # anybody may have made that; the marker says who
         title += f", written by nscaching {shown(found.version or '0.1.0')}"
     rows = [(part.name, part.state, part.remark) for part in found.parts]
     ending = "Everything is whole." if found.whole else "Something is damaged."
