@@ -93,10 +93,14 @@ def evaluate(
 ) -> Output:
     """Classify nodes from 30, 50 and 70 % of the labels; predict the edges that were held out."""
     loaded = load_nodes(run)
-    given = read_labels(labels, loaded.graph).labels if labels is not None else None
+    labelled = read_labels(labels, loaded.graph) if labels is not None else None
+    given = labelled.labels if labelled is not None else None
     known = given or loaded.graph.labels
-    if known is not None and len(known.of_node) != len(loaded.graph):
-        raise UserError(f"{labels} names nodes that are not in {run}; leave them out.")
+    if labelled is not None and (more := labelled.nodes[len(loaded.graph) :]):
+        raise UserError(
+            f"{labels} names {plural(len(more), 'node')} that {run} lacks, such as "
+            f"'{more[0]}'; leave them out."
+        )
     if known is None and not len(loaded.held_out):
         raise UserError(
             f"There is nothing to evaluate {run} with: give classes (--labels), or train with "
