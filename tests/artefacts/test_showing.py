@@ -49,6 +49,13 @@ def test_word2vec_text_keeps_every_bit(tmp_path, vectors, ending):
     assert np.array_equal(rows, vectors)
 
 
+def test_names_that_are_one_word_are_refused_in_word2vec_text(tmp_path, vectors):
+    names = ["a b", "c", "a\tc", "d", "a_b"]
+    with pytest.raises(UserError, match="'a b' and 'a_b' are the same word in word2vec text"):
+        export_embeddings(tmp_path / "e.vec", names, vectors)
+    assert not list(tmp_path.iterdir())
+
+
 def test_parquet(tmp_path, vectors):
     (path,) = export_embeddings(tmp_path / "e.parquet", NAMES, vectors)
     table = pq.read_table(path)

@@ -3,6 +3,8 @@
 import errno
 import os
 import pickle
+import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -326,6 +328,21 @@ def test_a_truncated_or_foreign_model(copy, tmp_path):
         for use in uses(copy, tmp_path):
             assert_words(complaint(*use), file, words)
         assert file.read_bytes() == content
+
+
+def test_a_damaged_model_is_written_again_from_the_checkpoint_as_its_error_says(copy):
+    file = copy / "model.safetensors"
+    whole = file.read_bytes()
+    tables = {name: table.clone() for name, table in load_file(file).items()}
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    said = complaint("evaluate", copy)
+    (again,) = re.findall(r"Or delete it; 'nscaching ([^']+)' then writes it again", said)
+    file.unlink()
+    assert invoke(*shlex.split(again), "--no-report").code == 0
+    assert all(torch.equal(table, tables[name]) for name, table in load_file(file).items())
+    shutil.rmtree(copy / "checkpoint")
+    file.write_bytes(whole[:-1])
+    assert "delete it" not in complaint("evaluate", copy)
 
 
 @pytest.mark.parametrize("name", ["graph.safetensors", "entities.txt", "config.yaml"])

@@ -125,3 +125,9 @@ def test_a_model_that_was_deleted_is_missing_and_written_again(copy):
     assert "it is missing; 'nscaching train --resume" in invoke("check", copy).stdout
     ns.train(out=copy, resume=True, progress="none")
     assert states(copy, 0)["model.safetensors"] == "whole"
+
+
+def test_a_marker_that_cannot_be_read_does_not_say_who_wrote_the_run(copy):
+    assert ", written by nscaching " in " ".join(invoke("check", copy).stdout.split())
+    (copy / MARKER).write_text("{")
+    assert "written by" not in " ".join(invoke("check", copy).stdout.split())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import typer
 
-from nscaching.cli.command import Output, command, printable
+from nscaching.cli.command import Output, command, printable, table
 from nscaching.options import OptionGroup, Options
 
 from ..training.helpers import train
@@ -64,6 +64,25 @@ def test_an_output_is_one_object_or_what_a_person_reads(capsys):
             work(as_json=as_json)
         assert end.value.exit_code == 3
         assert capsys.readouterr().out == printed
+
+
+def test_a_table_of_many_numbers_loses_none_and_narrows_texts_instead(capsys):
+    names = [f"a_rather_long_option_{i}" for i in range(9)]
+    numbers = [f"0.{i}12345678" for i in range(9)]
+
+    @command()
+    def work():
+        """Do it."""
+        rows = [("word " * 40, *numbers)]
+        return Output(
+            {}, [table("Many", ("", *names), rows), table("Few", ("", "n"), [("a", "1")])]
+        )
+
+    work()
+    printed = capsys.readouterr().out.splitlines()
+    assert set(names + numbers) <= set(" ".join(printed).split())
+    assert max(map(len, printed)) == 20 + sum(2 + len(name) for name in names)
+    assert printed[-1] == "a  1"
 
 
 @pytest.mark.parametrize(

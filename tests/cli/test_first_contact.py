@@ -93,6 +93,13 @@ def test_a_run_that_was_cut_short_says_so(tmp_path, data):
     assert "Still improving" not in whole.stdout
 
 
+def test_the_command_shown_after_a_training_can_be_pasted(tmp_path, data):
+    out = tmp_path / "my run"
+    said = invoke("train", data, "--dim", 4, "--epochs", 1, "--quiet", "--out", out).stdout
+    (shown,) = re.findall(r"\(nscaching (predict .+)\)$", said, re.MULTILINE)
+    assert shlex.split(shown) == ["predict", str(out), "--help"]
+
+
 def test_a_validation_of_some_facts_is_told(tmp_path, data):
     small = ["--dim", 4, "--epochs", 1, "--valid-every", 1, "--quiet", "--overwrite"]
     some = invoke("train", data, *small, "--valid-facts", 3, "--out", tmp_path / "R")

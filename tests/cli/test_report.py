@@ -44,6 +44,18 @@ def test_report_goes_where_it_is_told(run, tmp_path):
     assert str(tmp_path / "page.html") in outcome.stdout
     assert outcome.stderr == ""
     read((tmp_path / "page.html").read_text(encoding="utf-8"))
+    again = invoke("report", run, "--out", tmp_path / "page.html", "--quiet")
+    assert again.code == 0, again.stderr
+
+
+def test_neither_page_nor_explorer_of_the_users_own_is_written_over(run, tmp_path):
+    for name in ("page.html", "page-explorer.html"):
+        own = tmp_path / name
+        own.write_text("<!doctype html>\n<html><title>mine</title></html>")
+        said = complaint("report", run, "--out", tmp_path / "page.html")
+        assert said.startswith(f"{own} exists and is not a page of nscaching;")
+        assert [file.name for file in tmp_path.iterdir()] == [name]
+        own.unlink()
 
 
 def test_what_is_no_run_is_named(tmp_path):

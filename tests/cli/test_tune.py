@@ -1,6 +1,7 @@
 """``nscaching tune`` as a person uses it."""
 
 import json
+import shlex
 
 import pytest
 
@@ -28,12 +29,13 @@ def test_json_is_one_object_with_trials_and_best(data, tmp_path):
 
 
 def test_a_person_sees_the_trials_the_best_and_what_to_do_next(data, tmp_path):
-    out = tmp_path / "S"
+    out = tmp_path / "a search"
     outcome = invoke("tune", data, "--trials", 2, *SMALL, "--out", out, "--quiet")
     assert outcome.code == 0, outcome
     assert outcome.stderr == ""
     assert "alpha1" in outcome.stdout
-    assert f"nscaching train --config {out / 'best.yaml'}" in outcome.stdout
+    assert "…" not in outcome.stdout  # every number of the table is whole
+    assert f"nscaching train --config {shlex.quote(str(out / 'best.yaml'))}" in outcome.stdout
 
 
 def test_a_search_that_is_there_is_not_replaced_unasked(data, tmp_path):

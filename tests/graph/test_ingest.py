@@ -186,6 +186,10 @@ def test_a_part_that_is_missing_is_named(tmp_path):
         (["x-0-of-2.tsv", "x-1-of-2.tsv.gz"], None),
         (["x-1-of-2.tsv", "x-2-of-2.tsv"], None),  # counted from 1
         (["x-2-of-3.tsv", "x-3-of-3.tsv"], ("x-1-of-3.tsv", "2 of 3")),
+        (["x-2-of-4.tsv", "x-3-of-4.tsv"], ("x-1-of-4.tsv", "2 of 4")),  # from 0 or from 1
+        (["x-1-of-3.tsv", "x-2-of-3.tsv"], ("x-0-of-3.tsv or x-3-of-3.tsv", "2 of 3")),
+        (["x-0-of-3.tsv", "x-1-of-3.tsv"], ("x-2-of-3.tsv", "2 of 3")),
+        (["x-1-of-1.tsv"], None),
         (["x-00-of-02-1f3a.parquet"], ("x-01-of-02", "1 of 2")),
         (["x-0-of-99999999999999999999.tsv"], ("x-1-of-99999999999999999999.tsv", None)),
         (["x-0-of-1.tsv", "x-0-of-2.tsv"], ("x-1-of-2.tsv", "1 of 2")),

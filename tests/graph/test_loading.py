@@ -398,6 +398,16 @@ def test_a_line_shorter_than_a_wide_header_is_named(tmp_path):
         ("x.csv", "a;r;b\n", "commas, where this line has semicolons; change them to commas"),
         ("x.txt", "a r b\n", "tabs, where this line has spaces; change them to tabs"),
         ("x.csv", "a\tr\tb\n", "commas, where this line has tabs"),
+        (
+            "x.jsonl",
+            '{"head": "a", "relation": "r", "tail": "b"}\n',
+            "tabs, where this file looks like",
+        ),
+        (
+            "x.json",
+            '[\n {"head": "a"}\n]\n',
+            "tabs, where this file looks like JSON; give its",
+        ),
         ("x.txt", "a b\n", r"tabs\."),
     ],
 )

@@ -321,6 +321,22 @@ def test_a_graph_without_valid_and_test_is_split_as_its_file_is(tmp_path):
     assert train(whole, split=0.1).graph is whole
 
 
+def test_a_folder_of_training_triples_alone_is_split_where_a_share_is_named(tmp_path, capsys):
+    folder = write_folder(ring(entities=60, held_out=0), tmp_path / "g")
+    (folder / "valid.txt").unlink(missing_ok=True)
+    (folder / "test.txt").unlink(missing_ok=True)
+    assert len(train(folder, epochs=1).graph.valid) == 0
+    first = train(folder, out=tmp_path / "R", epochs=1, split=0.1)
+    assert len(first.graph.valid) == len(first.graph.test) == 18
+    again = ns.train(folder, out=tmp_path / "R", epochs=2, resume=True, progress="none")
+    assert again.graph.fingerprint == first.graph.fingerprint
+    capsys.readouterr()
+    whole = write_folder(ring(), tmp_path / "whole")
+    ns.train(whole, epochs=1, dim=4, split=0.1, progress="lines")
+    remark = "--split has no effect: whole has valid or test triples of its own."
+    assert capsys.readouterr().err.count(remark) == 1
+
+
 def test_a_graph_that_was_split_goes_on_whole_or_split(tmp_path):
     whole = ring(entities=60, held_out=0)
     first = train(whole, out=tmp_path / "R", split=0.1)

@@ -141,6 +141,16 @@ def test_the_peak_has_a_batch_or_an_evaluation_but_not_both():
     assert plan.total == rest + max(plan.parts["batch"], plan.parts["evaluation"])
 
 
+@pytest.mark.parametrize(("loss", "weights"), [("logistic", 4), ("softmax", 0)])
+def test_the_weights_of_facts_are_planned_where_they_are_made(loss, weights):
+    options = {"device": "cpu", "dim": DIM, "scoring": "complex", "loss": loss}
+    plain, weighted = (
+        plan_memory(GRAPH, TrainConfig(**options, subsampling=given)).parts["triples"]
+        for given in (False, True)
+    )
+    assert weighted - plain == weights * len(GRAPH.train)
+
+
 def test_the_host_of_a_gpu_holds_the_state_of_a_run_while_it_is_written():
     plan = plan_memory(GRAPH, TrainConfig(device="cpu", dim=DIM, sampler="nscaching"))
     written = sum(plan.parts[name] for name in ("parameters", "optimiser", "best model", "caches"))

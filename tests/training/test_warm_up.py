@@ -9,8 +9,11 @@ import sys
 import pytest
 from safetensors.torch import load_file
 
+import nscaching as ns
 from nscaching.models.matches import Dot
 from nscaching.training import TrainConfig, warm_up
+
+from .helpers import ring
 
 
 class WarmUps:
@@ -70,6 +73,26 @@ def test_a_warm_up_that_fails_is_not_repeated(begin):
     made = begin(subprocess.CalledProcessError(1, "python"))
     assert made.of() == 1
     assert made.of() == 1
+
+
+def test_a_run_that_is_done_compiles_nothing_and_keeps_its_files(begin, tmp_path):
+    data = ring()
+    options = {"dim": 4, "valid_every": 1, "progress": "none", "device": "cpu"}
+    ends = {"early": {"epochs": 50, "patience": 1}, "whole": {"epochs": 1, "patience": 0}}
+    for name, limits in ends.items():
+        out = tmp_path / name
+        run = ns.train(data, out=out, lr=0.5, **limits, **options)
+        assert run.summary["epochs"] < 50
+        files = [*out.glob("*.safetensors"), *out.glob("checkpoint/*")]
+        before = {file: file.stat().st_mtime_ns for file in files}
+        made = begin()
+        for cached in tmp_path.glob("warm-*"):
+            cached.unlink()
+        ns.train(out=out, resume=True, progress="none")
+        assert not made.begun
+        assert before == {file: file.stat().st_mtime_ns for file in files}
+    ns.train(out=out, resume=True, epochs=2, progress="none")
+    assert made.begun
 
 
 @pytest.mark.parametrize("name", ["NSCACHING_WARM_UP", "NSCACHING_REHEARSAL"])

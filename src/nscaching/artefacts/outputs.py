@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from nscaching.artefacts.files import refuse_no_folder
-from nscaching.artefacts.showing import table_kind
+from nscaching.artefacts.showing import embeddings_format, listing_beside, table_kind
 from nscaching.errors import UserError
 from nscaching.formulas import GUARDED_COLUMNS
 
@@ -23,7 +23,7 @@ _BEGINNINGS = {
     ".tsv": "\t".join(GUARDED_COLUMNS).encode(),
     ".json": rb'\[(\{"head": |\]\s*$)',
 }
-_LENGTH = 64  #: bytes that are looked at
+_LENGTH = 512  #: bytes that are looked at
 
 
 def check_table(path: Path) -> None:
@@ -36,17 +36,41 @@ def check_table(path: Path) -> None:
 
 
 def check_page(path: Path) -> None:
-    """Refuse to write a page over a file that is no page, or into no folder."""
+    """Refuse to write a page over a file that is no page of ours, or into no folder."""
     refuse_no_folder(path)
-    _refuse_other(path, rb"(?i)<!doctype html", "a page")
+    _refuse_other(
+        path, rb'(?is)<!doctype html.*"generator" content="nscaching ', "a page of nscaching"
+    )
 
 
-def check_embeddings(path: Path) -> None:
+def check_picture(path: Path) -> None:
+    """Refuse to write a picture over a file that is none of ours, or into no folder."""
+    refuse_no_folder(path)
+    size = rb'width="\d+" height="\d+" viewBox="[^"]*"'
+    ours = rb'<svg xmlns="http://www\.w3\.org/2000/svg" %s><title>' % size
+    _refuse_other(path, ours, "a picture of nscaching")
+
+
+def check_reproduction(path: Path) -> None:
+    """Refuse to write a page of ``reproduce --report`` over a file that is none."""
+    _refuse_other(path, b"# The paper, reproduced", "a page of 'nscaching reproduce --report'")
+
+
+def check_embeddings(path: Path, format: str = "auto") -> None:
     """Refuse to write embeddings over a file that holds something else."""
     if path.suffix.lower() == ".parquet":
         _refuse_other_parquet(path, ("name", "vector"), _EMBEDDINGS)
     else:
         _refuse_other(path, rb"\x93NUMPY|\d+ \d+\n|PAR1", _EMBEDDINGS)
+    if embeddings_format(path, format) == "npy":  # which has its names beside it
+        both = path, listing_beside(path)
+        there = [file for file in both if file.is_file() and file.stat().st_size]
+        if len(there) == 1:
+            other = both[there[0] == path].name
+            raise UserError(
+                f"{there[0]} exists and has no {other} beside it, as embeddings of nscaching have; "
+                "choose another file, or remove it."
+            )
 
 
 def _refuse_other(path: Path, beginning: bytes, what: str) -> None:

@@ -119,12 +119,21 @@ FORMATS = ("auto", "npy", "word2vec", "parquet")
 _ROWS = 1 << 16
 
 
+def embeddings_format(path: Path, format: str) -> str:
+    """Return the format that embeddings are written in; ``auto`` goes by the suffix."""
+    return _BY_SUFFIX.get(path.suffix.lower(), "") if format == "auto" else format
+
+
+def listing_beside(path: Path) -> Path:
+    """Return the file of names beside an .npy file."""
+    return path.with_suffix(".names.txt")
+
+
 def export_embeddings(
     path: Path, names: Sequence[str], vectors: Tensor | np.ndarray, format: str = "auto"
 ) -> list[Path]:
     """Write one row per name; ``auto`` goes by the suffix. Returns the files written."""
-    if format == "auto":
-        format = _BY_SUFFIX.get(path.suffix.lower(), "")
+    format = embeddings_format(path, format)
     if format not in FORMATS[1:]:
         raise UserError(
             f"Cannot tell the format of {path}: end it in .npy, .txt, .vec or .parquet, or name "
@@ -146,20 +155,39 @@ def _write_npy(path: Path, names: Sequence[str], vectors: Tensor | np.ndarray) -
             for _, block in _blocks(vectors):
                 file.write(block.astype("<f4", copy=False).data)
 
-    listing = path.with_suffix(".names.txt")
+    listing = listing_beside(path)
     write_atomically(path, save, 4 * math.prod(vectors.shape))
     write_text(listing, "".join(f"{name}\n" for name in names))
     return [path, listing]
 
 
 def _write_word2vec(path: Path, names: Sequence[str], vectors: Tensor | np.ndarray) -> None:
-    """Write a header line and a line per name; white space in a name becomes an underscore."""
+    """Write a header line and a line per name; white space in a name becomes an underscore.
+
+    Names that become one word are refused: whoever reads the file would keep one of their vectors.
+    """
+    hashes = np.empty(len(vectors), dtype=np.int64)  # of the words, which need not fit in memory
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(f"{vectors.shape[0]} {vectors.shape[1]}\n")
         for start, block in _blocks(vectors):
-            for name, row in zip(names[start : start + len(block)], block.tolist(), strict=True):
-                word = "_".join(name.split()) or "_"
+            some = names[start : start + len(block)]
+            for place, (name, row) in enumerate(zip(some, block.tolist(), strict=True), start):
+                word = _word(name)
+                hashes[place] = hash(word)
                 file.write(f"{word} {' '.join(f'{value:.9g}' for value in row)}\n")
+    found, counts = np.unique(hashes, return_counts=True)
+    words: dict[str, str] = {}
+    for place in np.flatnonzero(np.isin(hashes, found[counts > 1])).tolist():
+        other = words.setdefault(_word(names[place]), names[place])
+        if other != names[place]:
+            raise UserError(
+                f"'{shown(other)}' and '{shown(names[place])}' are the same word in word2vec text, "
+                "which has no white space in names; write .npy or .parquet."
+            )
+
+
+def _word(name: str) -> str:
+    return "_".join(name.split()) or "_"
 
 
 def _write_parquet(path: Path, names: Sequence[str], vectors: Tensor | np.ndarray) -> None:

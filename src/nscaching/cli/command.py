@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Optional, get_args, get_origin, get_type_hints
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -259,6 +260,9 @@ def _explained(error: BaseException) -> tuple[int, str]:
 # Output ------------------------------------------------------------------------------------------
 
 
+_TEXT = 20  #: to how many characters a column of texts is narrowed at most
+
+
 def printable(text: str) -> str:
     """Return a text for the terminal: a name that holds control characters shows their escapes."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
@@ -271,13 +275,19 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def say(*parts: Part) -> None:
-    """Print texts and tables; tables are wide where the output is not a terminal."""
+    """Print texts and tables; tables are wide where the output is not a terminal.
+
+    A table is as wide as its numbers need: a line that wraps is better than a number that is cut.
+    """
     width = None if sys.stdout.isatty() else 100
     console = Console(width=width, markup=False, emoji=False)
+    width = console.width
     for part in parts:
         if isinstance(part, str):
             console.print(printable(part), highlight=False, soft_wrap=True)
         else:
+            gaps = 2 * (len(part.columns) - 1)
+            console.width = max(width, gaps + sum(each.min_width or 0 for each in part.columns))
             console.print(part)
 
 
@@ -298,9 +308,17 @@ def table(
         header_style="bold",
         min_width=len(title),
     )
+    cells = [[printable(cell) for cell in row] for row in rows]
     for index, column in enumerate(columns):
         text = index in texts
-        made.add_column(column, justify="left" if text else "right", no_wrap=not text)
-    for row in rows:
-        made.add_row(*map(printable, row))
+        lines = [line for row in (columns, *cells) for line in row[index].split("\n")]
+        widest = max(map(cell_len, lines))
+        made.add_column(
+            column,
+            justify="left" if text else "right",
+            no_wrap=not text,
+            min_width=min(widest, _TEXT) if text else widest,
+        )
+    for row in cells:
+        made.add_row(*row)
     return made

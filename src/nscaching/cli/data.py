@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,7 +139,7 @@ def ingest_command(
             progress=None if quiet else show,
         )
     notes = [] if quiet else graph.notes
-    said = f"Graph: {out}  (nscaching train {out} --help)"
+    said = f"Graph: {out}  (nscaching train {shlex.quote(str(out))} --help)"
     return Output({"graph": str(out), **_sizes(graph)}, [repr(graph), *notes, said])
 
 

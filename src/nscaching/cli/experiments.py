@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -169,9 +170,10 @@ def _searched(result: SearchResult) -> Iterator[Part]:
         mark = f"{trial.number} *" if trial is best else str(trial.number)
         rows.append((mark, score, str(trial.epochs), *cells))
     title = f"{result.method}, {result.space}: trials"
-    made = table(title, ("", metric, "epochs", *result.searched), rows)
-    made.columns[0].min_width, made.columns[0].no_wrap = max(len(row[0]) for row in rows), True
-    yield made
+    names = [
+        name.replace("_", "_\n") for name in (metric.replace(" ", "\n"), "epochs", *result.searched)
+    ]
+    yield table(title, ("", *names), rows)
     if (found := result.importance) is not None:
         effects = ((each.name, f"{each.alone:.2f}", f"{each.total:.2f}") for each in found.effects)
         fit = f"surrogate of {found.trials} trials, cross-validated R² {found.fit:.2f}"
@@ -180,10 +182,11 @@ def _searched(result: SearchResult) -> Iterator[Part]:
         yield f"\n{result.importance_note}"
     settings = ", ".join(f"{name} {_cell(value)}" for name, value in best.config.items())
     yield f"\nBest: trial {best.number}, {metric} {best.score:.4f} with {settings}."
+    file = shlex.quote(str(result.folder.best))
     yield (
         f"{plural(len(result.trials), 'trial')}, {plural(result.epochs, 'epoch')}, "
         f"{duration(result.seconds)}. "
-        f"Train it: {result.objective.train_command} --config {result.folder.best}"
+        f"Train it: {result.objective.train_command} --config {file}"
     )
     if result.gain is not None:
         yield _gain(result.gain, best.number)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from nscaching.artefacts.outputs import check_embeddings
+from nscaching.artefacts.outputs import check_embeddings, check_picture
 from nscaching.cli.command import (
     ConfigFile,
     ExportFile,
@@ -74,7 +75,9 @@ def train(
         f"{plural(summary['epochs'], 'epoch')} in {duration(summary['seconds'])}, "
         f"loss {summary['loss']:.4f}."
     )
-    return Output(summary, [said, f"Folder: {out}  (nscaching nodes evaluate {out})"])
+    return Output(
+        summary, [said, f"Folder: {out}  (nscaching nodes evaluate {shlex.quote(str(out))})"]
+    )
 
 
 app.command("tune")(tune_nodes_command)
@@ -90,10 +93,14 @@ def evaluate(
 ) -> Output:
     """Classify nodes from 30, 50 and 70 % of the labels; predict the edges that were held out."""
     loaded = load_nodes(run)
-    given = read_labels(labels, loaded.graph).labels if labels is not None else None
+    labelled = read_labels(labels, loaded.graph) if labels is not None else None
+    given = labelled.labels if labelled is not None else None
     known = given or loaded.graph.labels
-    if known is not None and len(known.of_node) != len(loaded.graph):
-        raise UserError(f"{labels} names nodes that are not in {run}; leave them out.")
+    if labelled is not None and (more := labelled.nodes[len(loaded.graph) :]):
+        raise UserError(
+            f"{labels} names {plural(len(more), 'node')} that {run} lacks, such as "
+            f"'{more[0]}'; leave them out."
+        )
     if known is None and not len(loaded.held_out):
         raise UserError(
             f"There is nothing to evaluate {run} with: give classes (--labels), or train with "
@@ -143,7 +150,7 @@ def neighbours(
 @command()
 def export(run: EmbeddingFolder, to: ExportFile, format: Format = "auto") -> Output:
     """Write the vectors with their names for other programs."""
-    check_embeddings(to)
+    check_embeddings(to, format)
     files = [str(path) for path in load_nodes(run).export(to, format)]
     return Output({"files": files}, [f"Wrote {' and '.join(files)}"])
 
@@ -154,6 +161,7 @@ def picture(
     run: EmbeddingFolder, to: Path = argument(..., "Picture to write, an .svg file.")
 ) -> Output:
     """Draw the embedding in two dimensions, coloured by class."""
+    check_picture(to)
     written = str(load_nodes(run).picture(to))
     return Output({"files": [written]}, [f"Wrote {written}"])
 

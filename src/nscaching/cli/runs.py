@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from nscaching.artefacts import MARKER
 from nscaching.artefacts.outputs import check_embeddings, check_page
 from nscaching.cli.command import (
     Device,
@@ -44,7 +45,8 @@ def check_command(
     """Read every file of a folder and say what is whole; exit code 1 where something is not."""
     found = check_folder(folder)
     title = f"{folder}: {found.kind}"
-    if found.kind != SEVERAL:  # which anybody may have made
+    spoiled = any(part.name == MARKER and part.state == "damaged" for part in found.parts)
+    if found.kind != SEVERAL and not spoiled:  # anybody may have made that; the marker says who
         title += f", written by nscaching {shown(found.version or '0.1.0')}"
     rows = [(part.name, part.state, part.remark) for part in found.parts]
     ending = "Everything is whole." if found.whole else "Something is damaged."
@@ -101,7 +103,7 @@ def export_command(
     format: Format = "auto",
 ) -> Output:
     """Write the embeddings of a run with their names."""
-    check_embeddings(to)
+    check_embeddings(to, format)
     files = [str(path) for path in load_run(run, "cpu").export(to, what, format)]
     return Output({"files": files}, [f"Wrote {' and '.join(files)}"])
 
@@ -115,7 +117,10 @@ def report_command(
 ) -> Output:
     """Write a page about a run: curves, metrics, a map, the cache, predictions."""
     if out is not None:
+        from nscaching.report.run_page import explorer_beside
+
         check_page(out)
+        check_page(explorer_beside(out))
     started = time.monotonic()
     path = load_run(run, device).report(out, progress=Progress("none" if quiet else "auto"))
     size, seconds = path.stat().st_size, time.monotonic() - started

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -225,7 +226,8 @@ def _trained(run: Run) -> Iterator[Part]:
         yield f"valid: {drawn:,} of its {whole:,} facts; 'evaluate --split valid' ranks all."
     if summary["valid"] and summary["best_epoch"] == run.config.epochs:
         yield "Still improving when it stopped; try a larger --epochs."
-    yield f"Run folder: {summary['run']}  (nscaching predict {summary['run']} --help)"
+    folder = shlex.quote(summary["run"])
+    yield f"Run folder: {summary['run']}  (nscaching predict {folder} --help)"
     if summary["report"] is not None:
         yield f"Report: {summary['report']}"
 

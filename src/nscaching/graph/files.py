@@ -253,19 +253,29 @@ def folder_files(folder: Path) -> FolderFiles:
 
 
 def missing_part(files: Iterable[Path]) -> tuple[str, str] | None:
-    """Return the first file that is not among those it is numbered with, and how many are."""
+    """Return the first file that is not among those it is numbered with, and how many are.
+
+    Some sets are counted from 1. Where those that are there do not tell, it is one that is missing
+    either way, or both that may be.
+    """
     sets: dict[tuple[str, str], dict[int, tuple[Path, re.Match[str]]]] = {}
     for file in files:
         if found := _PART.fullmatch(stem_of(file)):
             sets.setdefault((found[1], found[3]), {})[int(found[2])] = file, found
     for (name, total), parts in sets.items():
-        start = int(0 not in parts and int(total) in parts)  # some count from 1
-        lacking = next((n for n in range(start, start + int(total)) if n not in parts), None)
-        if lacking is not None:
+        last = int(total)
+        starts = (0,) if 0 in parts else (1,) if last in parts else (0, 1)
+        counted = (range(start, start + last) for start in starts)
+        firsts = (next((n for n in numbers if n not in parts), None) for numbers in counted)
+        lacking = [first for first in firsts if first is not None]
+        if lacking:
+            if lacking[-1] < last:  # counted from 0, that one is missing as well
+                del lacking[:-1]
             file, found = next(iter(parts.values()))
-            number = str(lacking).zfill(len(found[2]))
             end = "" if found[4] else file.name.removeprefix(stem_of(file))
-            return f"{name}-{number}-of-{total}{end}", f"{len(parts)} of {int(total)}"
+            numbers = (str(number).zfill(len(found[2])) for number in lacking)
+            names = " or ".join(f"{name}-{number}-of-{total}{end}" for number in numbers)
+            return names, f"{len(parts)} of {last}"
     return None
 
 

@@ -246,6 +246,10 @@ def _misfit(row: list[str], place: str, delimiter: str, width: int) -> str:
 def _instead(row: list[str], delimiter: str, width: int) -> str:
     """Say what separates the names of a line that seems to have one column, and what to do."""
     text = row[0] if len(row) == 1 else ""
+    if re.match(r'\s*[\[{]\s*("|$)', delimiter.join(row)):
+        return (
+            ", where this file looks like JSON; give its triples as a data frame or as a .tsv file"
+        )
     seen = [name for sign, name in _SEEN.items() if text.count(sign) == width - 1]
     seen += ["spaces"] if len(text.split()) == width else []
     change = f"; change them to {SEPARATORS[delimiter]} in the whole file"

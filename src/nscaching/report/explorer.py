@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -61,7 +62,7 @@ def write_explorer(
 def too_large(run: Run) -> str | None:
     """Say why a run cannot be explored in one file; None where it can."""
     folder = run.folder.path if run.folder is not None else "RUN"
-    remedy = f"explore it with 'nscaching explore {folder}'."
+    remedy = f"explore it with 'nscaching explore {shlex.quote(str(folder))}'."
     if run.config.scoring not in SCORED_IN_PAGE:
         return f"A page cannot compute the scores of {run.config.scoring} itself; {remedy}"
     size = estimated_bytes(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -54,12 +55,17 @@ def write_run_page(run: Run, path: Path | None = None, progress: Progress | None
     explorer = places = None
     scores = 4 * len(run.graph.valid) * run.graph.num_entities  # that its calibration computes
     if too_large(run) is None and scores <= _EXPLORER_SCORES:
-        beside = path.with_name(EXPLORER if path.name == FILE_NAME else f"{path.stem}-{EXPLORER}")
+        beside = explorer_beside(path)
         shown, answers = progress or Progress("none"), ExplorerAnswers(run)
         written = partial(write_explorer, run, beside, path.name, shown, answers)
         explorer = try_to_write(written, shown.say, "explorer")
         places = answers.places
     return write_text(path, run_page(run, progress, explorer, places))
+
+
+def explorer_beside(page: Path) -> Path:
+    """Return the file of the explorer beside a page."""
+    return page.with_name(EXPLORER if page.name == FILE_NAME else f"{page.stem}-{EXPLORER}")
 
 
 def run_page(
@@ -138,7 +144,7 @@ def _explore(run: Run, explorer: Path | None) -> Html:
     return html.tag(
         "p",
         "Explore it with ",
-        html.tag("code", f"nscaching explore {run.folder.path}"),
+        html.tag("code", f"nscaching explore {shlex.quote(str(run.folder.path))}"),
         class_="explore",
     )
 

@@ -225,7 +225,7 @@ def _begun(
     given: dict[str, Any],
     progress: Progress,
 ) -> _Plan:
-    loaded = open_graph(make_config(graph, given), graph)
+    loaded = open_graph(make_config(graph, given), graph, progress.say)
     if folder is None:  # a run folder verifies what it takes in
         verified(loaded)
     for note in loaded.notes:
@@ -287,11 +287,9 @@ def _resumed(
     def keep() -> None:
         folder.sweep()
         folder.adopt()
-        spent = done if done is not None and not done.steps_into_epoch else None
+        limits = settings.epochs, settings.max_seconds, settings.patience
+        spent = done if done is not None and done.nothing_left(*limits) else None
         early = spent is not None and spent.out_of_patience(settings.patience)
-        budget = settings.epochs, settings.max_seconds
-        if spent is not None and not early and spent.within_budget(*budget):
-            spent = None
         if spent is not None and tracking is not None:
             tracking.leave_alone()
         elif tracking is not None and tracking.remembered:

@@ -47,6 +47,11 @@ class Counters:
         """Tell whether so many validations brought no gain, or more; 0 is without end."""
         return 0 < patience <= self.validations_without_gain and not self.pretraining
 
+    def nothing_left(self, epochs: int, max_seconds: float | None, patience: int) -> bool:
+        """Tell whether a run that is resumed with these limits has no step to take."""
+        ended = self.out_of_patience(patience) or not self.within_budget(epochs, max_seconds)
+        return ended and not self.steps_into_epoch
+
     def summary(self) -> dict[str, Any]:
         """Return what a summary of the run says of its training."""
         return {

@@ -36,8 +36,9 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
     data: str = _data("", "A named data set, a folder with train/valid/test, or a file of triples.")
     split: float | None = _data(
         None,
-        "For a single file, or a graph in memory without valid and test: the share held out for "
-        "valid and again for test; default 0.05, and at most 20,000 facts; 0 keeps all.",
+        "For data without valid and test triples: the share held out for valid and again for test; "
+        "default 0.05 of a single file or of a graph in memory, and at most 20,000 facts; 0 keeps "
+        "all.",
         low=0,
         below=0.5,
     )

@@ -13,6 +13,7 @@ what an update was told, ``track.json`` the trackers that are told again when th
 from __future__ import annotations
 
 import math
+import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 
 from nscaching.artefacts import MARKER, ArtefactFolder, artefact_id, files
-from nscaching.errors import CHOOSE_ANOTHER, UserError, shown
+from nscaching.errors import CHOOSE_ANOTHER, UserError, resume_command, shown
 from nscaching.graph import KnowledgeGraph
 from nscaching.graph.store import GraphStore, StoredGraph
 from nscaching.models import EmbeddingModel, ScoringOptions
@@ -89,6 +90,11 @@ class RunFolder(ArtefactFolder):
         """Return where the run stands."""
         sharded = self.latest.exists()
         return read_latest(self.latest.parent)[0] if sharded else load_counters(self.checkpoint)
+
+    def is_done(self, config: TrainConfig) -> bool:
+        """Tell whether the run is resumed for nothing: no step is left and the model is there."""
+        limits = config.epochs, config.max_seconds, config.patience
+        return self.has_model() and self.read_counters().nothing_left(*limits)
 
     def create(
         self,
@@ -241,7 +247,7 @@ class RunFolder(ArtefactFolder):
         """
         expected = config.table_shapes(graph.num_entities, graph.num_relations)
         if not has_shards(self.path):
-            tensors, details = files.read_tensors(self.model, "model")
+            tensors, details = self._read_tables()
         else:
             if mapped is None:
                 free = free_bytes(torch.device("cpu"))
@@ -267,6 +273,18 @@ class RunFolder(ArtefactFolder):
         kind = EmbeddingModel if isinstance(tensors["entity"], torch.Tensor) else ShardedModel
         tables = tensors["entity"].float(), tensors["relation"].float()
         return kind(config.build_scoring(), *tables, reciprocal=config.reciprocal)
+
+    def _read_tables(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Read the model's file; where it is damaged, a checkpoint has what it held."""
+        try:
+            return files.read_tensors(self.model, "model")
+        except UserError as error:
+            if not self.has_checkpoint() or not os.access(self.model, os.R_OK):
+                raise
+            again = resume_command("train", self.path)
+            raise UserError(
+                f"{error} Or delete it; '{again}' then writes it again from the checkpoint."
+            ) from error
 
     def _check_parameters(self, what: str, table: torch.Tensor, names: Sequence[str]) -> None:
         if not table.is_floating_point():

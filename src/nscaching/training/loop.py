@@ -108,11 +108,12 @@ class Trainer:
 
         ``stop`` is the request of a run that this one is a part of.
         """
-        if self.device.type == "cpu":
+        kept = self.folder if resume and self.folder and self.folder.has_checkpoint() else None
+        if self.device.type == "cpu" and not (kept and kept.is_done(self.config)):
             current_group().one_by_host_first(lambda: warm_up(self.config, self.progress.say))
         self._clock = time.monotonic()
-        if resume and self.folder is not None and self.folder.has_checkpoint():
-            self._load_checkpoint(self.folder)
+        if kept is not None:
+            self._load_checkpoint(kept)
             self._clock -= self.counters.seconds
         else:
             self._begin()
@@ -361,7 +362,7 @@ class Trainer:
         order = parts.get("epoch", {}).get("order")
         self.order = None if order is None else order.to(self.device)
         self.counters = counters
-        counters.finished = counters.finished and not self._within_budget()
+        counters.finished = counters.finished and not self._goes_on()
         if self.placement.leads:
             folder.keep_metrics_until(counters.epoch)
         if self.tracer is not None:

@@ -79,6 +79,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
     if on_gpu and not _by_rows(config, scoring, numbers["entity"]):
         gradients += 4 * numbers["entity"]
     rows = sum(row_counts(graph, config))
+    weights = 4 if config.subsampling and not config.asks_both_sides() else 0
     parts = {
         "program": _program_bytes(on_gpu),
         "graph": _graph_bytes(graph),
@@ -90,7 +91,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "caches": 0,
         "places of rows": 0,
         "generator": 0,
-        "triples": triples * (5 * 4 + 8 + (_ORDER_BYTES if on_gpu else 0)),
+        "triples": triples * (5 * 4 + 8 + (_ORDER_BYTES if on_gpu else 0) + weights),
         "known positives": 2 * 8 * triples if config.known_positives == "exclude" else 0,
         "batch": _batch_bytes(graph, config, scoring),
         "trace": _trace_bytes(graph, config) if config.is_traced() else 0,

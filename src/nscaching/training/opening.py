@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -23,19 +23,26 @@ def named_or_graph(source: GraphSource | None) -> KnowledgeGraph | str | Path | 
 
 
 def open_graph(
-    settings: TrainConfig, graph: KnowledgeGraph | str | Path | None = None
+    settings: TrainConfig,
+    graph: KnowledgeGraph | str | Path | None = None,
+    say: Callable[[str], None] = lambda remark: None,
 ) -> KnowledgeGraph:
     """Return the graph to train on: the one given, or the one a configuration names.
 
     A single file, and a graph in memory with training triples only, are split as the configuration
-    says; a folder or a data set is taken as it is.
+    says; a folder or a data set is taken as it is, unless a share is named and it has training
+    triples only. A share that has no effect is remarked on.
     """
-    if isinstance(graph, KnowledgeGraph):
-        return _held_out(graph, settings)
-    if graph is not None:
-        settings = replace(settings, data=str(graph))
-    single = known_dataset(settings.data) is None and Path(settings.data).expanduser().is_file()
-    return load_graph(settings.data, split=settings.split if single else 0.0, seed=settings.seed)
+    if not isinstance(graph, KnowledgeGraph):
+        data = settings.data if graph is None else str(graph)
+        if known_dataset(data) is None and Path(data).expanduser().is_file():
+            return load_graph(data, split=settings.split, seed=settings.seed)
+        graph = load_graph(data)
+        if not settings.split:
+            return graph
+    if settings.split and _is_split(graph) and not graph.on_disk:  # that is refused
+        say(f"--split has no effect: {graph.name} has valid or test triples of its own.")
+    return _held_out(graph, settings)
 
 
 def verified(graph: KnowledgeGraph) -> KnowledgeGraph:
@@ -60,9 +67,13 @@ def graph_of_run(
 
 def _held_out(graph: KnowledgeGraph, settings: TrainConfig) -> KnowledgeGraph:
     """Split a graph that has training triples only; any other stays as it is."""
-    if len(graph.valid) or len(graph.test) or graph.labelled or graph.on_disk:
+    if _is_split(graph) or graph.on_disk:
         return graph
     return load_graph(graph, split=settings.split, seed=settings.seed)
+
+
+def _is_split(graph: KnowledgeGraph) -> bool:
+    return bool(len(graph.valid) or len(graph.test) or graph.labelled)
 
 
 def data_name(data: str) -> str:

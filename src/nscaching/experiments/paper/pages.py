@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nscaching.artefacts.files import write_atomically, write_text
+from nscaching.artefacts.outputs import check_reproduction
 from nscaching.errors import UserError
 from nscaching.evaluation.metrics import Interval
 from nscaching.experiments.paper.below import why_below
@@ -63,9 +64,11 @@ def write_report(folder: Path, page: Path) -> Path:
     """Write the pages of all results in a folder; the long ones lie beside the short one."""
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder of results; make some with 'nscaching reproduce'.")
+    names = {what: f"{page.stem}-{what}.md" for what in ("tables", "figures")}
+    for file in (page, *map(page.with_name, names.values())):
+        check_reproduction(file)
     results = Results(folder)
     page.parent.mkdir(parents=True, exist_ok=True)
-    names = {what: f"{page.stem}-{what}.md" for what in ("tables", "figures")}
     generated = _GENERATED.format(folder=folder, page=page)
     sections: dict[str, list[str]] = {what: [] for what in names}
     tallies = []
