@@ -105,16 +105,17 @@ def test_all_processes_stop_where_one_is_asked_to():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "what"),
     [
-        ({"sampler": "kbgan"}, "do not go with the sampler kbgan; set strata to 1"),
-        ({"trace": True}, "do not go with tracing; set strata to 1"),
-        ({"alpha1": 0.5}, "do not go with alpha1; set strata to 1"),
-        ({"select": "accuracy"}, "do not go with select accuracy; set strata to 1"),
+        ({"sampler": "kbgan"}, "the sampler kbgan"),
+        ({"trace": True}, "tracing"),
+        ({"alpha1": 0.5}, "alpha1"),
+        ({"select": "accuracy"}, "select accuracy"),
+        ({"subsampling": True}, "subsampling"),
     ],
 )
-def test_what_strata_cannot_do_is_refused(options, message):
+def test_what_strata_cannot_do_is_refused(options, what):
     given = TrainConfig(strata=2, **options)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=f"do not go with {what}; train in one process, with str"):
         given.check_strata()
     TrainConfig(strata=1, **options).check_strata()

@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 import torch
 
+from nscaching.evaluation.calibration import fit_calibration
 from nscaching.models import SCORING
 from nscaching.sampling import SamplerOptions
 from nscaching.sampling.nscaching import NSCachingSampler
@@ -135,10 +137,28 @@ def test_logits_over_all_entities_are_planned_up_to_their_bound(monkeypatch):
     assert whole - bounded == 2 * (4 * 128 * GRAPH.num_entities - (1 << 10))
 
 
-def test_the_peak_has_a_batch_or_an_evaluation_but_not_both():
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_the_peak_has_one_of_what_comes_in_turn(on_gpu, monkeypatch):
+    device = torch.device("cuda" if on_gpu else "cpu")
+    monkeypatch.setattr(memory, "pick_device", lambda asked: device)
     plan = plan_memory(GRAPH, TrainConfig(device="cpu", dim=DIM))
-    rest = sum(plan.parts.values()) - plan.parts["batch"] - plan.parts["evaluation"]
-    assert plan.total == rest + max(plan.parts["batch"], plan.parts["evaluation"])
+    in_turn = [plan.parts[name] for name in ("batch", "evaluation", "probabilities")]
+    rest = sum(plan.parts.values()) - sum(in_turn)
+    assert in_turn[2] > max(in_turn[:2])
+    assert plan.total == rest + max(in_turn[: 2 if on_gpu else 3])  # they are fitted on the host
+
+
+def test_probabilities_are_planned_as_their_fit_takes_them():
+    graph = random_graph(entities=300, train=3000, held_out=200)
+    model = Trainer(graph, TrainConfig(device="cpu", dim=DIM), None, Progress("none")).model
+    planned = plan_memory(graph, TrainConfig(device="cpu", dim=DIM)).parts["probabilities"]
+    tracemalloc.start()
+    try:
+        fit_calibration(model, graph)
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.3 * planned < held < 1.1 * planned
 
 
 @pytest.mark.parametrize(("loss", "weights"), [("logistic", 4), ("softmax", 0)])

@@ -41,7 +41,10 @@ class StrataPlacement(Placement):
         super().__init__(graph, config, device)
         config.check_strata()
         if RejectedFacts.of(graph, device) is not None:
-            raise UserError("Rejected facts are learnt from with strata 1 only; set strata to 1.")
+            raise UserError(
+                "Several processes or strata do not learn from rejected facts; train in one "
+                "process, with strata 1."
+            )
         self.shards = Shards(Strata(graph.num_entities, config.strata, config.seed), device)
         self.leads = self.shards.exchange.rank == 0
         self._saver: Saver | None = None

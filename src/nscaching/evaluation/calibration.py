@@ -31,7 +31,7 @@ from nscaching.evaluation.classification import score_triples
 from nscaching.evaluation.evidence import Evidence, Features
 from nscaching.evaluation.negatives import claims_of
 from nscaching.evaluation.positions import Positions, is_among
-from nscaching.evaluation.questions import question_sample, sample_size
+from nscaching.evaluation.questions import most_questions, question_sample, sample_size
 from nscaching.evaluation.ranking import KnownAnswers, known_positives
 from nscaching.evaluation.regression import Curve, expit, fit_curve, logit
 from nscaching.graph import KnowledgeGraph
@@ -46,6 +46,8 @@ _DIGEST_ROWS = 2000
 _FEW_FACTS = 30
 #: Candidates per question: the best by score, some of the right type, some of any (of those drawn).
 _BEST, _TYPED, _ANY, _DRAWN = 20, 5, 5, 64
+#: What a row of a fit takes at most: some 20 numbers of its own, and some 80 in the regression.
+_ROW_BYTES = 900
 #: Features whose weight is each relation's own: the log-softmax, whether the entities were seen in
 #: their positions (of the anchor of a question: whether it has an answer already).
 _OWN_OF_CLAIMS, _OWN_OF_ANSWERS = (0, 2, 4, 8), (0, 2, 6)
@@ -129,6 +131,13 @@ def fit_calibration(
     head, tail = (_fit_answers(evidence, facts, refused, scores[side], side) for side in Side)
     curves = claims, (head, tail)
     return Calibration(digest_of(model), evidence.temperature, *curves, len(facts))
+
+
+def fit_bytes(graph: KnowledgeGraph) -> int:
+    """Return what a fit of answers holds at once: rows, and what the regression makes of them."""
+    candidates = min(_BEST, graph.num_entities) + _TYPED + _ANY
+    facts = min(len(graph.valid), sample_size(graph))
+    return _ROW_BYTES * (facts + most_questions(graph) * candidates)
 
 
 def digest_of(model: EmbeddingModel) -> str:

@@ -27,6 +27,13 @@ def sample_size(graph: KnowledgeGraph) -> int:
     return _affordable(graph, _FEWEST_FACTS, _MOST_FACTS)
 
 
+def most_questions(graph: KnowledgeGraph) -> int:
+    """Return how many questions are looked at for each side, at most."""
+    plausible = _affordable(graph, _FEWEST_QUESTIONS, _MOST_QUESTIONS)
+    wanted = plausible + round(_ODD_QUESTIONS * sample_size(graph))
+    return min(wanted, graph.num_entities * graph.num_relations)
+
+
 def _affordable(graph: KnowledgeGraph, least: int, most: int) -> int:
     return int(np.clip(_SCORES / max(1, graph.num_entities), least, most))
 

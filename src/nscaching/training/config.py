@@ -220,7 +220,10 @@ class TrainConfig(TraceOptions, SamplerOptions, LossOptions, ScoringOptions):
         }
         for what, wrong in reasons.items():
             if wrong and self.strata > 1:
-                raise UserError(f"Several strata do not go with {what}; set strata to 1.")
+                raise UserError(
+                    f"Several processes or strata do not go with {what}; train in one process, "
+                    "with strata 1."
+                )
 
     def check_table(self) -> None:
         """Refuse what does not go with rows of bfloat16."""

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from nscaching.errors import UserError
+from nscaching.evaluation.calibration import fit_bytes
 from nscaching.evaluation.ranking import COUNTED_BYTES, COUNTS, KEPT_BYTES, chunk_rows, counted_rows
 from nscaching.graph import KnowledgeGraph
 from nscaching.kernels.registry import CPU, PLAIN, compiled_for
@@ -51,11 +52,18 @@ class MemoryPlan:
     """Bytes by what they are for, in the order of a run."""
 
     parts: dict[str, int]
+    on_gpu: bool = False
 
     @property
     def total(self) -> int:
-        """The peak: all parts, but a batch and an evaluation are never held at once."""
-        return sum(self.parts.values()) - min(self.parts["batch"], self.parts["evaluation"])
+        """The peak: all parts, but of those that come one after another the largest.
+
+        On a GPU that is its memory too; probabilities are fitted on the host.
+        """
+        in_turn = ("batch", "evaluation", "probabilities")
+        held = sum(size for name, size in self.parts.items() if name not in in_turn)
+        here = in_turn[: 2 if self.on_gpu else 3]
+        return held + max(self.parts[name] for name in here)
 
     @property
     def host(self) -> int:
@@ -97,6 +105,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
         "trace": _trace_bytes(graph, config) if config.is_traced() else 0,
         "questions": _question_bytes(graph, config),
         "evaluation": 0,
+        "probabilities": fit_bytes(graph) if len(graph.valid) else 0,
     }
     if config.uses_copy(pick_device(config.device).type, triples, entities):
         parts["copy"] = entities * (
@@ -122,7 +131,7 @@ def plan_memory(graph: KnowledgeGraph, config: TrainConfig) -> MemoryPlan:
             block = block_floats(pick_device(config.device).type)
             parts["evaluation"] += 4 * min(numbers["entity"], block)
             parts["evaluation"] += 4 * live * min(entities, block // scoring.entity_width)
-    return MemoryPlan(parts)
+    return MemoryPlan(parts, on_gpu)
 
 
 def refuse_what_does_not_fit(graph: KnowledgeGraph, config: TrainConfig) -> None:
