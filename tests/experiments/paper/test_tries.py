@@ -284,6 +284,11 @@ def test_runs_beside_one_another_are_slower_and_the_most_alike_say_how_much():
     assert slowness(rows, *asked, like) == pytest.approx(3)
     assert slowness(rows[1:], *asked, like) == pytest.approx(5)
     assert slowness(rows[2:], *asked, like) == pytest.approx(9)
+    nodes = {**row(7.0), "scoring": None, "sampler": "LINE"}  # which say nothing of facts
+    assert slowness([*rows[2:], nodes], *asked, like) == pytest.approx(9)
+    assert slowness([nodes], *asked, like) is None
+    assert slowness([nodes], *asked) is not None
+    assert slowness([*rows, row(50.0, options={"trace": True})], *asked, like) == pytest.approx(3)
     assert slowness(rows, hardware, 3, None) is None
 
 

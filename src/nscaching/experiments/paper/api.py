@@ -288,8 +288,9 @@ class CellSweep(Sweep[Planned, Row]):
         if not planned.seconds:
             return 0.0
         if not self.request.tries:
-            given = self.request.workers, self.request.on
-            slower = slowness(self.results.rows, self.hardware, *given)
+            cell, given = planned.cell, (self.request.workers, self.request.on)
+            like = cell.dataset, cell.scoring, cell.sampler
+            slower = slowness(self.results.rows, self.hardware, *given, like)
             planned = replace(planned, slower=slower or 1.0)
         return planned.seconds / self.request.workers
 

@@ -128,33 +128,33 @@ def slowness(
     """Return by how much runs on this machine worked slower than expected; None if none was timed.
 
     ``like`` names a data set, scoring function and sampler: runs of all three count where there are
-    any, else those of the sampler, else all. Runs on a stand-in say nothing of those on the data,
-    nor do several at once of one alone.
+    any, else those of the sampler, else all of graphs with (or without) relations. Runs on a
+    stand-in say nothing of those on the data, nor do several at once of one alone, nor traced ones.
     """
-    found: dict[tuple[str | None, ...], list[tuple[float, float]]] = {}
+    found: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
     for row in rows:
         there = row.get("hardware") or {}
         same = all(there.get(part) == hardware.get(part) for part in ("gpu", "processor", "cores"))
         same &= (row.get("on"), row.get("workers", 1)) == (on, workers)
         took = max(row.get("wall") or 0.0, row.get("seconds") or 0.0)  # resumed ones: all seconds
-        if same and took and not row.get("error"):
+        traced = any(name.startswith("trace") for name in row["options"])
+        if same and took and not traced and not row.get("error"):
             cost = _cost_of_row(row)
             pair = max(took - cost.start, 0.01 * took), cost.work
-            for key in _keys((row["dataset"], row["scoring"], row["sampler"])):
+            for key in (*_keys((row["dataset"], row["scoring"], row["sampler"])), ()):
                 found.setdefault(key, []).append(pair)
-    for key in _keys(like):
+    for key in _keys(like) if like else [()]:
         if key in found:
             took_in_all, expected = map(sum, zip(*found[key], strict=True))
             return float(took_in_all / expected)
     return None
 
 
-def _keys(like: tuple[str, str | None, str] | None) -> Iterator[tuple[str | None, ...]]:
+def _keys(like: tuple[str, str | None, str]) -> Iterator[tuple[Any, ...]]:
     """Return names of sets of runs, the most alike first."""
-    if like is not None:
-        yield like
-        yield (like[2],)
-    yield ()
+    yield like
+    yield (like[2],)
+    yield ("nodes" if like[1] is None else "facts",)
 
 
 def _cost_of_row(row: Row) -> Cost:
