@@ -35,6 +35,12 @@ def test_another_measure_would_have_chosen_another_epoch():
     assert "choice" not in why_below(runs(), measured(0.3, 0.4), {})
 
 
+def test_accuracies_of_models_that_were_chosen_by_another_measure():
+    short = measured(0.8, 0.9, "accuracy")
+    assert why_below(runs(best=30, kind="train"), short, {}) == "chosen by MRR"
+    assert why_below(runs(best=30), short, {}) == "still improving after 30 epochs"
+
+
 def test_settings_that_were_found_in_another_way_are_named_where_they_are_better():
     short = measured(0.3, 0.4)
     said = why_below(runs(), short, measured(0.41, 0.4))

@@ -45,12 +45,14 @@ def _why(rows: Sequence[Row], each: Beside, otherwise: Beside | None) -> str:
     missing = -(each.difference or 0.0)
     if each.spread is not None and missing <= each.spread:
         return "within the spread of the seeds"
+    tuned = rows[0]["kind"] == TUNED
     reasons = []
-    if _still_rising(rows):
+    if each.measure == "accuracy" and not tuned:
+        reasons.append("chosen by MRR")
+    elif _still_rising(rows):
         reasons.append(f"still improving after {plural(rows[0]['epochs'], 'epoch')}")
     elif (lost := _lost_by_choice(rows, each.measure)) >= min(_GAIN, missing):
         reasons.append(f"{_digits(lost)} of it by the choice of the epoch")
-    tuned = rows[0]["kind"] == TUNED
     if otherwise is not None and otherwise.ours > each.ours:
         how = "the package's settings have" if tuned else "equally tuned"
         reasons.append(f"{how} {otherwise.ours:.4f}")
