@@ -156,7 +156,7 @@ def plan(
     for cell in cells:
         settings = cell_settings(cell, request)
         sizes = sizes_of(cell.dataset, request.on)
-        known = _trained_like(cell, settings, request)
+        known = stand_ins(cell, settings, request)
         cost = mean_cost([cost_of(cell, each, sizes, device) for each in known])
         row = results.find(cell, settings, request.on)
         state = state_of(row, run_folder(request, cell).exists())
@@ -195,7 +195,7 @@ def cell_settings(cell: Cell, request: Request) -> dict[str, Any]:
     return shortened(found, request.budget)
 
 
-def _trained_like(cell: Cell, settings: dict[str, Any], request: Request) -> list[dict[str, Any]]:
+def stand_ins(cell: Cell, settings: dict[str, Any], request: Request) -> list[dict[str, Any]]:
     """Return options that stand for those of a cell in its expected time: any try for the tuned."""
     if request.tries is None or cell.kind == TRY:
         return [settings]
