@@ -82,7 +82,8 @@ def agree(group: Group, graph: KnowledgeGraph, config: TrainConfig, has_folder: 
 
 def plan_process(graph: KnowledgeGraph, config: TrainConfig, processes: int) -> MemoryPlan:
     """Return the memory of one of so many processes: its strata, and what each of them holds."""
-    parts = dict(plan_memory(graph, config).parts)
+    whole_run = plan_memory(graph, config)
+    parts = dict(whole_run.parts)
     shapes = config.table_shapes(graph.num_entities, graph.num_relations)
     entity, relation = (4 * rows * width for rows, width in shapes.values())
     width, batch = shapes["entity"][1], config.batch(len(graph.train))
@@ -105,7 +106,7 @@ def plan_process(graph: KnowledgeGraph, config: TrainConfig, processes: int) -> 
         kept = sum(parts[name] for name in ("parameters", "optimiser", "best model", "caches"))
         # A copy, and the file of one stratum, which is in memory twice while it is put together.
         parts["checkpoint"] = kept + 2 * kept * processes // config.strata
-    return MemoryPlan(parts)
+    return MemoryPlan(parts, whole_run.on_gpu)
 
 
 def _own_rows(config: TrainConfig) -> int:
