@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nscaching.errors import NSCachingError, UserError, nearest_names, shown
+from nscaching.errors import NSCachingError, UserError, nearest_names, resume_command, shown
 from nscaching.graph.datasets import (
     fetch_dataset,
     known_dataset,
@@ -159,9 +159,9 @@ def _open_store(path: Path) -> KnowledgeGraph:
         )
     kind = store.read_marker().get("kind")
     if kind != store.kind:
-        raise UserError(
-            f"{path} is not a graph: {store.marker.name} says that it is a '{shown(kind)}'."
-        )
+        said = f"{path} is not a graph: {store.marker.name} says that it is a '{shown(kind)}'."
+        remedy = f" Resume it with:\n  {resume_command('train', path)}" if kind == "run" else ""
+        raise UserError(said + remedy)
     return store.open()
 
 
