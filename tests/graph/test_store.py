@@ -129,9 +129,7 @@ def test_a_file_of_another_graph_and_a_damaged_marker_are_refused(copied):
         load_graph(copied)
     marker = copied / "nscaching.json"
     marker.write_text(marker.read_text().replace('"kind": "graph"', '"kind": "run"'))
-    with pytest.raises(
-        UserError, match="is not a graph.* Resume it with:\n  nscaching train --res"
-    ):
+    with pytest.raises(UserError, match=r"is not a graph.* Resume it with:\s+nscaching train"):
         load_graph(copied)
     marker.write_text(marker.read_text().replace('"kind": "run"', '"kind": "\\u001b[31m"'))
     with pytest.raises(UserError, match="is not a graph") as refused:
