@@ -3,7 +3,8 @@
     python benchmarks/expected_times.py --results results --workers 10
 
 Expected from the stored costs alone, and with the times of the other data sets known. A line per
-data set and sampler: runs, seconds expected and taken, divided by the workers.
+data set and sampler: runs, seconds expected and taken, divided by the workers. Some of the stored
+costs were fitted to the runs in ``results/``, so for those it tells how well they fit.
 """
 
 from __future__ import annotations
